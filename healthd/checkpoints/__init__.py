@@ -1,0 +1,1 @@
+"""Which checkpoint is the newest that will load, and why the newer ones will not."""

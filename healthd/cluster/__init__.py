@@ -1,0 +1,1 @@
+"""The port that agent and controller speak, and its implementations."""

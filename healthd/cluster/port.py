@@ -1,0 +1,152 @@
+"""
+The port: a few Kubernetes verbs on slim typed objects, and the errors they answer with.
+
+Every implementation behaves as an API server does; `tests/contract` states that behaviour. A write that times out
+may or may not have taken effect: callers re-read and rely on preconditions, never on having seen an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from healthd.core.objects import Slim
+
+T = TypeVar("T", bound=Slim)
+
+
+class ClusterError(Exception):
+    """
+    Something went wrong at the cluster.
+
+        ClusterError
+        ├── NotFound         404
+        ├── AlreadyExists    409 on create
+        ├── Conflict         409: a precondition (resourceVersion, uid) did not hold
+        ├── Gone             410: the watch history no longer reaches back that far; list again
+        ├── Invalid          422: the object or patch is not acceptable; says which field and why
+        ├── TooManyRequests  429: an eviction that a disruption budget forbids, or an overloaded server
+        └── Unavailable      no answer, or a time-out: a write may or may not have taken effect
+    """
+
+
+class NotFound(ClusterError): ...
+
+
+class AlreadyExists(ClusterError): ...
+
+
+class Conflict(ClusterError): ...
+
+
+class Gone(ClusterError): ...
+
+
+class Invalid(ClusterError): ...
+
+
+class TooManyRequests(ClusterError): ...
+
+
+class Unavailable(ClusterError): ...
+
+
+class EventType(StrEnum):
+    """What a watch event says of its object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    """No object changed: only `resource_version` moved on."""
+
+
+class Event(msgspec.Struct, Generic[T], frozen=True):
+    """One change. `obj` is None on a bookmark; on DELETED it is the last state."""
+
+    type: EventType
+    obj: T | None
+    resource_version: str
+
+
+class Listed(msgspec.Struct, Generic[T], frozen=True):
+    """What `list` answers: a consistent snapshot, and the version to watch from."""
+
+    items: list[T]
+    resource_version: str
+
+
+class Cluster(Protocol):
+    """
+    The verbs. *namespace* is empty for kinds of cluster scope; for `list` and `watch` None means all namespaces.
+
+    *labels* selects objects that carry all these labels with these values.
+    """
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """The object. Raises NotFound."""
+        ...
+
+    async def list(
+        self, kind: type[T], *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> Listed[T]:
+        """All objects that match, ordered by namespace and name."""
+        ...
+
+    def watch(
+        self,
+        kind: type[T],
+        *,
+        since: str,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Event[T]]:
+        """Every change after version *since*, in order, without end. Raises Gone when history does not reach back."""
+        ...
+
+    async def create(self, obj: T) -> T:
+        """Store a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
+        ...
+
+    async def patch(
+        self,
+        kind: type[T],
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        resource_version: str = "",
+        uid: str = "",
+    ) -> T:
+        """
+        Apply a JSON merge patch (RFC 7386: None deletes a key, a list replaces the list) in wire spelling.
+
+        With *subresource* `status` only `status` changes; without it `status` is left alone. A patch that changes
+        nothing keeps the resource version. Raises NotFound, Conflict, Invalid.
+        """
+        ...
+
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """
+        Ask for deletion. A pod that was bound to a node gets a deletionTimestamp and stays until its kubelet deletes
+        it with *grace_seconds* 0; an object with finalizers stays until the last one is patched away.
+        Raises NotFound, Conflict.
+        """
+        ...
+
+    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
+        """Delete a pod by the eviction verb: marks it `DisruptionTarget` first. Raises NotFound, TooManyRequests."""
+        ...

@@ -1,0 +1,1 @@
+"""The controller of all gangs: observe, decide, act, record."""

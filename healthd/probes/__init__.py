@@ -1,0 +1,1 @@
+"""One module per source. A probe reads facts and judges nothing."""

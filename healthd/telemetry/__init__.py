@@ -1,0 +1,1 @@
+"""All metric names, log set-up, and the HTTP contract."""
