@@ -62,7 +62,7 @@ class Slim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """Base of every struct on the wire: camelCase keys, defaults left out, unknown keys ignored."""
 
 
-class OwnerReference(Slim):
+class OwnerReference(Slim, frozen=True, kw_only=True):
     """Who made this object; it is collected when its last owner is gone."""
 
     api_version: str = ""
@@ -73,7 +73,7 @@ class OwnerReference(Slim):
     block_owner_deletion: bool = False
 
 
-class ObjectMeta(Slim):
+class ObjectMeta(Slim, frozen=True, kw_only=True):
     """Identity, versions and marks of an object."""
 
     name: str = ""
@@ -91,7 +91,7 @@ class ObjectMeta(Slim):
     owner_references: list[OwnerReference] = []
 
 
-class Condition(Slim):
+class Condition(Slim, frozen=True, kw_only=True):
     """One observed aspect; `last_transition_time` moves only when `status` does."""
 
     type: str
@@ -102,7 +102,7 @@ class Condition(Slim):
     last_heartbeat_time: datetime | None = None
 
 
-class Taint(Slim):
+class Taint(Slim, frozen=True, kw_only=True):
     """Keeps pods without a matching toleration off a node."""
 
     key: str
@@ -111,7 +111,7 @@ class Taint(Slim):
     time_added: datetime | None = None
 
 
-class Toleration(Slim):
+class Toleration(Slim, frozen=True, kw_only=True):
     """Lets a pod onto a node with a matching taint. An empty key with `Exists` matches every taint."""
 
     key: str = ""
@@ -120,21 +120,21 @@ class Toleration(Slim):
     effect: str = ""
 
 
-class NodeSpec(Slim):
+class NodeSpec(Slim, frozen=True, kw_only=True):
     """What may run on a node."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
-class NodeSystemInfo(Slim):
+class NodeSystemInfo(Slim, frozen=True, kw_only=True):
     """Which boot of which machine."""
 
     boot_id: str = msgspec.field(default="", name="bootID")
     machine_id: str = msgspec.field(default="", name="machineID")
 
 
-class NodeStatus(Slim):
+class NodeStatus(Slim, frozen=True, kw_only=True):
     """What a node reports."""
 
     conditions: list[Condition] = []
@@ -143,7 +143,7 @@ class NodeStatus(Slim):
     allocatable: dict[str, str] = {}
 
 
-class Node(Slim):
+class Node(Slim, frozen=True, kw_only=True):
     """A machine, or in `healthd run` a slot of one machine."""
 
     metadata: ObjectMeta
@@ -151,14 +151,14 @@ class Node(Slim):
     status: NodeStatus = NodeStatus()
 
 
-class EnvVar(Slim):
+class EnvVar(Slim, frozen=True, kw_only=True):
     """One environment variable of a container."""
 
     name: str
     value: str = ""
 
 
-class Container(Slim):
+class Container(Slim, frozen=True, kw_only=True):
     """One process tree of a pod."""
 
     name: str = "main"
@@ -169,7 +169,7 @@ class Container(Slim):
     working_dir: str = ""
 
 
-class PodSpec(Slim):
+class PodSpec(Slim, frozen=True, kw_only=True):
     """What to run, and where."""
 
     node_name: str = ""
@@ -179,7 +179,7 @@ class PodSpec(Slim):
     termination_grace_period_seconds: int = 30
 
 
-class Terminated(Slim):
+class Terminated(Slim, frozen=True, kw_only=True):
     """How a container ended. `signal` is 0 when it exited by itself."""
 
     exit_code: int
@@ -190,20 +190,20 @@ class Terminated(Slim):
     finished_at: datetime | None = None
 
 
-class Running(Slim):
+class Running(Slim, frozen=True, kw_only=True):
     """Since when a container runs."""
 
     started_at: datetime | None = None
 
 
-class ContainerState(Slim):
+class ContainerState(Slim, frozen=True, kw_only=True):
     """Exactly one of these is set; neither means waiting."""
 
     running: Running | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Slim):
+class ContainerStatus(Slim, frozen=True, kw_only=True):
     """The kubelet's word about one container."""
 
     name: str
@@ -212,7 +212,7 @@ class ContainerStatus(Slim):
     state: ContainerState = ContainerState()
 
 
-class PodStatus(Slim):
+class PodStatus(Slim, frozen=True, kw_only=True):
     """The kubelet's word about a pod. Phases: Pending, Running, Succeeded, Failed, Unknown."""
 
     phase: str = "Pending"
@@ -223,7 +223,7 @@ class PodStatus(Slim):
     conditions: list[Condition] = []
 
 
-class Pod(Slim):
+class Pod(Slim, frozen=True, kw_only=True):
     """One member of a gang."""
 
     metadata: ObjectMeta
@@ -231,14 +231,14 @@ class Pod(Slim):
     status: PodStatus = PodStatus()
 
 
-class PodTemplate(Slim):
+class PodTemplate(Slim, frozen=True, kw_only=True):
     """What every pod of a gang starts as."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
 
 
-class JobSpec(Slim):
+class JobSpec(Slim, frozen=True, kw_only=True):
     """A batch/v1 Job as far as healthd uses it."""
 
     suspend: bool = False
@@ -249,7 +249,7 @@ class JobSpec(Slim):
     template: PodTemplate = PodTemplate()
 
 
-class JobStatus(Slim):
+class JobStatus(Slim, frozen=True, kw_only=True):
     """The Job controller's word. `failed` counts pods that failed by themselves, never those deleted by suspend."""
 
     active: int = 0
@@ -263,7 +263,7 @@ class JobStatus(Slim):
     conditions: list[Condition] = []
 
 
-class Job(Slim):
+class Job(Slim, frozen=True, kw_only=True):
     """A gang's root in `healthd run`, and one of its kinds on Kubernetes."""
 
     metadata: ObjectMeta
@@ -271,7 +271,7 @@ class Job(Slim):
     status: JobStatus = JobStatus()
 
 
-class LeaseSpec(Slim):
+class LeaseSpec(Slim, frozen=True, kw_only=True):
     """Who holds a lease."""
 
     holder_identity: str = ""
@@ -280,14 +280,14 @@ class LeaseSpec(Slim):
     lease_duration_seconds: int | None = None
 
 
-class Lease(Slim):
+class Lease(Slim, frozen=True, kw_only=True):
     """A coordination.k8s.io/v1 Lease. healthd's budget is a set of them: one per slot, made when it is taken."""
 
     metadata: ObjectMeta
     spec: LeaseSpec = LeaseSpec()
 
 
-class Device(Slim):
+class Device(Slim, frozen=True, kw_only=True):
     """One GPU of a node's inventory. `pci` is `dddd:bb:dd.f`, lower case."""
 
     pci: str
@@ -296,14 +296,14 @@ class Device(Slim):
     index: int | None = None
 
 
-class KernelLogCursor(Slim):
+class KernelLogCursor(Slim, frozen=True, kw_only=True):
     """Where reading stopped: *sequence* is the last kernel record that was judged in boot *boot_id*."""
 
     boot_id: str = ""
     sequence: int = -1
 
 
-class NodeHealthStatus(Slim):
+class NodeHealthStatus(Slim, frozen=True, kw_only=True):
     """Everything that an agent knows and must not forget."""
 
     verdict: Verdict = Verdict.UNKNOWN
@@ -316,14 +316,14 @@ class NodeHealthStatus(Slim):
     observed_at: datetime | None = None
 
 
-class NodeHealth(Slim):
+class NodeHealth(Slim, frozen=True, kw_only=True):
     """healthd.dev/v1alpha1, cluster scope, named as its node."""
 
     metadata: ObjectMeta
     status: NodeHealthStatus = NodeHealthStatus()
 
 
-class GangRef(Slim):
+class GangRef(Slim, frozen=True, kw_only=True):
     """The root of a gang."""
 
     kind: str
@@ -332,7 +332,7 @@ class GangRef(Slim):
     uid: str
 
 
-class Cause(Slim):
+class Cause(Slim, frozen=True, kw_only=True):
     """One reason for a recovery; several when faults join. *node* is empty where no node is to blame."""
 
     kind: CauseKind
@@ -342,7 +342,7 @@ class Cause(Slim):
     finding: str = ""
 
 
-class RecoverySpec(Slim):
+class RecoverySpec(Slim, frozen=True, kw_only=True):
     """What started a recovery. *first_attempt* is the attempt that its first restart begins."""
 
     gang: GangRef
@@ -350,7 +350,7 @@ class RecoverySpec(Slim):
     cause: Cause
 
 
-class TimelineEntry(Slim):
+class TimelineEntry(Slim, frozen=True, kw_only=True):
     """When a phase began, and why."""
 
     phase: Phase
@@ -358,7 +358,7 @@ class TimelineEntry(Slim):
     message: str = ""
 
 
-class FencedPod(Slim):
+class FencedPod(Slim, frozen=True, kw_only=True):
     """A pod of a stopped attempt. *proof* says how we know that it can no longer write; empty while we do not."""
 
     name: str
@@ -368,7 +368,7 @@ class FencedPod(Slim):
     proof: str = ""
 
 
-class RejectedCheckpoint(Slim):
+class RejectedCheckpoint(Slim, frozen=True, kw_only=True):
     """A checkpoint that was newer than the chosen one, and why it was refused."""
 
     path: str
@@ -376,7 +376,7 @@ class RejectedCheckpoint(Slim):
     reason: str
 
 
-class ChosenCheckpoint(Slim):
+class ChosenCheckpoint(Slim, frozen=True, kw_only=True):
     """The checkpoint that the gang resumes from. *step* -1 and no *path*: a fresh start."""
 
     path: str = ""
@@ -384,7 +384,7 @@ class ChosenCheckpoint(Slim):
     format: str = ""
 
 
-class Attempt(Slim):
+class Attempt(Slim, frozen=True, kw_only=True):
     """One start of the gang by a recovery: what it was told, and where."""
 
     number: int
@@ -393,7 +393,7 @@ class Attempt(Slim):
     """Completion index -> node name."""
 
 
-class RecoveryStatus(Slim):
+class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """The state of a recovery: intent is written here before each act."""
 
     phase: Phase = Phase.DETECTED
@@ -422,7 +422,7 @@ class RecoveryStatus(Slim):
     confirmed_step: int = -1
 
 
-class Recovery(Slim):
+class Recovery(Slim, frozen=True, kw_only=True):
     """healthd.dev/v1alpha1, in the gang's namespace."""
 
     metadata: ObjectMeta
@@ -446,9 +446,7 @@ RESOURCES: dict[type[Slim], Resource] = {
     Pod: Resource("v1", "Pod", "pods", namespaced=True, has_status=True),
     Job: Resource("batch/v1", "Job", "jobs", namespaced=True, has_status=True),
     Lease: Resource("coordination.k8s.io/v1", "Lease", "leases", namespaced=True, has_status=False),
-    NodeHealth: Resource(
-        "healthd.dev/v1alpha1", "NodeHealth", "nodehealths", namespaced=False, has_status=True
-    ),
+    NodeHealth: Resource("healthd.dev/v1alpha1", "NodeHealth", "nodehealths", namespaced=False, has_status=True),
     Recovery: Resource("healthd.dev/v1alpha1", "Recovery", "recoveries", namespaced=True, has_status=True),
 }
 
