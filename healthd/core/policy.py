@@ -1,0 +1,373 @@
+"""
+What an operator may choose: one small struct per topic, with the reason of every default beside it.
+
+`healthd.cli.config` reads these from YAML and writes `docs/configuration.md` from them, so a description here is the
+documentation. This module knows nothing of files: it only says which values there are and which are allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+"""Milliseconds per unit, largest first."""
+_LONGEST = 3650 * _UNITS["d"]
+"""Keeps `now` plus a duration within what a datetime can hold."""
+_DURATION = re.compile(r"(?:\d{1,9}(?:d|h|ms|m|s))+", re.ASCII)
+_TERM = re.compile(r"(\d+)(d|h|ms|m|s)", re.ASCII)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read `250ms`, `30s`, `5m`, `1h30m` or `2d`. Raises ValueError with a text for the person who wrote it."""
+    if not _DURATION.fullmatch(text.strip()):
+        raise ValueError(f"{text!r} is not a duration; write a number with a unit, such as 250ms, 30s, 5m or 1h30m")
+    terms = _TERM.findall(text)
+    units = [unit for _, unit in terms]
+    if units != sorted(set(units), key=list(_UNITS).index):
+        raise ValueError(f"{text!r} is not a duration; name each unit once, the largest first, as in 1h30m")
+    milliseconds = sum(int(number) * _UNITS[unit] for number, unit in terms)
+    if milliseconds > _LONGEST:
+        raise ValueError(f"{text!r} is longer than ten years")
+    return timedelta(milliseconds=milliseconds)
+
+
+def format_duration(duration: timedelta) -> str:
+    """Write a duration as `parse_duration` reads it; what is shorter than a millisecond is dropped."""
+    left = duration // timedelta(milliseconds=1)
+    parts = []
+    for unit, size in _UNITS.items():
+        number, left = divmod(left, size)
+        if number:
+            parts.append(f"{number}{unit}")
+    return "".join(parts) or "0s"
+
+
+def _duration(description: str, *, at_least: timedelta = timedelta(0)) -> Meta:
+    return Meta(description=description, extra={"at_least": at_least})
+
+
+class StartFresh(StrEnum):
+    """When a gang may start from nothing because no checkpoint can be loaded."""
+
+    NEVER = "never"
+    NEVER_SAVED = "never_saved"
+    ALWAYS = "always"
+
+
+class KernelLogSource(StrEnum):
+    """Where kernel records are read."""
+
+    AUTO = "auto"
+    KMSG = "kmsg"
+    JOURNAL = "journal"
+    FILE = "file"
+
+
+class LogFormat(StrEnum):
+    """How healthd writes its own log."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class LogLevel(StrEnum):
+    """The least important event that is still written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every topic: immutable, every field has a default, and a key that nobody defined is an error."""
+
+
+class QuarantinePolicy(Policy, frozen=True, kw_only=True):
+    """How far healthd may go in taking nodes out of service."""
+
+    budget: Annotated[
+        int,
+        Meta(
+            description="Nodes that healthd may hold in quarantine at the same time, in the whole cluster. Exact, "
+            "however many agents fire at once. Two by default: one bad node and the next one while the "
+            "first is repaired; more at once is more often a wrong judgement than broken hardware. 0 "
+            "quarantines nothing.",
+            ge=0,
+        ),
+    ] = 2
+    per_domain: Annotated[
+        int,
+        Meta(
+            description="The same limit within one failure domain (nodes with the same value of `domain_label`). 0, "
+            "the default, sets no limit besides `budget`; a value above `budget` changes nothing.",
+            ge=0,
+        ),
+    ] = 0
+    domain_label: Annotated[
+        str,
+        Meta(
+            description="The node label that names a failure domain. Used only when `per_domain` is above 0.",
+            min_length=1,
+            max_length=317,
+        ),
+    ] = "topology.kubernetes.io/zone"
+    namespace: Annotated[
+        str,
+        Meta(
+            description="The namespace of the budget slots (one Lease for each quarantined node). Every agent of a "
+            "cluster must name the same one, or each namespace has a budget of its own.",
+            pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+            extra={"shape": "a Kubernetes namespace: up to 63 lower-case letters, digits and inner hyphens"},
+        ),
+    ] = "healthd-system"
+    cordon: Annotated[
+        bool,
+        Meta(
+            description="Whether a node is really cordoned and tainted. With `false` healthd judges, reports and says "
+            "what it would have done, and leaves every node alone: the way to try it on a cluster.",
+        ),
+    ] = True
+
+
+class RecoveryPolicy(Policy, frozen=True, kw_only=True):
+    """How a stopped gang is brought back, and when healthd stops trying."""
+
+    max_no_advance: Annotated[
+        int,
+        Meta(
+            description="Give up on a gang after so many restarts in a row that brought no step beyond the last one. "
+            "Progress sets the count back to 0, so a long job may be restarted any number of times. The "
+            "annotation `healthd.dev/max-no-advance` on a gang overrides it.",
+            ge=1,
+        ),
+    ] = 3
+    backoff_base: Annotated[
+        timedelta,
+        _duration(
+            "The wait before a restart that follows one without progress; doubled for each further one, up to "
+            "`backoff_max`. The first restart after progress does not wait."
+        ),
+    ] = timedelta(seconds=10)
+    backoff_max: Annotated[
+        timedelta,
+        _duration("The longest wait between two restarts. At least `backoff_base`."),
+    ] = timedelta(minutes=5)
+    fault_window: Annotated[
+        timedelta,
+        _duration(
+            "How long the failure of a rank waits for evidence of broken hardware before it counts as a fault of the "
+            "software. The kernel log usually leads by milliseconds; two seconds cover a busy machine. Longer delays "
+            "every restart after a software fault, shorter may put a gang back on a bad node."
+        ),
+    ] = timedelta(seconds=2)
+    grace: Annotated[
+        timedelta,
+        _duration(
+            "How long the ranks of a stopped gang have between SIGTERM and SIGKILL. 30 s is what Kubernetes gives. "
+            "Make it longer only if the job saves a checkpoint when it is told to stop: ranks that wait for a dead "
+            "peer use it up to the end."
+        ),
+    ] = timedelta(seconds=30)
+    start_deadline: Annotated[
+        timedelta,
+        _duration(
+            "A restarted gang must have all its ranks running within this time, else the restart counts as one "
+            "without progress. Half an hour allows for pulling a large image on a fresh node.",
+            at_least=timedelta(seconds=1),
+        ),
+    ] = timedelta(minutes=30)
+    confirm_after: Annotated[
+        timedelta,
+        _duration(
+            "Where healthd cannot see the steps of a gang: so much time with all ranks running counts as recovered. "
+            "Where steps are seen, a new step alone does.",
+            at_least=timedelta(seconds=1),
+        ),
+    ] = timedelta(minutes=10)
+    fence_timeout: Annotated[
+        timedelta | None,
+        _duration(
+            "After this time without proof that the old ranks are gone, start anyway. `null`, the default, holds the "
+            "gang and pages a person instead: a rank that still runs on a node which nobody can reach may overwrite "
+            "the checkpoints of the new one. Set it only where storage itself keeps old writers out.",
+            at_least=timedelta(minutes=1),
+        ),
+    ] = None
+    start_fresh: Annotated[
+        StartFresh,
+        Meta(
+            description="When a gang may start from step 0. `never_saved`: only while no checkpoint of it was ever "
+            "seen, so saved work is never silently lost. `always`: also when every checkpoint is damaged. "
+            "`never`: hold and say so.",
+        ),
+    ] = StartFresh.NEVER_SAVED
+    breaker_restarts: Annotated[
+        int,
+        Meta(
+            description="When more recoveries than this begin within `breaker_window`, across all gangs, no new one "
+            "starts until the window has passed: faults that come in crowds are a broken switch, store or "
+            "healthd itself.",
+            ge=1,
+        ),
+    ] = 10
+    breaker_window: Annotated[
+        timedelta,
+        _duration("The time over which `breaker_restarts` counts.", at_least=timedelta(seconds=1)),
+    ] = timedelta(minutes=10)
+
+    def __post_init__(self) -> None:
+        if self.backoff_max < self.backoff_base:
+            raise ValueError(
+                f"backoff_max ({format_duration(self.backoff_max)}) is shorter than "
+                f"backoff_base ({format_duration(self.backoff_base)})"
+            )
+
+
+class HangPolicy(Policy, frozen=True, kw_only=True):
+    """When silence means that a gang hangs. Judged by the gang's own rhythm, never by a fixed time alone."""
+
+    enabled: Annotated[
+        bool,
+        Meta(description="Whether a gang that hangs is restarted. With `false` a hang is not looked for."),
+    ] = True
+    factor: Annotated[
+        float,
+        Meta(
+            description="A gang hangs when it made no progress for this many times the longest interval seen between "
+            "two of its steps. Five allows for a slow checkpoint or an evaluation between steps.",
+            ge=1.5,
+        ),
+    ] = 5.0
+    floor: Annotated[
+        timedelta,
+        _duration(
+            "Silence shorter than this is never a hang, whatever the rhythm. Ten minutes is PyTorch's own NCCL "
+            "time-out: below it the job may still end by itself.",
+            at_least=timedelta(seconds=1),
+        ),
+    ] = timedelta(minutes=10)
+    min_intervals: Annotated[
+        int,
+        Meta(
+            description="Intervals between steps that must have been seen before the rhythm is trusted. Until then a "
+            "gang is never called hanging: the first steps compile and warm up.",
+            ge=1,
+        ),
+    ] = 3
+
+
+class JudgePolicy(Policy, frozen=True, kw_only=True):
+    """
+    When faults that look like the application's turn out to be the device's.
+
+    All three must hold: `app_repeats` faults, from `app_distinct_jobs` jobs, within `app_window`.
+    """
+
+    app_repeats: Annotated[
+        int,
+        Meta(
+            description="Application faults (such as XID 13 or 31) on one GPU, within `app_window`, that turn the "
+            "suspicion on the GPU. One alone never takes a node out of service.",
+            ge=2,
+        ),
+    ] = 3
+    app_distinct_jobs: Annotated[
+        int,
+        Meta(
+            description="From how many different jobs those faults must come. At least 2: one job with a bug produces "
+            "any number of faults on a good GPU. At most `app_repeats`.",
+            ge=2,
+        ),
+    ] = 2
+    app_window: Annotated[
+        timedelta,
+        _duration(
+            "The time over which those faults count; older ones are forgotten. A day sees a GPU through several jobs.",
+            at_least=timedelta(seconds=1),
+        ),
+    ] = timedelta(hours=24)
+
+    def __post_init__(self) -> None:
+        if self.app_distinct_jobs > self.app_repeats:
+            raise ValueError(
+                f"app_distinct_jobs ({self.app_distinct_jobs}) is more than app_repeats ({self.app_repeats}); "
+                "so many jobs cannot cause so few faults"
+            )
+
+
+class KernelLogPolicy(Policy, frozen=True, kw_only=True):
+    """Where kernel records come from, and which of them are believed."""
+
+    source: Annotated[
+        KernelLogSource,
+        Meta(
+            description="`kmsg` reads the kernel's own device: sequence numbers, so that losses are counted. "
+            "`journal` follows journald, `file` follows a log file at `path`. `auto` takes kmsg where it "
+            "may be read, else the journal.",
+        ),
+    ] = KernelLogSource.AUTO
+    path: Annotated[
+        str,
+        Meta(
+            description="The device or file to read, for the sources `kmsg` and `file`. In a container, where the "
+            "host's device is mounted.",
+            min_length=1,
+        ),
+    ] = "/dev/kmsg"
+    trust_user_space: Annotated[
+        bool,
+        Meta(
+            description="Also believe lines that a process, not the kernel, wrote to the log. For tests and the demo "
+            "only: with it, whoever may write to the log can take the node out of service. Shown loudly "
+            "while it is on.",
+        ),
+    ] = False
+
+
+class HttpPolicy(Policy, frozen=True, kw_only=True):
+    """The read-only HTTP endpoint: /metrics, /healthz, /readyz."""
+
+    address: Annotated[
+        str,
+        Meta(
+            description="Where to listen, `host:port`: `127.0.0.1:9400`, `[::1]:9400`, or `:9400` for every "
+            "interface; port 0 takes a free one. Empty, the default, does not listen: what is not asked "
+            "for is not opened.",
+        ),
+    ] = ""
+
+
+class LogPolicy(Policy, frozen=True, kw_only=True):
+    """healthd's own log, on standard error."""
+
+    format: Annotated[
+        LogFormat,
+        Meta(
+            description="`console` is for people, `json` (one object a line) for log collectors. `auto` is console on "
+            "a terminal and json elsewhere.",
+        ),
+    ] = LogFormat.AUTO
+    level: Annotated[
+        LogLevel,
+        Meta(description="The least important event that is written. Acts and their reasons are `info` or above."),
+    ] = LogLevel.INFO
+
+
+class Config(Policy, frozen=True, kw_only=True):
+    """The whole configuration file. Every section, and every key in it, may be left out."""
+
+    quarantine: QuarantinePolicy = QuarantinePolicy()
+    recovery: RecoveryPolicy = RecoveryPolicy()
+    hang: HangPolicy = HangPolicy()
+    judge: JudgePolicy = JudgePolicy()
+    kernel_log: KernelLogPolicy = KernelLogPolicy()
+    http: HttpPolicy = HttpPolicy()
+    log: LogPolicy = LogPolicy()
