@@ -1,0 +1,127 @@
+"""
+The command line: finds the command that was named, imports that module alone, and turns errors into exit codes.
+
+`healthd --help` and `healthd klog` must start at once, so nothing heavy may be imported here. A command is a module
+with `add_arguments(parser)` and `run(args) -> int`; its line in `COMMANDS` is all that the others need to know of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple, Protocol, cast
+
+from healthd import __version__
+from healthd.cli.errors import UserError
+
+USAGE_ERROR = 2
+INTERRUPTED = 128 + 2
+"""What a shell reports for a program that SIGINT ended."""
+READER_GONE = 128 + 13
+"""What a shell reports for a program that SIGPIPE ended."""
+
+
+class Command(NamedTuple):
+    """Where a command lives, and its line in `healthd --help`."""
+
+    module: str
+    help: str
+
+
+class CommandModule(Protocol):
+    """What the module of a command offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Describe the command's own arguments."""
+        ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; the answer is the exit code. Raises UserError."""
+        ...
+
+
+COMMANDS: Mapping[str, Command] = {
+    "klog": Command("healthd.cli.klog", "show what healthd reads in a kernel log"),
+    "checkpoints": Command("healthd.cli.checkpoints", "find the newest checkpoint that will really load"),
+    "config": Command("healthd.cli.config", "check a configuration file, or print the reference of all keys"),
+}
+
+
+def main(argv: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS) -> int:
+    """Run one command; the answer is the exit code of the process. argparse leaves by SystemExit, as it does."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments, commands)
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"healthd: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except BrokenPipeError:
+        _forget_stdout()
+        return READER_GONE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _run(arguments: list[str], commands: Mapping[str, Command]) -> int:
+    name = next((argument for argument in arguments if not argument.startswith("-")), "")
+    parser, chosen = _parser(commands, name)
+    if not name and not arguments:
+        parser.print_help(sys.stderr)
+        return USAGE_ERROR
+    if name and chosen is None:
+        parser.error(f"there is no command {name!r}{_nearest(name, commands)}")
+    args = parser.parse_args(arguments)
+    if chosen is None:
+        parser.error("which command?")
+    return chosen.run(args)
+
+
+def _parser(commands: Mapping[str, Command], name: str) -> tuple[argparse.ArgumentParser, CommandModule | None]:
+    """The parser of everything, where only command *name* knows its arguments, and that command's module."""
+    parser = argparse.ArgumentParser(
+        prog="healthd",
+        description="Keeps large GPU training jobs running when hardware breaks.",
+        epilog="`healthd COMMAND --help` says more about one command.\n",
+        formatter_class=_Wide,
+    )
+    parser.add_argument("--version", action="version", version=f"healthd {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", title="commands")
+    chosen: CommandModule | None = None
+    for each, command in commands.items():
+        subparser = subparsers.add_parser(each, help=command.help, description=_sentence(command.help))
+        if each == name:
+            chosen = cast("CommandModule", import_module(command.module))
+            chosen.add_arguments(subparser)
+    return parser, chosen
+
+
+class _Wide(argparse.RawDescriptionHelpFormatter):
+    """Room for a command's name and its line side by side."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=18)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _nearest(name: str, commands: Mapping[str, Command]) -> str:
+    from difflib import get_close_matches  # here, because only an error should pay for it
+
+    found = get_close_matches(name, commands, n=1)
+    return f"; did you mean {found[0]!r}?" if found else f"; there are {', '.join(commands)}"
+
+
+def _forget_stdout() -> None:
+    """Keep the interpreter from complaining at exit about what nobody reads any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""The configuration file: what it may say, and how every mistake in it is named."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from healthd.cli.config import ConfigError, load, parse, reference
+from healthd.cli.config_keys import Key, keys_of, sections_of, spell
+from healthd.cli.errors import UserError
+from healthd.cli.main import main
+from healthd.core.policy import Config, KernelLogSource, LogLevel, StartFresh, format_duration, parse_duration
+
+ROOT = Path(__file__).parents[2]
+
+
+def mistakes(text: str | bytes) -> list[str]:
+    """What is wrong with a file of that text, one `line:column: …` each."""
+    content = text.encode() if isinstance(text, str) else text
+    with pytest.raises(ConfigError) as caught:
+        parse(content, "f")
+    return [f"{p.line}:{p.column}: {p.key}: {p.text}" for p in caught.value.problems]
+
+
+def test_no_file_means_all_defaults() -> None:
+    assert load(None) == Config()
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n", "quarantine:\n", "{}", "\ufeff"])
+def test_an_empty_file_or_section_means_all_defaults(text: str) -> None:
+    assert parse(text.encode(), "f") == Config()
+
+
+def test_every_kind_of_value_is_read() -> None:
+    text = """
+        quarantine: {budget: 7, cordon: false, namespace: ops}
+        recovery: {grace: 1m30s, fence_timeout: 1h, start_fresh: always}
+        hang: {factor: 2.5}
+        kernel_log: {source: file, path: "/var/log/no"}
+        http: {address: ":9400"}
+        log: {level: debug}
+    """
+
+    config = parse(text.encode(), "f")
+
+    assert (config.quarantine.budget, config.quarantine.cordon, config.quarantine.namespace) == (7, False, "ops")
+    assert config.recovery.grace == timedelta(seconds=90)
+    assert config.recovery.fence_timeout == timedelta(hours=1)
+    assert config.recovery.start_fresh is StartFresh.ALWAYS
+    assert config.hang.factor == 2.5
+    assert (config.kernel_log.source, config.kernel_log.path) == (KernelLogSource.FILE, "/var/log/no")
+    assert (config.http.address, config.log.level) == (":9400", LogLevel.DEBUG)
+
+
+def test_null_takes_a_limit_away_only_where_that_is_allowed() -> None:
+    assert parse(b"recovery: {fence_timeout: null}", "f").recovery.fence_timeout is None
+    assert mistakes("recovery:\n  grace:\n")[0].startswith("2:9: recovery.grace: has no value; it must be a duration")
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_right_name() -> None:
+    assert mistakes("quarantine:\n  budgt: 3\n") == [
+        '2:3: quarantine.budgt: there is no such key; did you mean "budget"?'
+    ]
+
+
+def test_an_unknown_section_with_no_near_name_gets_the_list() -> None:
+    assert mistakes("zzz: 1\n") == [
+        "1:1: zzz: there is no such key; the file has quarantine, recovery, hang, judge, kernel_log, http, log"
+    ]
+
+
+def test_all_mistakes_of_a_file_are_named_at_once_in_its_order() -> None:
+    text = "log:\n  levl: info\nquarantine:\n  budget: -1\n  cordon: perhaps\nhang: 3\n"
+
+    assert [line.split(": ")[:2] for line in mistakes(text)] == [
+        ["2:3", "log.levl"],
+        ["4:11", "quarantine.budget"],
+        ["5:11", "quarantine.cordon"],
+        ["6:7", "hang"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("quarantine: {budget: -1}", "must be a whole number, at least 0, not '-1'"),
+        ("quarantine: {budget: 1.5}", "must be a whole number, at least 0, not '1.5'"),
+        ("quarantine: {budget: '2'}", "must be a whole number, at least 0, not '2' in quotes"),
+        ("quarantine: {budget: 1:30}", "must be a whole number, at least 0, not '1:30'"),
+        ("quarantine: {budget: [2]}", "must be a whole number, at least 0, not a list"),
+        ("quarantine: {budget: {a: 2}}", "must be a whole number, at least 0, not keys"),
+        ("quarantine: {cordon: yes}", "must be `true` or `false`, not 'yes'"),
+        ("quarantine: {domain_label: ''}", "must be text, not empty, not '' in quotes"),
+        ("quarantine: {namespace: Ops}", "must be a Kubernetes namespace: up to 63 lower-case letters, digits and "),
+        ("hang: {factor: 1}", "must be a number, at least 1.5, not '1'"),
+        ("hang: {factor: .nan}", "must be a number, at least 1.5, not '.nan'"),
+        ("hang: {factor: inf}", "must be a number, at least 1.5, not 'inf'"),
+        ("recovery: {grace: 30}", "'30' is not a duration; write a number with a unit"),
+        ("recovery: {fence_timeout: 1s}", "must be a duration such as 250ms, 30s, 5m or 1h30m, at least 1m, or `null`"),
+        ("recovery: {start_fresh: alway}", "not 'alway'; did you mean \"always\"?"),
+        ("log: {level: chatty}", "must be `debug`, `info`, `warning` or `error`, not 'chatty'"),
+        ("http: {address: localhost}", "'localhost' is not an address; write host:port"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_it_must_be(text: str, expected: str) -> None:
+    (mistake,) = mistakes(text)
+
+    assert expected in mistake
+
+
+def test_values_that_contradict_each_other_are_refused() -> None:
+    assert mistakes("recovery: {backoff_base: 10m}") == [
+        "1:11: recovery: backoff_max (5m) is shorter than backoff_base (10m)"
+    ]
+    assert "app_distinct_jobs (9) is more than app_repeats (3)" in mistakes("judge: {app_distinct_jobs: 9}")[0]
+
+
+def test_a_key_given_twice_is_refused() -> None:
+    assert mistakes("quarantine:\n  budget: 1\n  budget: 1\n") == [
+        "3:3: quarantine.budget: given twice; the first is in line 2"
+    ]
+    assert mistakes("log:\nhang:\nlog:\n") == ["3:1: log: given twice; the first is in line 1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"- 1\n", "1:1: : must hold keys, such as `quarantine: \u2026`"),
+        (b"just words\n", "1:1: : must hold keys"),
+        (b"log:\n\tlevel: info\n", "2:1: : a tab; YAML allows only spaces here"),
+        (b"log:\n  level: \xff\n", "2:10: : byte 0xff is not UTF-8"),
+        (b"log:\n  level: a\x00b\n", "2:11: : character '\\x00' is not allowed in YAML"),
+        (b"log: [1\n", "2:1: : while parsing a flow sequence: expected ',' or ']'"),
+        (b"log:\n---\nhang:\n", "2:1: : expected a single document in the stream"),
+        (b"log: *nobody\n", "1:6: : found undefined alias"),
+        (b"? [a]\n: 1\n", "1:3: : a key must be a plain word"),
+        (b"<<: {log: 1}\n", "1:1: <<: there is no such key"),
+        (b"[" * 100_000, "1:1: : nested too deeply"),
+        (b"#" * (2 << 20), "1:1: : larger than 1 MiB"),
+    ],
+)
+def test_what_is_no_configuration_is_refused_where_it_breaks(content: bytes, expected: str) -> None:
+    (mistake,) = mistakes(content)
+
+    assert mistake.startswith(expected)
+
+
+def test_an_error_names_the_file_as_an_editor_can_jump_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "healthd.yaml"
+    path.write_text("quarantine:\n  budget: x\n")
+
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+
+    assert str(caught.value) == f"{path}:2:11: quarantine.budget: must be a whole number, at least 0, not 'x'"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no-such\.yaml: there is no such file"):
+        load(tmp_path / "no-such.yaml")
+    with pytest.raises(UserError, match="this is a directory"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("250ms", 250), ("30s", 30_000), ("1h30m", 5_400_000), ("2d1ms", 172_800_001), ("0s", 0)],
+)
+def test_durations_are_read_and_written_alike(text: str, milliseconds: int) -> None:
+    assert parse_duration(text) == timedelta(milliseconds=milliseconds)
+    assert format_duration(parse_duration(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "-3s", "1.5h", "1m1h", "1s1s", "5 s", "٣s", "99999d", "1" * 99 + "s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a duration|longer than ten years"):
+        parse_duration(text)
+
+
+ALL_KEYS = [(name, key) for name, section in sections_of(Config) for key in keys_of(section).values()]
+
+
+@pytest.mark.parametrize(("section", "key"), ALL_KEYS, ids=[f"{name}.{key.name}" for name, key in ALL_KEYS])
+def test_every_default_may_be_written_out(section: str, key: Key) -> None:
+    assert parse(f"{section}: {{{key.name}: {spell(key.default)}}}".encode(), "f") == Config()
+
+
+def test_every_field_of_every_section_is_a_documented_key() -> None:
+    for name, section in sections_of(Config):
+        assert list(keys_of(section)) == list(section.__struct_fields__), name
+    assert all(len(key.meta.description or "") > 20 for _, key in ALL_KEYS)
+
+
+def test_the_reference_page_is_what_the_code_says() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+
+    assert page == reference(), "run `make docs`"
+
+
+def test_the_example_on_the_reference_page_is_the_default_configuration() -> None:
+    example = reference().split("```yaml\n")[1].split("```")[0]
+
+    assert parse(example.encode(), "f") == Config()
+
+
+def test_config_check_says_good_or_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("log: {level: info}")
+    good = main(["config", "--check", str(path)])
+    path.write_text("log: {lvl: info}")
+    bad = main(["config", "--check", str(path)])
+
+    assert (good, bad) == (0, 2)
+    printed = capsys.readouterr()
+    assert printed.out == f"{path}: good\n"
+    assert printed.err == f'healthd: {path}:1:7: log.lvl: there is no such key; did you mean "level"?\n'
+
+
+def test_config_reference_prints_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "--reference"]) == 0
+    assert capsys.readouterr().out == reference()
