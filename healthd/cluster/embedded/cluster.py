@@ -1,0 +1,296 @@
+"""
+The embedded cluster: the port's verbs over a store, its rules and its watchers. `healthd.cluster.port` is the contract.
+
+No verb awaits between reading and committing, and nothing is cached: every answer comes from the store. What owner
+garbage collection removes goes in the same transaction as the owner.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import msgspec
+
+from healthd.clock import Clock
+from healthd.cluster.embedded import names, rules
+from healthd.cluster.embedded.rules import Wire
+from healthd.cluster.embedded.store import Key, Store
+from healthd.cluster.embedded.watch import Watchers, matches, selected
+from healthd.cluster.port import AlreadyExists, Event, EventType, Invalid, Listed, NotFound
+from healthd.core.objects import RESOURCES, AnyObject, Pod, Resource, Slim, to_wire
+
+T = TypeVar("T", bound=Slim)
+
+_DECODERS: dict[type[Slim], msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in RESOURCES}
+_BY_PLURAL: dict[str, Resource] = {resource.plural: resource for resource in RESOURCES.values()}
+_WIRE: msgspec.json.Decoder[Wire] = msgspec.json.Decoder(dict[str, Any])
+_ENCODER = msgspec.json.Encoder()
+_WATCH_BATCH = 256
+"""Changes that a watch takes into memory at once."""
+_NAME_TRIES = 8
+"""`generateName` draws again when a name is taken, so often."""
+
+
+class EmbeddedCluster:
+    """A `Cluster` in one file, or in memory. Belongs to one thread and one event loop."""
+
+    def __init__(self, store: Store, clock: Clock, new_uid: Callable[[], str], *, bookmark_every: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._new_uid = new_uid
+        self._watchers = Watchers(store, clock, bookmark_every=bookmark_every)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | None,
+        *,
+        clock: Clock,
+        new_uid: Callable[[], str],
+        history: int = 10_000,
+        durable: bool = True,
+    ) -> Self:
+        """
+        Open or make the store at *path*; None keeps everything in memory.
+
+        *history* is how many changes a watch can look back. Without *durable* a power loss may lose the newest writes;
+        kill -9 never does. Raises UnusableStore.
+        """
+        store = Store(path, history=history, durable=durable)
+        return cls(store, clock, new_uid, bookmark_every=max(1, history // 10))
+
+    def close(self) -> None:
+        """Running watches end with Unavailable."""
+        self._store.close()
+        self._watchers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """The object. Raises NotFound."""
+        resource = RESOURCES[kind]
+        return _decoded(kind, self._body(resource, Key(resource.plural, namespace, name)))
+
+    async def list(
+        self, kind: type[T], *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> Listed[T]:
+        """All objects that match, ordered by namespace and name, and the version that they were read at."""
+        with self._store.snapshot():
+            bodies = self._store.read_all(RESOURCES[kind].plural, namespace)
+            version = self._store.head()
+        decode = _DECODERS[kind].decode
+        items = [decode(body) for body in bodies]
+        return Listed([item for item in items if matches(item, labels)] if labels else items, str(version))
+
+    async def watch(
+        self,
+        kind: type[T],
+        *,
+        since: str,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Event[T]]:
+        """Every change after version *since*, in order, without end. Raises Gone when history does not reach back."""
+        plural, told = RESOURCES[kind].plural, _parsed_version(since)
+        patience = 1  # first a bookmark for whatever was skipped; later only when much was
+        with self._watchers.enlisted(plural, told) as watcher:
+            while True:
+                watcher.bell.clear()
+                changes, upto = self._store.changes(plural, namespace, watcher.position, _WATCH_BATCH)
+                for change in changes:
+                    if event := selected(change, labels or {}, _DECODERS[kind].decode):
+                        told = change.version
+                        yield event
+                watcher.position = upto
+                if len(changes) == _WATCH_BATCH:
+                    continue
+                if upto - told >= patience:
+                    told = upto
+                    yield Event(EventType.BOOKMARK, None, str(upto))
+                patience = self._watchers.bookmark_every
+                await watcher.bell.wait()
+
+    async def create(self, obj: T) -> T:
+        """Store a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
+        kind, resource = type(obj), RESOURCES[type(obj)]
+        body = to_wire(cast("AnyObject", obj))
+        with self._writing():
+            named = self._named(resource, body)
+            stored = rules.created(resource, named, uid=self._new_uid(), now=self._clock.now())
+            key = _key(resource, stored)
+            if self._store.read(key) is not None:
+                raise AlreadyExists(f"{rules.describe(resource, stored['metadata'])} already exists")
+            made = self._insert(key, stored)
+            self._adopt(key, stored)
+        return _decoded(kind, made)
+
+    async def patch(
+        self,
+        kind: type[T],
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        resource_version: str = "",
+        uid: str = "",
+    ) -> T:
+        """Apply a JSON merge patch. Raises NotFound, Conflict, Invalid."""
+        resource = RESOURCES[kind]
+        key = Key(resource.plural, namespace, name)
+        wanted: Wire = msgspec.to_builtins(dict(patch))
+        with self._writing():
+            body = self._body(resource, key)
+            old = _WIRE.decode(body)
+            rules.check_preconditions(resource, old, uid=uid, resource_version=resource_version)
+            seen = (wanted.get("metadata") or {}).get("resourceVersion") or ""
+            rules.check_preconditions(resource, old, resource_version=seen)
+            new = rules.patched(resource, old, wanted, subresource)
+            if new is old or (rules.is_same(new, old) and _reread(kind, new) == _decoded(kind, body)):
+                return _decoded(kind, body)
+            _reread(kind, new)  # refuses what does not fit the kind, before anything is written
+            return _decoded(kind, self._replace(key, old, new))
+
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Ask for deletion, gracefully where a kubelet or a finalizer has a say. Raises NotFound, Conflict."""
+        resource = RESOURCES[kind]
+        key = Key(resource.plural, namespace, name)
+        with self._writing():
+            old = _WIRE.decode(self._body(resource, key))
+            rules.check_preconditions(resource, old, uid=uid, resource_version=resource_version)
+            self._delete(key, old, grace_seconds)
+
+    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
+        """Delete a pod by the eviction verb: marks it `DisruptionTarget` first. Raises NotFound."""
+        resource = RESOURCES[Pod]
+        key = Key(resource.plural, namespace, name)
+        with self._writing():
+            old = _WIRE.decode(self._body(resource, key))
+            marked = rules.evicted(old, now=self._clock.now())
+            if marked is not old:
+                marked = _WIRE.decode(self._replace(key, old, marked))
+            self._delete(key, marked, grace_seconds)
+
+    def compact(self, before: str) -> None:
+        """Forget history older than version *before*, as an API server does by itself every few minutes."""
+        with self._store.transaction():
+            self._store.trim(_parsed_version(before) - 1)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._store.transaction():
+            yield
+        self._watchers.wake()
+
+    def _body(self, resource: Resource, key: Key) -> bytes:
+        body = self._store.read(key)
+        if body is None:
+            raise NotFound(f"{rules.describe(resource, {'namespace': key.namespace, 'name': key.name})} not found")
+        return body
+
+    def _named(self, resource: Resource, body: Wire) -> Wire:
+        """*body* with the name that `generateName` asks for, where it has none."""
+        metadata = body["metadata"]
+        prefix = metadata.get("generateName", "")
+        if metadata.get("name") or not prefix:
+            return body
+        for _ in range(_NAME_TRIES):
+            named = {**body, "metadata": {**metadata, "name": names.generated_name(prefix, self._new_uid())}}
+            if self._store.read(_key(resource, named)) is None:
+                return named
+        raise AlreadyExists(f"{resource.kind}: {_NAME_TRIES} names drawn for generateName {prefix!r} were all taken")
+
+    def _insert(self, key: Key, body: Wire) -> bytes:
+        version, content = self._stamped(body)
+        self._store.insert(key, body["metadata"]["uid"], version, content)
+        return content
+
+    def _replace(self, key: Key, old: Wire, new: Wire) -> bytes:
+        """Write a changed object, or remove it when the change took away the last thing that kept it."""
+        if rules.is_finished(new):
+            return self._remove(key, new)
+        has_new_labels = new["metadata"].get("labels") != old["metadata"].get("labels")
+        version, content = self._stamped(new)
+        self._store.update(key, version, content, _ENCODER.encode(old) if has_new_labels else None)
+        if rules.owner_uids(new) != rules.owner_uids(old):
+            self._adopt(key, new)
+        return content
+
+    def _remove(self, key: Key, body: Wire) -> bytes:
+        version, content = self._stamped(body)
+        self._store.remove(key, version, content)
+        self._store.set_owners(key, ())
+        self._collect(self._store.dependents(body["metadata"]["uid"]))
+        return content
+
+    def _delete(self, key: Key, old: Wire, grace_seconds: int | None) -> None:
+        new = rules.deleted(_BY_PLURAL[key.plural], old, now=self._clock.now(), grace_seconds=grace_seconds)
+        if new is None:
+            self._remove(key, old)
+        elif new is not old:
+            self._replace(key, old, new)
+
+    def _adopt(self, key: Key, body: Wire) -> None:
+        owners = rules.owner_uids(body)
+        self._store.set_owners(key, owners)
+        if owners:
+            self._collect([key])
+
+    def _collect(self, keys: builtins.list[Key]) -> None:
+        """Delete those objects whose owners are all gone."""
+        for key in keys:
+            body = self._store.read(key)
+            if body is None:
+                continue
+            old = _WIRE.decode(body)
+            owners = rules.owner_uids(old)
+            if owners and not any(self._store.has_uid(uid) for uid in owners):
+                self._delete(key, old, None)
+
+    def _stamped(self, body: Wire) -> tuple[int, bytes]:
+        """The next version, and *body* as it is stored with it."""
+        version = self._store.head() + 1
+        return version, _ENCODER.encode({**body, "metadata": {**body["metadata"], "resourceVersion": str(version)}})
+
+
+def _key(resource: Resource, body: Wire) -> Key:
+    metadata = body["metadata"]
+    return Key(resource.plural, metadata.get("namespace", ""), metadata.get("name", ""))
+
+
+def _decoded(kind: type[T], body: bytes) -> T:
+    obj: T = _DECODERS[kind].decode(body)
+    return obj
+
+
+def _reread(kind: type[T], body: Wire) -> T:
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{rules.describe(RESOURCES[kind], body['metadata'])}: {error}") from error
+
+
+def _parsed_version(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise Invalid(f"resourceVersion {text!r} is not one that a list or an event has given")
+    return int(text)

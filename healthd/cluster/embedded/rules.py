@@ -1,0 +1,201 @@
+"""
+What an API server lets a write change: pure functions from wire objects to wire objects.
+
+A wire object is the decoded JSON, with every field that was ever written, also those that no slim struct names.
+Nothing here changes its arguments; nothing here knows where objects are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from healthd.cluster.embedded import names
+from healthd.cluster.port import Conflict, Invalid, NotFound
+from healthd.core.objects import Resource
+
+Wire = dict[str, Any]
+
+_FIXED = ("name", "namespace", "uid", "creationTimestamp")
+"""Set once, at creation; a patch may only repeat them."""
+_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
+"""Set by delete alone."""
+_TERMINAL = ("Succeeded", "Failed")
+
+
+def describe(resource: Resource, metadata: Mapping[str, Any]) -> str:
+    """How messages name an object: `Pod default/rank-0`."""
+    parts = [metadata.get("namespace", ""), metadata.get("name", "")]
+    return f"{resource.kind} {'/'.join(part for part in parts if part)}"
+
+
+def created(resource: Resource, body: Wire, *, uid: str, now: datetime) -> Wire:
+    """The object as it is first stored; its name has been settled. Raises Invalid."""
+    metadata = dict(body["metadata"])
+    names.check_identity(resource, metadata.get("name", ""), metadata.get("namespace", ""))
+    where = describe(resource, metadata)
+    names.check_marks(where, metadata)
+    if metadata.get("resourceVersion"):
+        raise Invalid(f"{where}: metadata.resourceVersion: must not be set on an object to be created")
+    for field in _DELETION:
+        metadata.pop(field, None)
+    metadata |= {"uid": uid, "generation": 1, "creationTimestamp": msgspec.to_builtins(now)}
+    dropped = {"metadata", "status"} if resource.has_status else {"metadata"}
+    return {**{key: value for key, value in body.items() if key not in dropped}, "metadata": metadata}
+
+
+def check_preconditions(resource: Resource, old: Wire, *, uid: str = "", resource_version: str = "") -> None:
+    """Raises Conflict when *old* is another object, or another version of it, than the caller has seen."""
+    metadata = old["metadata"]
+    if uid and uid != metadata["uid"]:
+        raise Conflict(f"{describe(resource, metadata)}: uid is {metadata['uid']}, not {uid}: it was created anew")
+    if resource_version and resource_version != metadata["resourceVersion"]:
+        current = metadata["resourceVersion"]
+        raise Conflict(
+            f"{describe(resource, metadata)}: resourceVersion is {current}, not {resource_version}: "
+            "it has been changed; read it again"
+        )
+
+
+def patched(resource: Resource, old: Wire, patch: Wire, subresource: str) -> Wire:
+    """*old* after a JSON merge patch, or *old* itself when nothing changes. Raises Invalid, NotFound."""
+    new = _patched_status(resource, old, patch, subresource) if subresource else _patched_main(resource, old, patch)
+    return old if new == old else new
+
+
+def _patched_status(resource: Resource, old: Wire, patch: Wire, subresource: str) -> Wire:
+    if subresource != "status" or not resource.has_status:
+        raise NotFound(f"{resource.plural} have no subresource {subresource!r}")
+    only_status = {key: value for key, value in patch.items() if key == "status"}
+    new: Wire = merged(old, only_status)
+    return new
+
+
+def _patched_main(resource: Resource, old: Wire, patch: Wire) -> Wire:
+    kept = {"status"} if resource.has_status else set()
+    new: Wire = merged(old, {key: value for key, value in patch.items() if key not in kept})
+    where = describe(resource, old["metadata"])
+    if new.get("kind") != old.get("kind") or new.get("apiVersion") != old.get("apiVersion"):
+        raise Invalid(f"{where}: kind and apiVersion cannot be changed")
+    metadata = _guarded(where, old["metadata"], new.get("metadata") or {})
+    if _desired(new) != _desired(old):
+        metadata["generation"] = metadata.get("generation", 0) + 1
+    return {**new, "metadata": metadata}
+
+
+def _guarded(where: str, old: Wire, new: Wire) -> Wire:
+    """*new* metadata with what only the server may set put back. Raises Invalid where the patch meant to change it."""
+    for field in _FIXED:
+        if new.get(field) not in (None, old.get(field)):
+            raise Invalid(f"{where}: metadata.{field}: cannot be changed from {old.get(field)!r} to {new[field]!r}")
+    for field in _DELETION:
+        if field in new and field not in old:
+            raise Invalid(f"{where}: metadata.{field}: cannot be set by a patch; delete the object")
+    added = set(new.get("finalizers", ())) - set(old.get("finalizers", ()))
+    if added and "deletionTimestamp" in old:
+        raise Invalid(f"{where}: metadata.finalizers: {sorted(added)} cannot be added while it is being deleted")
+    names.check_marks(where, {key: value for key, value in new.items() if value != old.get(key)})
+    served = {field: old[field] for field in (*_FIXED, *_DELETION, "generation", "resourceVersion") if field in old}
+    return {**new, **served}
+
+
+def _desired(body: Wire) -> Wire:
+    return {key: value for key, value in body.items() if key not in ("metadata", "status")}
+
+
+def deleted(resource: Resource, old: Wire, *, now: datetime, grace_seconds: int | None) -> Wire | None:
+    """The object as a delete request leaves it: None when it goes at once, *old* itself when nothing changes."""
+    if grace_seconds is not None and grace_seconds < 0:
+        raise Invalid(f"{describe(resource, old['metadata'])}: gracePeriodSeconds: {grace_seconds} is less than 0")
+    if "deletionTimestamp" in old["metadata"]:
+        new = _hurried(old, grace_seconds)
+    else:
+        new = _doomed(old, now, _grace_period(resource, old, grace_seconds))
+    return None if is_finished(new) else new
+
+
+def is_finished(body: Wire) -> bool:
+    """Being deleted, with nothing left to wait for: no finalizer, and (for a pod) its kubelet's word."""
+    metadata = body["metadata"]
+    return "deletionTimestamp" in metadata and not (
+        metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    )
+
+
+def _doomed(old: Wire, now: datetime, period: int) -> Wire:
+    metadata = old["metadata"]
+    marks = {
+        "deletionTimestamp": msgspec.to_builtins(now + timedelta(seconds=period)),
+        "deletionGracePeriodSeconds": period,
+        "generation": metadata.get("generation", 0) + 1,
+    }
+    return {**old, "metadata": {**metadata, **marks}}
+
+
+def _hurried(old: Wire, grace_seconds: int | None) -> Wire:
+    """A second delete may only shorten the grace period."""
+    metadata = old["metadata"]
+    current: int = metadata.get("deletionGracePeriodSeconds", 0)
+    if grace_seconds is None or grace_seconds >= current:
+        return old
+    until = msgspec.convert(metadata["deletionTimestamp"], datetime) - timedelta(seconds=current - grace_seconds)
+    marks = {"deletionTimestamp": msgspec.to_builtins(until), "deletionGracePeriodSeconds": grace_seconds}
+    return {**old, "metadata": {**metadata, **marks}}
+
+
+def _grace_period(resource: Resource, body: Wire, asked: int | None) -> int:
+    """Only a pod that a kubelet may be running waits; everything else goes at once."""
+    spec = body.get("spec", {})
+    if resource.kind != "Pod" or not spec.get("nodeName"):
+        return 0
+    if body.get("status", {}).get("phase") in _TERMINAL:
+        return 0
+    own: int = spec.get("terminationGracePeriodSeconds", 30)
+    return own if asked is None else asked
+
+
+def evicted(body: Wire, *, now: datetime) -> Wire:
+    """The pod with the condition that says why it goes; the same pod when it has it already."""
+    conditions = body.get("status", {}).get("conditions", [])
+    if any(condition["type"] == "DisruptionTarget" and condition["status"] == "True" for condition in conditions):
+        return body
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastTransitionTime": msgspec.to_builtins(now),
+    }
+    others = [condition for condition in conditions if condition["type"] != "DisruptionTarget"]
+    return {**body, "status": {**body.get("status", {}), "conditions": [*others, condition]}}
+
+
+def owner_uids(body: Wire) -> list[str]:
+    """The uids of the objects that this one is collected with."""
+    return [reference["uid"] for reference in body["metadata"].get("ownerReferences", ())]
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """JSON merge patch, RFC 7386: None deletes a key, a list replaces the list."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def is_same(new: Any, old: Any) -> bool:
+    """Equal, where an absent key, an empty object and an empty list count as one: no API server tells them apart."""
+    if new == old:
+        return True
+    if isinstance(new, dict | None) and isinstance(old, dict | None):
+        new, old = new or {}, old or {}
+        return all(is_same(new.get(key), old.get(key)) for key in new.keys() | old.keys())
+    return not new and not old and isinstance(new, list | None) and isinstance(old, list | None)

@@ -1,0 +1,229 @@
+"""
+Objects and their history as bytes in SQLite: rows, transactions, and errors in the port's words. Knows no rules.
+
+Every write takes the next version and leaves exactly one row in `history`, so versions there have no gaps; the newest
+row is never trimmed and thereby is the counter, too. Write-ahead log with `synchronous=FULL`: what was committed
+survives kill -9 and power loss. Several processes may open the same file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from healthd.cluster.port import ClusterError, EventType, Gone, Unavailable
+
+_APPLICATION_ID = 0x6865616C
+"""`heal`: tells a store of ours from another program's SQLite file."""
+_SCHEMA_VERSION = 1
+_BUSY_MS = 5_000
+"""How long a write waits for another process; their transactions take well under a millisecond."""
+_TRIM_EVERY = 100
+"""Writes between two trims of the history: deleting in batches is cheaper."""
+_SCHEMA = """
+CREATE TABLE object (
+    plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
+    PRIMARY KEY (plural, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE owner (
+    uid TEXT NOT NULL, plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    PRIMARY KEY (uid, plural, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE history (
+    version INTEGER PRIMARY KEY, plural TEXT NOT NULL, namespace TEXT NOT NULL, type TEXT NOT NULL,
+    body BLOB NOT NULL, before BLOB
+);
+INSERT INTO history VALUES (1, '', '', '', '', NULL);
+"""
+
+
+class UnusableStore(ClusterError):
+    """The file is not a store that this healthd can use; the message says why and what to do."""
+
+
+class Key(NamedTuple):
+    """Where an object is kept."""
+
+    plural: str
+    namespace: str
+    name: str
+
+
+class Change(NamedTuple):
+    """One row of history. *before* is the former body, kept only where the labels changed (selectors need it)."""
+
+    version: int
+    type: EventType
+    body: bytes
+    before: bytes | None
+
+
+class Store:
+    """One connection to one file, or to a private store in memory (*path* None). For one thread."""
+
+    def __init__(self, path: Path | None, *, history: int, durable: bool) -> None:
+        self.is_shared = path is not None
+        """Other processes may write too."""
+        self.newest: dict[str, int] = {}
+        """By plural: the newest version written through this connection."""
+        self._history = max(1, history)
+        self._where = str(path) if path else "the store in memory"
+        self._connection = _connect(path, durable=durable)
+
+    def close(self) -> None:
+        """Every later call raises Unavailable."""
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All writes inside are committed together when the block ends, none when it raises."""
+        self._rows("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._rows("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.rollback()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads inside see the same version."""
+        self._rows("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.rollback()
+
+    def read(self, key: Key) -> bytes | None:
+        """The body, or None."""
+        rows = self._rows("SELECT body FROM object WHERE plural = ? AND namespace = ? AND name = ?", key)
+        return rows[0][0] if rows else None
+
+    def read_all(self, plural: str, namespace: str | None) -> list[bytes]:
+        """The bodies of a kind, ordered by namespace and name."""
+        if namespace is None:
+            rows = self._rows("SELECT body FROM object WHERE plural = ? ORDER BY namespace, name", (plural,))
+        else:
+            sql = "SELECT body FROM object WHERE plural = ? AND namespace = ? ORDER BY name"
+            rows = self._rows(sql, (plural, namespace))
+        return [row[0] for row in rows]
+
+    def head(self) -> int:
+        """The newest version."""
+        version: int = self._rows("SELECT max(version) FROM history")[0][0]
+        return version
+
+    def insert(self, key: Key, uid: str, version: int, body: bytes) -> None:
+        """Keep a new object."""
+        self._rows("INSERT INTO object VALUES (?, ?, ?, ?, ?)", (*key, uid, body))
+        self._record(key, version, EventType.ADDED, body)
+
+    def update(self, key: Key, version: int, body: bytes, before: bytes | None) -> None:
+        """Keep a new body of an object."""
+        self._rows("UPDATE object SET body = ? WHERE plural = ? AND namespace = ? AND name = ?", (body, *key))
+        self._record(key, version, EventType.MODIFIED, body, before)
+
+    def remove(self, key: Key, version: int, body: bytes) -> None:
+        """Forget an object; *body* is its last state."""
+        self._rows("DELETE FROM object WHERE plural = ? AND namespace = ? AND name = ?", key)
+        self._record(key, version, EventType.DELETED, body)
+
+    def _record(self, key: Key, version: int, event: EventType, body: bytes, before: bytes | None = None) -> None:
+        row = (version, key.plural, key.namespace, event.value, body, before)
+        self._rows("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?)", row)
+        self.newest[key.plural] = version
+        if version % _TRIM_EVERY == 0:
+            self.trim(version - self._history)
+
+    def trim(self, upto: int) -> None:
+        """Forget changes up to and with version *upto*, but never the newest one."""
+        self._rows("DELETE FROM history WHERE version <= ? AND version < (SELECT max(version) FROM history)", (upto,))
+
+    def changes(self, plural: str, namespace: str | None, after: int, limit: int) -> tuple[list[Change], int]:
+        """
+        The next changes of a kind after version *after*, at most *limit*, and up to which version they are complete.
+
+        Raises Gone when some of them are no longer kept.
+        """
+        sql = """
+            SELECT version, type, body, before FROM history
+            WHERE version > ?1 AND plural = ?2 AND (?3 IS NULL OR namespace = ?3) ORDER BY version LIMIT ?4
+        """
+        with self.snapshot():
+            oldest, head = self._rows("SELECT (SELECT min(version) FROM history), max(version) FROM history")[0]
+            if after < oldest - 1:
+                raise Gone(f"{plural}: changes after version {after} are no longer kept (oldest: {oldest}); list again")
+            rows = self._rows(sql, (after, plural, namespace, limit))
+        changes = [Change(version, EventType(event), body, before) for version, event, body, before in rows]
+        return changes, changes[-1].version if len(changes) == limit else head
+
+    def set_owners(self, key: Key, uids: Iterable[str]) -> None:
+        """Remember whose dependent the object at *key* is; none when it is gone."""
+        self._rows("DELETE FROM owner WHERE plural = ? AND namespace = ? AND name = ?", key)
+        for uid in set(uids):
+            self._rows("INSERT INTO owner VALUES (?, ?, ?, ?)", (uid, *key))
+
+    def dependents(self, uid: str) -> list[Key]:
+        """Objects that name *uid* as an owner."""
+        return [Key(*row) for row in self._rows("SELECT plural, namespace, name FROM owner WHERE uid = ?", (uid,))]
+
+    def has_uid(self, uid: str) -> bool:
+        """Whether an object with this uid exists."""
+        return bool(self._rows("SELECT 1 FROM object WHERE uid = ?", (uid,)))
+
+    def data_version(self) -> int:
+        """Differs from its last value when another connection has committed in between."""
+        version: int = self._rows("PRAGMA data_version")[0][0]
+        return version
+
+    def _rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
+            raise Unavailable(f"{self._where}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise UnusableStore(f"{self._where}: {error}; restore it from a copy or start with a new file") from error
+
+
+def _connect(path: Path | None, *, durable: bool) -> sqlite3.Connection:
+    connection: sqlite3.Connection | None = None
+    try:
+        if path:
+            path.touch(mode=0o600)  # jobs carry secrets in their environment
+        connection = sqlite3.connect(path or ":memory:", timeout=_BUSY_MS / 1000, isolation_level=None)
+        _prepare(connection, durable=durable)
+    except (sqlite3.Error, OSError, UnusableStore) as error:
+        if connection:
+            connection.close()
+        raise UnusableStore(f"cannot use {path} as healthd's store: {error}") from error
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, *, durable: bool) -> None:
+    _check_origin(connection)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+    connection.execute("BEGIN IMMEDIATE")
+    if not _scalar(connection, "PRAGMA user_version"):
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _check_origin(connection: sqlite3.Connection) -> None:
+    origin, version = _scalar(connection, "PRAGMA application_id"), _scalar(connection, "PRAGMA user_version")
+    is_empty = not _scalar(connection, "SELECT count(*) FROM sqlite_master")
+    if origin != _APPLICATION_ID and not (is_empty and version == 0):
+        raise UnusableStore("it is another program's SQLite file; name another file")
+    if version > _SCHEMA_VERSION:
+        raise UnusableStore(f"a newer healthd wrote it (schema {version}, known: {_SCHEMA_VERSION}); update healthd")
+
+
+def _scalar(connection: sqlite3.Connection, sql: str) -> int:
+    value: int = connection.execute(sql).fetchone()[0]
+    return value

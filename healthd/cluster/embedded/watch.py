@@ -1,0 +1,124 @@
+"""
+Who waits for changes, and how they are woken.
+
+A watcher holds a position in the history and nothing else: a slow one costs no memory, and when history has moved past
+it, it gets Gone. Writes of this process wake it at once; those of other processes are noticed by a slow tick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+import msgspec
+
+from healthd.clock import Clock
+from healthd.cluster.embedded.store import Change, Store
+from healthd.cluster.port import ClusterError, Event, EventType
+from healthd.core.objects import AnyObject, Slim
+
+T = TypeVar("T", bound=Slim)
+
+FOREIGN_TICK = timedelta(seconds=0.2)
+"""How often other processes' writes are looked for, while somebody watches."""
+
+
+class Watcher:
+    """One running watch: its kind, how far it has read, and the bell that wakes it."""
+
+    def __init__(self, plural: str, position: int) -> None:
+        self.plural = plural
+        self.position = position
+        self.bell = asyncio.Event()
+
+
+class Watchers:
+    """All running watches of one store."""
+
+    def __init__(self, store: Store, clock: Clock, *, bookmark_every: int) -> None:
+        self.bookmark_every = bookmark_every
+        """No watcher stays further behind than so many versions, however quiet its kind."""
+        self._store = store
+        self._clock = clock
+        self._watchers: set[Watcher] = set()
+        self._tick: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def enlisted(self, plural: str, position: int) -> Iterator[Watcher]:
+        """A watcher that is woken while the block runs."""
+        watcher = Watcher(plural, position)
+        self._watchers.add(watcher)
+        if self._store.is_shared and self._tick is None:
+            seen = self._store.data_version()  # before the first read: nothing falls between
+            self._tick = asyncio.get_running_loop().create_task(self._notice_others(seen))
+        try:
+            yield watcher
+        finally:
+            self._watchers.discard(watcher)
+            if not self._watchers:
+                self._stop_tick()
+
+    def wake(self) -> None:
+        """After a write of this process: wake those whose kind changed, or who are far behind."""
+        newest = self._store.newest
+        head = max(newest.values(), default=0)
+        for watcher in self._watchers:
+            if newest.get(watcher.plural, 0) > watcher.position or head - watcher.position >= self.bookmark_every:
+                watcher.bell.set()
+
+    def wake_all(self) -> None:
+        """Let every watcher look for itself."""
+        for watcher in self._watchers:
+            watcher.bell.set()
+
+    def close(self) -> None:
+        """Stop the tick, and let the watchers find out that the store is closed."""
+        self._stop_tick()
+        self.wake_all()
+
+    def _stop_tick(self) -> None:
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+
+    async def _notice_others(self, seen: int) -> None:
+        while True:
+            await self._clock.sleep(FOREIGN_TICK)
+            try:
+                now = self._store.data_version()
+            except ClusterError:
+                self.wake_all()  # they read for themselves and report the trouble to their callers
+                continue
+            if now != seen:
+                seen = now
+                self.wake_all()
+
+
+def matches(obj: AnyObject, labels: Mapping[str, str]) -> bool:
+    """Whether *obj* carries all these labels."""
+    return labels.items() <= obj.metadata.labels.items()
+
+
+def selected(change: Change, labels: Mapping[str, str], decode: Callable[[bytes], T]) -> Event[T] | None:
+    """
+    What *change* is to a watcher that sees only objects with *labels*; None when it does not concern it.
+
+    To such a watcher an object that begins to match is ADDED, one that stops is DELETED in its last matching state.
+    """
+    version, obj = str(change.version), decode(change.body)
+    is_match = matches(obj, labels)  # type: ignore[arg-type]  # every kind that is kept is one of AnyObject
+    if change.before is None or change.type is not EventType.MODIFIED:
+        return Event(change.type, obj, version) if is_match else None
+    former = decode(change.before)
+    was_match = matches(former, labels)  # type: ignore[arg-type]  # as above
+    if is_match:
+        return Event(EventType.MODIFIED if was_match else EventType.ADDED, obj, version)
+    return Event(EventType.DELETED, _at_version(former, version), version) if was_match else None
+
+
+def _at_version(obj: T, version: str) -> T:
+    metadata = msgspec.structs.replace(obj.metadata, resource_version=version)  # type: ignore[attr-defined]  # as above
+    return msgspec.structs.replace(obj, metadata=metadata)
