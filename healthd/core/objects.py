@@ -364,6 +364,7 @@ class FencedPod(Slim, frozen=True, kw_only=True):
     name: str
     uid: str
     node: str
+    index: str = ""
     boot_id: str = ""
     proof: str = ""
 
@@ -399,6 +400,8 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     phase: Phase = Phase.DETECTED
     phase_since: datetime | None = None
     message: str = ""
+    held_in: Phase | None = None
+    """While `Held`: the phase that cannot go on."""
     timeline: list[TimelineEntry] = []
     causes: list[Cause] = []
     """Every cause: the first, and those that joined."""

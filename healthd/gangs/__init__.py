@@ -1,1 +1,15 @@
-"""One adapter per gang kind: how its root is stopped, started and read."""
+"""
+One adapter per gang kind: how its root is read, stopped and started.
+
+A new kind is one module with an adapter, and one row in the table below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from healthd.gangs.adapter import GangAdapter
+from healthd.gangs.job import JobAdapter
+
+ADAPTERS: Mapping[str, GangAdapter[Any]] = {"Job": JobAdapter()}

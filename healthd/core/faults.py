@@ -1,0 +1,103 @@
+"""
+What is wrong with a running gang: broken hardware under it, a rank that failed by itself, or silence.
+
+Only the members of the root's present attempt count: what an earlier attempt left behind is history.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from healthd.core.gang import GangView, is_terminal, members
+from healthd.core.model import CauseKind, Verdict
+from healthd.core.objects import Cause, Node, NodeHealth, Pod
+from healthd.core.policy import HangPolicy
+from healthd.core.progress import silence_allowed
+from healthd.core.quarantine import read_record
+
+LOST = "Lost"
+"""Pod reason: whoever supervised its processes went away, and they were ended for that."""
+
+
+def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause]:
+    """
+    Every fault of the present attempt, the most telling first: hardware, then interruption, software, hang.
+
+    A member on a bad node is a hardware fault whether or not its process died already, so the cascade of failing ranks
+    that a dead GPU sets off is not taken for a fault of the software.
+    """
+    if view.root is None or view.root.suspended:
+        return []
+    pods = [pod for pod in members(view) if pod.status.phase != "Succeeded"]
+    bad_nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
+    causes = [cause for name in bad_nodes if (cause := hardware_fault(name, view, now))]
+    blamed = {cause.node for cause in causes}
+    causes += [_rank_failure(pod, now) for pod in pods if _is_lost(pod) and pod.spec.node_name not in blamed]
+    if not causes and (hang := _hang(view, pods, policy, now)):
+        causes.append(hang)
+    return sorted(causes, key=lambda cause: _TELLING.index(cause.kind))
+
+
+_TELLING = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG]
+
+
+def hardware_fault(name: str, view: GangView, now: datetime) -> Cause | None:
+    """Why no member may stay on node *name*; None while it is fit or nobody knows."""
+    node = view.nodes.get(name)
+    if node is None:
+        return Cause(kind=CauseKind.HARDWARE, node=name, message=f"node {name} is gone", at=now)
+    if record := read_record(node):
+        return Cause(
+            kind=CauseKind.HARDWARE, node=name, finding=record.finding, message=record.message, at=record.since
+        )
+    health = view.health.get(name)
+    if health is not None and health.status.verdict is Verdict.UNHEALTHY:
+        return _unhealthy(node, health, now)
+    return None
+
+
+def _unhealthy(node: Node, health: NodeHealth, now: datetime) -> Cause:
+    worst = next((f for f in health.status.findings if f.quarantines and f.cleared_at is None), None)
+    return Cause(
+        kind=CauseKind.HARDWARE,
+        node=node.metadata.name,
+        finding=worst.id if worst else "",
+        message=worst.message if worst else health.status.message,
+        at=worst.raised_at if worst else now,
+    )
+
+
+def _is_lost(pod: Pod) -> bool:
+    """Failed, or deleted under the running gang: either way the others wait for it in vain."""
+    return pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None
+
+
+def _rank_failure(pod: Pod, now: datetime) -> Cause:
+    ended = next((s.state.terminated for s in pod.status.container_statuses if s.state.terminated), None)
+    deleted = pod.metadata.deletion_timestamp is not None
+    kind = CauseKind.INTERRUPTED if deleted or pod.status.reason == LOST else CauseKind.SOFTWARE
+    how = "was deleted" if deleted else pod.status.message or pod.status.reason
+    if ended is not None and kind is CauseKind.SOFTWARE:
+        how = f"was killed by signal {ended.signal}" if ended.signal else f"exited with code {ended.exit_code}"
+    return Cause(
+        kind=kind,
+        message=f"{pod.metadata.name} {how}",
+        at=ended.finished_at if ended and ended.finished_at else now,
+    )
+
+
+def _hang(view: GangView, pods: list[Pod], policy: HangPolicy, now: datetime) -> Cause | None:
+    root = view.root
+    if root is None or len(pods) < root.world or any(is_terminal(p) or p.status.phase != "Running" for p in pods):
+        return None
+    allowed = silence_allowed(root.progress, policy)
+    signs = [sign for sign in (root.progress.at, view.last_activity, root.started_at) if sign is not None]
+    if allowed is None or not signs or now - max(signs) <= allowed:
+        return None
+    silent = now - max(signs)
+    return Cause(
+        kind=CauseKind.HANG,
+        message=f"no new step and no sign of life for {silent.total_seconds():.0f} s, "
+        f"more than the {allowed.total_seconds():.0f} s that its own rhythm allows",
+        at=now,
+    )

@@ -1,0 +1,109 @@
+"""
+A gang as the decisions see it, whatever its kind: a root, its members, and the nodes under them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from healthd.core.objects import (
+    ANNOTATION_ATTEMPT,
+    ANNOTATION_COMPLETION_INDEX,
+    ChosenCheckpoint,
+    GangRef,
+    Node,
+    NodeHealth,
+    Pod,
+)
+from healthd.core.progress import NO_PROGRESS, Progress
+
+TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+class Ending(StrEnum):
+    """How a root ended for good."""
+
+    NOT_ENDED = ""
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangOptions:
+    """What the owner of a gang asked for, from the annotations on its root."""
+
+    restart: bool = False
+    checkpoint: str = ""
+    checkpoint_format: str = ""
+    max_no_advance: int | None = None
+    min_nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """The topmost object that can restart a gang, as its adapter reads it."""
+
+    ref: GangRef
+    resource_version: str
+    suspended: bool
+    stopped_by: str
+    """The recovery that suspended it; empty: nobody or the user."""
+    attempt: int
+    world: int
+    """Members that a running gang has."""
+    ending: Ending = Ending.NOT_ENDED
+    deleting: bool = False
+    options: GangOptions = GangOptions()
+    progress: Progress = NO_PROGRESS
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartHint:
+    """What a gang is told when it starts again."""
+
+    recovery: str
+    attempt: int
+    checkpoint: ChosenCheckpoint
+    placement: Mapping[str, str]
+    """Completion index -> node name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangView:
+    """Everything that a decision about one gang may look at."""
+
+    root: Root | None
+    pods: tuple[Pod, ...] = ()
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    health: Mapping[str, NodeHealth] = field(default_factory=dict)
+    step: int | None = None
+    """The newest verified step, where somebody looked."""
+    last_activity: datetime | None = None
+    """When a member was last seen doing something (output, GPU, NIC)."""
+
+
+def attempt_of(pod: Pod) -> int:
+    """The attempt that a pod belongs to; 0 for pods that were started before healthd knew the gang."""
+    value = pod.metadata.annotations.get(ANNOTATION_ATTEMPT, "")
+    return int(value) if value.isdecimal() else 0
+
+
+def index_of(pod: Pod) -> str:
+    """The completion index of a pod, as text; empty where the gang has none."""
+    return pod.metadata.annotations.get(ANNOTATION_COMPLETION_INDEX, "")
+
+
+def is_terminal(pod: Pod) -> bool:
+    """Its containers have ended and will not start again."""
+    return pod.status.phase in TERMINAL_PHASES
+
+
+def members(view: GangView) -> tuple[Pod, ...]:
+    """The pods of the root's present attempt."""
+    if view.root is None:
+        return ()
+    return tuple(pod for pod in view.pods if attempt_of(pod) == view.root.attempt)

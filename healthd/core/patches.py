@@ -1,0 +1,26 @@
+"""JSON merge patches (RFC 7386): what must be sent so that one wire object becomes another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+def diff(old: msgspec.Struct, new: msgspec.Struct) -> dict[str, Any]:
+    """The merge patch from *old* to *new*; empty when nothing changed. Lists are replaced whole."""
+    return _diff(msgspec.to_builtins(old), msgspec.to_builtins(new))
+
+
+def _diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if before == value:
+            continue
+        if isinstance(before, dict) and isinstance(value, dict):
+            patch[key] = _diff(before, value)
+        else:
+            patch[key] = value
+    return patch

@@ -1,0 +1,49 @@
+"""
+Training progress as the checkpoints tell it, and how long a gang's own rhythm lets it be silent.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from healthd.core.policy import HangPolicy
+
+KEPT_INTERVALS = 16
+"""Enough to know the longest usual interval; small enough for an annotation."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The last step seen in a gang's checkpoints. *intervals* are seconds between new steps, oldest first."""
+
+    step: int = -1
+    at: datetime | None = None
+    attempt: int = 0
+    intervals: list[float] = []
+
+
+NO_PROGRESS = Progress()
+"""No step was ever seen."""
+
+
+def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progress:
+    """
+    *progress* after *step* was seen at *now*.
+
+    An interval counts only between two steps of one attempt: a restart is not the gang's rhythm.
+    """
+    if step == progress.step and attempt == progress.attempt:
+        return progress
+    same_run = progress.at is not None and attempt == progress.attempt and step > progress.step
+    intervals = progress.intervals
+    if same_run and progress.at is not None:
+        intervals = [*intervals, max(0.0, (now - progress.at).total_seconds())][-KEPT_INTERVALS:]
+    return Progress(step=step, at=now, attempt=attempt, intervals=intervals)
+
+
+def silence_allowed(progress: Progress, policy: HangPolicy) -> timedelta | None:
+    """How long the gang may show no progress; None while its rhythm is not known yet."""
+    if not policy.enabled or len(progress.intervals) < policy.min_intervals:
+        return None
+    return max(policy.floor, timedelta(seconds=policy.factor * max(progress.intervals)))

@@ -1,0 +1,121 @@
+"""
+Decide whether a node is taken out of service or given back.
+
+Computes only; `healthd.agent.quarantine` performs it. What healthd did not set, it never takes away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from healthd.core.model import Finding
+from healthd.core.objects import (
+    ANNOTATION_QUARANTINE,
+    TAINT_QUARANTINED,
+    Node,
+    Taint,
+)
+
+OWNER = "healthd"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The annotation that makes a quarantine ours, and tells a person why."""
+
+    owner: str = OWNER
+    finding: str
+    message: str
+    since: datetime
+    prior_unschedulable: bool = False
+    """A person had cordoned the node before: it stays so when the quarantine ends."""
+
+
+class Quarantine(msgspec.Struct, frozen=True):
+    """Take the node out of service, once slots of the budget are held."""
+
+    record: Record
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Give the node back, then the slots."""
+
+    reason: str
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """Nothing to do."""
+
+
+Decision = Quarantine | Release | Keep
+
+
+def read_record(node: Node) -> Record | None:
+    """Our quarantine of *node*, or None. An annotation that is not ours or not readable is nobody's to remove."""
+    raw = node.metadata.annotations.get(ANNOTATION_QUARANTINE)
+    if raw is None:
+        return None
+    try:
+        record = msgspec.json.decode(raw, type=Record)
+    except msgspec.MsgspecError:
+        return None
+    return record if record.owner == OWNER else None
+
+
+def decide(node: Node, findings: Sequence[Finding], *, holds_slots: bool, now: datetime) -> Decision:
+    """
+    What to do about *node*, given all its findings.
+
+    *holds_slots* without a quarantine is what a crash between taking a slot and cordoning leaves behind: either the
+    finding still stands and the quarantine is finished, or the slot is given back.
+    """
+    ours = read_record(node)
+    worst = next((f for f in findings if f.quarantines and f.cleared_at is None), None)
+    if worst is not None:
+        return Keep() if ours else Quarantine(_record_for(node, worst, now))
+    if ours is None and not holds_slots:
+        return Keep()
+    return Release(_why_released(findings, ours))
+
+
+def cordon_patch(node: Node, record: Record) -> dict[str, Any]:
+    """One merge patch: unschedulable, taint and annotation together. Needs *node*'s resourceVersion as precondition."""
+    taint = Taint(key=TAINT_QUARANTINED, value=_taint_value(record.finding), time_added=record.since)
+    taints = [*(t for t in node.spec.taints if t.key != TAINT_QUARANTINED), taint]
+    return {
+        "metadata": {"annotations": {ANNOTATION_QUARANTINE: msgspec.json.encode(record).decode()}},
+        "spec": {"unschedulable": True, "taints": msgspec.to_builtins(taints)},
+    }
+
+
+def uncordon_patch(node: Node, record: Record) -> dict[str, Any]:
+    """Undo exactly what `cordon_patch` did: a cordon that a person had set before stays."""
+    taints = [t for t in node.spec.taints if t.key != TAINT_QUARANTINED]
+    spec: dict[str, Any] = {"taints": msgspec.to_builtins(taints) or None}
+    if not record.prior_unschedulable:
+        spec["unschedulable"] = None
+    return {"metadata": {"annotations": {ANNOTATION_QUARANTINE: None}}, "spec": spec}
+
+
+def _record_for(node: Node, finding: Finding, now: datetime) -> Record:
+    return Record(
+        finding=finding.id,
+        message=finding.message,
+        since=now,
+        prior_unschedulable=node.spec.unschedulable,
+    )
+
+
+def _why_released(findings: Sequence[Finding], ours: Record | None) -> str:
+    if ours is None:
+        return "the finding that asked for a slot no longer stands"
+    cleared = next((f for f in findings if f.id == ours.finding and f.cleared_by), None)
+    return f"{ours.finding} was cleared by {cleared.cleared_by}" if cleared else f"{ours.finding} no longer stands"
+
+
+def _taint_value(finding_id: str) -> str:
+    """The rule, in the characters that a taint value may hold."""
+    return finding_id.rsplit("/", 1)[-1][:63]

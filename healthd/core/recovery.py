@@ -1,0 +1,428 @@
+"""
+The recovery of one gang: one fault, one restart.
+
+    Detected → Stopping → Fencing → Choosing → Reserving → Starting → Confirming → Recovered
+    or Held (left again when what it waits for is there), GaveUp, Superseded.
+
+`decide` computes only; the controller performs. A decision holds *either* a status to record *or* acts to perform,
+never both, so every intent is on record before its act, and a controller that dies anywhere is continued by the next:
+each phase looks at the world, does what is missing, and moves on when its goal is seen.
+
+Once a member fails the gang is stopped at once and judged later: a root with a small retry limit of its own would be
+Failed for good within seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from healthd.core.acts import Act, ClaimSpare, FindCheckpoint, ReleasePods, StartGang, StopGang
+from healthd.core.faults import hardware_fault
+from healthd.core.fence import fence_pods, unproven
+from healthd.core.gang import Ending, GangView, Root, StartHint, is_terminal, members
+from healthd.core.model import CauseKind, Phase
+from healthd.core.objects import (
+    FINALIZER_FENCE,
+    Attempt,
+    Cause,
+    ChosenCheckpoint,
+    ObjectMeta,
+    Recovery,
+    RecoverySpec,
+    RecoveryStatus,
+    RejectedCheckpoint,
+    TimelineEntry,
+)
+from healthd.core.placement import Shortage, place
+from healthd.core.policy import RecoveryPolicy, StartFresh
+from healthd.core.spares import read_claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do about one recovery now. *recheck* is when time alone may change the answer."""
+
+    record: RecoveryStatus | None = None
+    acts: tuple[Act, ...] = ()
+    reason: str
+    recheck: timedelta | None = None
+
+
+def open_recovery(root: Root, cause: Cause) -> Recovery:
+    """
+    The object that begins the recovery from *cause*.
+
+    Its name follows from the gang and the attempt that it will start, so two controllers that see the same fault
+    create the same object, and the API server lets only one of them.
+    """
+    attempt = root.attempt + 1
+    name = f"{root.ref.name}-{root.ref.uid[:5]}-{attempt}"
+    return Recovery(
+        metadata=ObjectMeta(name=name, namespace=root.ref.namespace),
+        spec=RecoverySpec(gang=root.ref, first_attempt=attempt, cause=cause),
+    )
+
+
+def decide(
+    recovery: Recovery,
+    view: GangView,
+    faults: Sequence[Cause],
+    policy: RecoveryPolicy,
+    now: datetime,
+) -> Decision:
+    """The next move of *recovery*. *faults* are those of the root's present attempt (`core.faults`)."""
+    status = recovery.status
+    root = view.root
+    if not status.timeline:
+        return _begin(recovery, now)
+    if root is None or root.deleting or root.ref.uid != recovery.spec.gang.uid:
+        return _enter(status, Phase.SUPERSEDED, "the gang was deleted", now)
+    phase = status.held_in if status.phase is Phase.HELD and status.held_in else status.phase
+    situation = Situation(recovery, status, phase, view, root, tuple(faults), policy, now)
+    return _stepped_aside(situation) or _PHASES[phase](situation)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One recovery, the world around it, and the time: what every phase decides from."""
+
+    recovery: Recovery
+    status: RecoveryStatus
+    phase: Phase
+    view: GangView
+    root: Root
+    faults: tuple[Cause, ...]
+    policy: RecoveryPolicy
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        """The recovery's own name, which marks what it did."""
+        return self.recovery.metadata.name
+
+    @property
+    def stopped_by_us(self) -> bool:
+        """The root is suspended, and by this recovery."""
+        return self.root.suspended and self.root.stopped_by == self.name
+
+    def enter(self, phase: Phase, message: str, **changes: object) -> Decision:
+        """Record that *phase* begins, with *changes* to the status."""
+        return _enter(replace(self.status, **changes), phase, message, self.now)
+
+    def hold(self, message: str) -> Decision:
+        """Wait for the world to change; recorded once for each reason."""
+        if self.status.phase is Phase.HELD and self.status.message == message:
+            return Decision(reason=message)
+        return _enter(replace(self.status, held_in=self.phase), Phase.HELD, message, self.now)
+
+
+def _begin(recovery: Recovery, now: datetime) -> Decision:
+    cause = recovery.spec.cause
+    status = replace(recovery.status, causes=[cause], attempt=recovery.spec.first_attempt)
+    return _enter(status, Phase.DETECTED, f"{cause.kind}: {cause.message}", now)
+
+
+def _enter(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> Decision:
+    entry = TimelineEntry(phase=phase, at=now, message=message)
+    held_in = status.held_in if phase is Phase.HELD else None
+    record = replace(
+        status,
+        phase=phase,
+        phase_since=now,
+        message=message,
+        held_in=held_in,
+        timeline=[*status.timeline, entry],
+    )
+    return Decision(record=record, reason=f"{phase}: {message}")
+
+
+_BEFORE_START = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESERVING})
+
+
+def _stepped_aside(s: Situation) -> Decision | None:
+    """Somebody else decided about this gang: its owner, its own end, or another controller."""
+    if s.root.ending is Ending.COMPLETE:
+        if s.phase is Phase.CONFIRMING:
+            return s.enter(Phase.RECOVERED, "the gang finished its work")
+        return s.enter(Phase.SUPERSEDED, "the gang finished by itself")
+    if s.root.ending is Ending.FAILED:
+        return s.enter(Phase.GAVE_UP, "the root is failed for good and may not be rebuilt")
+    if s.root.suspended and not s.root.stopped_by:
+        return s.enter(Phase.SUPERSEDED, "the user suspended the gang; it stays so")
+    if s.phase in _BEFORE_START and not s.stopped_by_us:
+        return s.enter(Phase.SUPERSEDED, "somebody else started the gang again")
+    if s.phase in (Phase.DETECTED, Phase.STOPPING) and s.root.attempt >= s.status.attempt:
+        return s.enter(Phase.SUPERSEDED, f"the gang is at attempt {s.root.attempt} already")
+    return None
+
+
+def _detected(s: Situation) -> Decision:
+    by_hardware = s.status.causes[0].kind is CauseKind.HARDWARE
+    if not s.faults and (by_hardware or s.status.phase is Phase.HELD):
+        return s.enter(Phase.SUPERSEDED, "the fault was gone before the gang was stopped")
+    unquarantined = [c.node for c in s.faults if c.kind is CauseKind.HARDWARE and not _is_out_of_service(s, c.node)]
+    if unquarantined:
+        return s.hold(
+            f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon"
+        )
+    return s.enter(Phase.STOPPING, "stop first, diagnose later", pods=fence_pods(s.view, []))
+
+
+def _is_out_of_service(s: Situation, node_name: str) -> bool:
+    node = s.view.nodes.get(node_name)
+    return node is None or node.spec.unschedulable
+
+
+def _stopping(s: Situation) -> Decision:
+    pods = fence_pods(s.view, s.status.pods)
+    if pods != s.status.pods:
+        return Decision(record=replace(s.status, pods=pods), reason="one more pod to see the end of")
+    if joined := _joined(s):
+        return joined
+    if not s.stopped_by_us:
+        return Decision(acts=(StopGang(s.name),), reason="stop the gang")
+    alive = [pod.metadata.name for pod in s.view.pods if not is_terminal(pod)]
+    if alive:
+        return Decision(reason=f"waiting for {_some(alive)} to end")
+    return s.enter(Phase.FENCING, "no member runs any more")
+
+
+def _fencing(s: Situation) -> Decision:
+    pods = fence_pods(s.view, s.status.pods)
+    if pods != s.status.pods:
+        return Decision(record=replace(s.status, pods=pods), reason="one more end is proven")
+    if open_ends := unproven(pods):
+        return _without_proof(s, open_ends)
+    held = [p.metadata.name for p in s.view.pods if FINALIZER_FENCE in p.metadata.finalizers]
+    if held:
+        return Decision(acts=(ReleasePods(tuple(held)),), reason="their ends are on record")
+    return s.enter(Phase.CHOOSING, f"{len(pods)} pods are proven gone")
+
+
+def _without_proof(s: Situation, open_ends: list[str]) -> Decision:
+    message = f"no proof that {_some(open_ends)} can no longer write"
+    limit = s.policy.fence_timeout
+    since = next(entry.at for entry in reversed(s.status.timeline) if entry.phase is Phase.FENCING)
+    if limit is None:
+        return s.hold(message)
+    if s.now - since < limit:
+        return Decision(reason=message, recheck=limit - (s.now - since))
+    pods = [replace(p, proof=p.proof or f"none: fence_timeout of {limit} is over") for p in s.status.pods]
+    return Decision(record=replace(s.status, pods=pods), reason=f"{message}; the owner allowed to go on after {limit}")
+
+
+def _choosing(s: Situation) -> Decision:
+    if joined := _joined(s):
+        return joined
+    if not any(c.kind is CauseKind.HARDWARE for c in s.status.causes):
+        left = s.policy.fault_window - (s.now - s.status.timeline[0].at)
+        if left > timedelta(0):
+            return Decision(reason="waiting for evidence of broken hardware", recheck=left)
+    return Decision(acts=(FindCheckpoint(),), reason="find the newest checkpoint that will load")
+
+
+def choose_checkpoint(
+    recovery: Recovery,
+    root: Root,
+    found: ChosenCheckpoint | None,
+    rejected: Sequence[RejectedCheckpoint],
+    previous: Recovery | None,
+    policy: RecoveryPolicy,
+    now: datetime,
+) -> Decision:
+    """
+    The decision that follows `FindCheckpoint`. *previous* is the gang's recovery before this one.
+
+    Counts restarts in a row from the same step. Only those for which no hardware was to blame count: a job must not be
+    given up because its nodes break.
+    """
+    situation = Situation(recovery, recovery.status, Phase.CHOOSING, GangView(root=root), root, (), policy, now)
+    status = replace(
+        recovery.status,
+        rejected=list(rejected),
+        step_at_fault=max([root.progress.step, *(r.step for r in rejected), found.step if found else -1]),
+    )
+    checkpoint = found or _fresh_start(root, rejected, policy)
+    if checkpoint is None:
+        return dataclasses.replace(situation, status=status).hold(_none_loads(root, rejected))
+    no_advance = _restarts_from(checkpoint.step, recovery, previous)
+    limit = root.options.max_no_advance or policy.max_no_advance
+    if no_advance >= limit:
+        message = f"{no_advance} restarts in a row brought no step beyond {checkpoint.step}: {_last_cause(status)}"
+        return _enter(replace(status, no_advance=no_advance), Phase.GAVE_UP, message, now)
+    where = f"step {checkpoint.step}, {checkpoint.path}" if checkpoint.path else "a fresh start: nothing was ever saved"
+    changes = replace(
+        status,
+        checkpoint=checkpoint,
+        no_advance=no_advance,
+        not_before=now + _backoff(no_advance, policy) if no_advance else None,
+    )
+    return _enter(changes, Phase.RESERVING, where, now)
+
+
+def _fresh_start(root: Root, rejected: Sequence[RejectedCheckpoint], policy: RecoveryPolicy) -> ChosenCheckpoint | None:
+    never_saved = not rejected and root.progress.step < 0
+    allowed = policy.start_fresh is StartFresh.ALWAYS or (policy.start_fresh is StartFresh.NEVER_SAVED and never_saved)
+    return ChosenCheckpoint() if allowed else None
+
+
+def _none_loads(root: Root, rejected: Sequence[RejectedCheckpoint]) -> str:
+    where = root.options.checkpoint or "nowhere (no healthd.dev/checkpoint on the gang)"
+    if rejected:
+        return f"no checkpoint at {where} will load; the newest, {rejected[0].path}: {rejected[0].reason}"
+    if root.progress.step >= 0:
+        return f"there is no checkpoint at {where} any more, though step {root.progress.step} was seen: is it mounted?"
+    return f"there is no checkpoint at {where}, and a fresh start is not allowed (recovery.start_fresh)"
+
+
+def _restarts_from(step: int, recovery: Recovery, previous: Recovery | None) -> int:
+    """Restarts already made from *step* or beyond, in a row, before the one being prepared."""
+    status = recovery.status
+    if status.attempts:
+        last_step, count, causes = status.attempts[-1].checkpoint.step, status.no_advance, status.causes
+    elif previous is not None and previous.status.attempts:
+        last = previous.status
+        last_step, count, causes = last.attempts[-1].checkpoint.step, last.no_advance, status.causes
+    else:
+        return 0
+    if step > last_step:
+        return 0
+    return count if any(c.kind is CauseKind.HARDWARE for c in causes[-1:]) else count + 1
+
+
+def _backoff(no_advance: int, policy: RecoveryPolicy) -> timedelta:
+    doublings = min(no_advance - 1, 16)  # 2**1000 seconds does not fit a timedelta
+    return min(policy.backoff_base * (1 << doublings), policy.backoff_max)
+
+
+def _last_cause(status: RecoveryStatus) -> str:
+    return status.causes[-1].message if status.causes else "unknown cause"
+
+
+def _reserving(s: Situation) -> Decision:
+    if joined := _joined(s):
+        return joined
+    if s.status.not_before is not None and s.now < s.status.not_before:
+        return Decision(reason="backing off", recheck=s.status.not_before - s.now)
+    plan = place(s.status, s.view, s.root, s.name)
+    if isinstance(plan, Shortage):
+        return s.hold(plan.message)
+    if (plan.placement, plan.replacements) != (s.status.placement, s.status.replacements):
+        record = replace(s.status, placement=plan.placement, replacements=plan.replacements)
+        return Decision(record=record, reason=plan.message)
+    unclaimed = [ClaimSpare(spare, bad) for bad, spare in plan.replacements.items() if not _is_claimed(s, spare)]
+    if unclaimed:
+        return Decision(acts=tuple(unclaimed), reason=plan.message)
+    return s.enter(Phase.STARTING, plan.message, attempts=[*s.status.attempts, _attempt(s)])
+
+
+def _is_claimed(s: Situation, spare: str) -> bool:
+    node = s.view.nodes.get(spare)
+    claim = read_claim(node) if node else None
+    return claim is not None and claim.recovery == s.name
+
+
+def _attempt(s: Situation) -> Attempt:
+    checkpoint = s.status.checkpoint or ChosenCheckpoint()
+    return Attempt(number=s.status.attempt, checkpoint=checkpoint, placement=s.status.placement)
+
+
+def _starting(s: Situation) -> Decision:
+    if s.root.attempt < s.status.attempt:
+        return _start(s)
+    if faulted := _faulted_again(s):
+        return faulted
+    running = [p for p in members(s.view) if p.status.phase in ("Running", "Succeeded")]
+    if len(running) >= s.root.world:
+        return s.enter(Phase.CONFIRMING, f"{len(running)} members run")
+    waited = s.now - (s.status.phase_since or s.now)
+    if waited >= s.policy.start_deadline:
+        cause = Cause(
+            kind=CauseKind.SOFTWARE,
+            message=f"only {len(running)} of {s.root.world} members ran after {waited}",
+            at=s.now,
+        )
+        return _again(s, [cause])
+    return Decision(reason=f"{len(running)} of {s.root.world} members run", recheck=s.policy.start_deadline - waited)
+
+
+def _start(s: Situation) -> Decision:
+    """The last look before the gang runs: the world may have changed since the spares were claimed."""
+    if not s.stopped_by_us:
+        return s.enter(Phase.SUPERSEDED, "somebody else started the gang again")
+    plan = place(s.status, s.view, s.root, s.name)
+    if isinstance(plan, Shortage) or plan.placement != s.status.placement:
+        attempts = s.status.attempts[:-1]
+        return s.enter(Phase.RESERVING, "a node of the plan went bad before the start", attempts=attempts)
+    hint = StartHint(
+        recovery=s.name,
+        attempt=s.status.attempt,
+        checkpoint=s.status.checkpoint or ChosenCheckpoint(),
+        placement=s.status.placement,
+    )
+    return Decision(acts=(StartGang(hint),), reason=f"start attempt {s.status.attempt}")
+
+
+def _confirming(s: Situation) -> Decision:
+    resumed_at = s.status.checkpoint.step if s.status.checkpoint else -1
+    if s.view.step is not None and s.view.step > resumed_at:
+        message = f"training moved on to step {s.view.step}"
+        return s.enter(Phase.RECOVERED, message, confirmed_step=s.view.step)
+    if faulted := _faulted_again(s):
+        return faulted
+    waited = s.now - (s.status.phase_since or s.now)
+    if s.root.options.checkpoint:
+        return Decision(reason=f"waiting for a step beyond {resumed_at}")
+    if waited >= s.policy.confirm_after:
+        return s.enter(Phase.RECOVERED, f"every member has run for {waited}; its steps cannot be seen")
+    return Decision(reason="waiting for sustained activity", recheck=s.policy.confirm_after - waited)
+
+
+def _faulted_again(s: Situation) -> Decision | None:
+    """A fault of the attempt that this recovery started joins it, and the gang is stopped once more."""
+    if not s.faults:
+        return None
+    return _again(s, s.faults)
+
+
+def _again(s: Situation, causes: Sequence[Cause]) -> Decision:
+    return s.enter(
+        Phase.STOPPING,
+        f"again, {causes[0].kind}: {causes[0].message}",
+        causes=[*s.status.causes, *causes],
+        attempt=s.status.attempt + 1,
+        pods=fence_pods(s.view, []),
+        not_before=None,
+    )
+
+
+def _joined(s: Situation) -> Decision | None:
+    """While the gang is being stopped, hardware that turns out bad joins; failing ranks are only consequences."""
+    known = {cause.node for cause in s.status.causes if cause.kind is CauseKind.HARDWARE}
+    nodes = sorted({pod.node for pod in s.status.pods if pod.node} - known)
+    found = [fault for node in nodes if (fault := hardware_fault(node, s.view, s.now))]
+    if not found:
+        return None
+    record = replace(s.status, causes=[*s.status.causes, *found])
+    return Decision(record=record, reason=f"{found[0].message} joins")
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+_PHASES: dict[Phase, Callable[[Situation], Decision]] = {
+    Phase.DETECTED: _detected,
+    Phase.STOPPING: _stopping,
+    Phase.FENCING: _fencing,
+    Phase.CHOOSING: _choosing,
+    Phase.RESERVING: _reserving,
+    Phase.STARTING: _starting,
+    Phase.CONFIRMING: _confirming,
+}
