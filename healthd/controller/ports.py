@@ -1,0 +1,45 @@
+"""What the controller needs from outside the cluster, as protocols: the checkpoints of a gang, and its signs of life."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from healthd.core.gang import Root
+from healthd.core.objects import ChosenCheckpoint, Pod, RejectedCheckpoint
+
+
+class CheckpointAnswer(NamedTuple):
+    """The newest checkpoint that will load, and the newer ones that will not."""
+
+    found: ChosenCheckpoint | None
+    rejected: Sequence[RejectedCheckpoint]
+
+
+class Checkpoints(Protocol):
+    """Where a gang's checkpoints are looked up."""
+
+    async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
+        """The newest verified checkpoint; with *newer_than* only steps beyond it are looked at. Raises OSError."""
+        ...
+
+    async def newest_step(self, root: Root) -> int | None:
+        """The highest step that there is by name, unverified: a cheap look at progress. Raises OSError."""
+        ...
+
+
+class Activity(Protocol):
+    """Signs of life of running members."""
+
+    def last(self, pods: Sequence[Pod]) -> datetime | None:
+        """When any of *pods* was last seen doing something; None where nobody can tell."""
+        ...
+
+
+class NoActivity:
+    """Nobody can tell."""
+
+    def last(self, pods: Sequence[Pod]) -> datetime | None:
+        """None."""
+        return None
