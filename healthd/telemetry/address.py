@@ -20,12 +20,16 @@ class Address(NamedTuple):
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
+class AddressError(ValueError):
+    """An address that is none, or on which we cannot listen; the text is for the person who wrote it."""
+
+
 def parse_address(text: str) -> Address:
-    """Read one address. Raises ValueError with a text for the person who wrote it."""
+    """Read one address. Raises AddressError."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not an address; {_EXAMPLES}")
+        raise AddressError(f"{text!r} is not an address; {_EXAMPLES}")
     port = int(match["port"])
     if port > 65535:
-        raise ValueError(f"{text!r} is not an address: the highest port is 65535")
+        raise AddressError(f"{text!r} is not an address: the highest port is 65535")
     return Address(match["v6"] or match["name"] or None, port)

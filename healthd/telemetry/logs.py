@@ -1,0 +1,128 @@
+"""
+Set up the log: JSON lines for a service, readable lines on a terminal.
+
+An event is a name and fields (`log.warning("kernel records lost", count=3)`), never a sentence with values in it, so
+that it can be searched. Everything goes through the standard library's handler: a log line never ends the program.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TextIO
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from healthd.clock import Clock, SystemClock
+from healthd.core.policy import LogFormat, LogLevel, format_duration
+
+_LEVELS = {
+    LogLevel.DEBUG: logging.DEBUG,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.WARNING: logging.WARNING,
+    LogLevel.ERROR: logging.ERROR,
+}
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Ours, so that a second `configure` replaces it and leaves the handlers of others alone."""
+
+
+def configure(format: LogFormat, level: LogLevel, stream: TextIO, clock: Clock | None = None) -> None:  # noqa: A002 - the word in the file
+    """Send every event of *level* and above, also those of libraries, to *stream*, stamped with *clock*'s time."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        _Stamp(clock or SystemClock()),
+        _plain_values,
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(format, stream)],
+    )
+    _install(formatter, level, stream)
+
+
+def _install(formatter: logging.Formatter, level: LogLevel, stream: TextIO) -> None:
+    root = logging.getLogger()
+    for old in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
+        root.removeHandler(old)
+    handler = _Handler(stream)
+    handler.setFormatter(formatter)
+    root.addHandler(handler)
+    root.setLevel(_LEVELS[level])
+
+
+def _renderers(format: LogFormat, stream: TextIO) -> list[Processor]:  # noqa: A002 - as in `configure`
+    terminal = stream.isatty()
+    if format is LogFormat.JSON or (format is LogFormat.AUTO and not terminal):
+        return [structlog.processors.format_exc_info, _in_order, structlog.processors.JSONRenderer(_to_json)]
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=terminal and not os.environ.get("NO_COLOR"),
+            exception_formatter=structlog.dev.plain_traceback,
+            repr_native_str=True,  # control characters in a kernel message must not reach the terminal
+        )
+    ]
+
+
+class _Stamp:
+    """Adds the time of *clock*, in UTC with milliseconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        event["timestamp"] = self._clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return event
+
+
+def _plain_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    return {key: _plain(value) for key, value in event.items()}
+
+
+def _plain(value: object) -> object:
+    """Words and times as they are spelled everywhere else."""
+    match value:
+        case StrEnum():
+            return value.value
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return format_duration(value)
+        case _:
+            return value
+
+
+def _in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Time, level and name first: what a person looks for in a line."""
+    first = {key: event[key] for key in ("timestamp", "level", "event") if key in event}
+    return first | {key: value for key, value in event.items() if key not in first}
+
+
+def _to_json(event: Mapping[str, object], **_: object) -> str:
+    return json.dumps(event, default=_jsonable)
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value, enc_hook=str)
+    return str(_plain(value))

@@ -1,0 +1,200 @@
+"""
+Every metric of healthd, with its name, labels and meaning: the dashboards and the alert rules stand on this module.
+
+All times are in seconds. Labels take their values from closed sets, or name a node, a device or a gang of this cluster;
+never a pod, a path or a message, so the number of series grows with the hardware and not with time. What is gone from
+the world is taken out of the gauges too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from healthd import __version__
+from healthd.core.model import ENDED, CauseKind, Finding, Phase, Verdict
+
+_QUARANTINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+class RejectedKind(StrEnum):
+    """Why a checkpoint was refused, as far as a graph needs to know; the recovery has the full reason."""
+
+    UNFINISHED = "unfinished"
+    DAMAGED = "damaged"
+    CHANGED = "changed"
+    UNREADABLE = "unreadable"
+    UNKNOWN_FORMAT = "unknown_format"
+    OTHER = "other"
+
+
+class Metrics:
+    """The metrics of one process, on a registry of its own: two of them never share a number."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        # A switch of the whole library: without it a `…_created` series stands beside every counter.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it untyped
+        self.registry = registry = CollectorRegistry() if registry is None else registry
+        ProcessCollector(registry=registry)
+        self.build = Info("healthd_build", "The version that runs.", registry=registry)
+        self.build.info({"version": __version__})
+        self.loop_last_success = Gauge(
+            "healthd_loop_last_success_timestamp_seconds",
+            "When a loop last went through without an error, as Unix time.",
+            ["loop"],
+            registry=registry,
+        )
+        self._make_kernel_log(registry)
+        self._make_findings(registry)
+        self._make_quarantine(registry)
+        self._make_recovery(registry)
+        self._make_gangs(registry)
+
+    def _make_kernel_log(self, registry: CollectorRegistry) -> None:
+        self.kernel_records = Counter(
+            "healthd_kernel_records_total", "Kernel records that were read and judged.", registry=registry
+        )
+        self.kernel_records_lost = Counter(
+            "healthd_kernel_records_lost_total",
+            "Kernel records that the ring dropped before they could be read, counted from their sequence numbers.",
+            registry=registry,
+        )
+        self.kernel_log_up = Gauge(
+            "healthd_kernel_log_up",
+            "1 while the kernel log is being read, 0 while healthd is blind to it.",
+            registry=registry,
+        )
+
+    def _make_findings(self, registry: CollectorRegistry) -> None:
+        self.findings = Gauge(
+            "healthd_findings",
+            "1 for each finding that stands.",
+            ["node", "device", "rule", "severity", "action"],
+            registry=registry,
+        )
+        self.findings_raised = Counter(
+            "healthd_findings_raised_total",
+            "Findings raised; a repeat of one that stands does not count.",
+            ["rule"],
+            registry=registry,
+        )
+        self.node_verdict = Gauge(
+            "healthd_node_verdict",
+            "1 for the verdict that a node has now, 0 for the others.",
+            ["node", "verdict"],
+            registry=registry,
+        )
+
+    def _make_quarantine(self, registry: CollectorRegistry) -> None:
+        self.quarantined_nodes = Gauge(
+            "healthd_quarantined_nodes", "Nodes that healthd holds in quarantine.", registry=registry
+        )
+        self.quarantine_budget = Gauge(
+            "healthd_quarantine_budget", "Nodes that healthd may hold in quarantine at once.", registry=registry
+        )
+        self.quarantine_refused = Counter(
+            "healthd_quarantine_refused_total",
+            "Quarantines that were called for and not done because the budget was used up.",
+            registry=registry,
+        )
+        self.quarantine_seconds = Histogram(
+            "healthd_quarantine_seconds",
+            "From the kernel's own time stamp of the deciding record to the committed quarantine.",
+            buckets=_QUARANTINE_BUCKETS,
+            registry=registry,
+        )
+
+    def _make_recovery(self, registry: CollectorRegistry) -> None:
+        self.recoveries = Counter(
+            "healthd_recoveries_total", "Recoveries that ended.", ["cause", "outcome"], registry=registry
+        )
+        self.recovery_phase_seconds = Histogram(
+            "healthd_recovery_phase_seconds",
+            "How long a recovery stayed in a phase, once it left it.",
+            ["phase"],
+            buckets=_PHASE_BUCKETS,
+            registry=registry,
+        )
+        self.recovery_in_progress = Gauge(
+            "healthd_recovery_in_progress", "Recoveries that have not ended, those on hold included.", registry=registry
+        )
+        self.checkpoint_rejected = Counter(
+            "healthd_checkpoint_rejected_total",
+            "Checkpoints that were newer than the chosen one and failed verification.",
+            ["reason_kind"],
+            registry=registry,
+        )
+        self.lost_steps = Counter(
+            "healthd_lost_steps_total",
+            "Training steps that had been done and must be done again after a recovery.",
+            registry=registry,
+        )
+        self.spares = Gauge("healthd_spares", "Spare nodes that are free to be taken.", registry=registry)
+        self._start_at_zero()
+
+    def _make_gangs(self, registry: CollectorRegistry) -> None:
+        self.gang_step = Gauge(
+            "healthd_gang_step", "The furthest training step seen.", ["namespace", "gang"], registry=registry
+        )
+        self.gang_attempt = Gauge(
+            "healthd_gang_attempt",
+            "Which attempt a gang is in; 0 until its first restart.",
+            ["namespace", "gang"],
+            registry=registry,
+        )
+
+    def _start_at_zero(self) -> None:
+        """Make every series of a closed set now: `rate()` does not see the event that a series begins with."""
+        for cause in CauseKind:
+            for outcome in ENDED:
+                self.recoveries.labels(cause.value, outcome.value)
+        for phase in set(Phase) - ENDED:
+            self.recovery_phase_seconds.labels(phase.value)
+        for kind in RejectedKind:
+            self.checkpoint_rejected.labels(kind.value)
+
+    def show_node(self, node: str, verdict: Verdict, findings: Iterable[Finding]) -> None:
+        """Make the gauges of *node* say exactly this: *findings* are all that it has, those cleared are left out."""
+        for each in Verdict:
+            self.node_verdict.labels(node, each.value).set(each is verdict)
+        self.findings.remove_by_labels({"node": node})
+        for finding in findings:
+            if finding.cleared_at is None:
+                labels = (node, finding.device, finding.rule, finding.severity.value, finding.action.value)
+                self.findings.labels(*labels).set(1)
+
+    def forget_node(self, node: str) -> None:
+        """Take out a node that no longer exists."""
+        self.findings.remove_by_labels({"node": node})
+        self.node_verdict.remove_by_labels({"node": node})
+
+    def show_gang(self, namespace: str, gang: str, *, attempt: int, step: int | None) -> None:
+        """Set what is known of a gang; a *step* of None or below 0 is not known and shows nothing."""
+        self.gang_attempt.labels(namespace, gang).set(attempt)
+        if step is not None and step >= 0:
+            self.gang_step.labels(namespace, gang).set(step)
+
+    def forget_gang(self, namespace: str, gang: str) -> None:
+        """Take out a gang that no longer exists."""
+        for gauge in (self.gang_attempt, self.gang_step):
+            gauge.remove_by_labels({"namespace": namespace, "gang": gang})
+
+    def count_ended(self, cause: CauseKind, outcome: Phase) -> None:
+        """Count a recovery that reached one of the phases in `ENDED`."""
+        self.recoveries.labels(cause.value, outcome.value).inc()
+
+    def loop_succeeded(self, loop: str, now: datetime) -> None:
+        """Note that *loop* went through without an error."""
+        self.loop_last_success.labels(loop).set(now.timestamp())

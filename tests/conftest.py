@@ -1,0 +1,43 @@
+"""What holds for every test: no task outlives it, and tests of the one kernel log run one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+
+import pytest
+
+_TURNS = 5
+"""Turns of the loop in which a task that was cancelled last may still end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what writes to the machine's one kernel log on one worker of pytest-xdist."""
+    for item in items:
+        if item.get_closest_marker("kmsg"):
+            item.add_marker(pytest.mark.xdist_group("kmsg"))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind(request: pytest.FixtureRequest) -> None:
+    """Set up before the fixtures that a test names, and so torn down after them: their tasks must have ended too."""
+    if isinstance(request.node, pytest.Function) and inspect.iscoroutinefunction(request.node.obj):
+        request.getfixturevalue("no_leaked_tasks")
+
+
+@pytest.fixture
+async def no_leaked_tasks() -> AsyncIterator[None]:
+    """Fails the test when it leaves an asyncio task running."""
+    before = asyncio.all_tasks()
+    yield
+    ours = {task for task in (asyncio.current_task(),) if task}
+    left = asyncio.all_tasks() - before - ours
+    for _ in range(_TURNS):
+        if not left:
+            return
+        await asyncio.sleep(0)
+        left = {task for task in left if not task.done()}
+    names = ", ".join(sorted(repr(task.get_coro()) for task in left))
+    if left:
+        pytest.fail(f"tasks still run after the test: {names}", pytrace=False)

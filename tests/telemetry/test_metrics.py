@@ -1,0 +1,140 @@
+"""The metrics: their names are a contract, and the gauges follow what is gone from the world."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+from prometheus_client import generate_latest
+
+from healthd.core.model import Action, Blame, CauseKind, Finding, Phase, Severity, Verdict
+from healthd.telemetry.metrics import Metrics
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+CONTRACT = {
+    "healthd_build_info": {"version"},
+    "healthd_checkpoint_rejected_total": {"reason_kind"},
+    "healthd_findings": {"node", "device", "rule", "severity", "action"},
+    "healthd_findings_raised_total": {"rule"},
+    "healthd_gang_attempt": {"namespace", "gang"},
+    "healthd_gang_step": {"namespace", "gang"},
+    "healthd_kernel_log_up": set(),
+    "healthd_kernel_records_lost_total": set(),
+    "healthd_kernel_records_total": set(),
+    "healthd_loop_last_success_timestamp_seconds": {"loop"},
+    "healthd_lost_steps_total": set(),
+    "healthd_node_verdict": {"node", "verdict"},
+    "healthd_quarantine_budget": set(),
+    "healthd_quarantine_refused_total": set(),
+    "healthd_quarantine_seconds_count": set(),
+    "healthd_quarantined_nodes": set(),
+    "healthd_recoveries_total": {"cause", "outcome"},
+    "healthd_recovery_in_progress": set(),
+    "healthd_recovery_phase_seconds_count": {"phase"},
+    "healthd_spares": set(),
+}
+"""Dashboards and alert rules stand on these: a change here is a change for users, and belongs in the changelog."""
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def series(metrics: Metrics, name: str) -> dict[str, float]:
+    """Every series of that name: its labels as written -> its value."""
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    found = (re.fullmatch(rf"{name}(\{{.*\}})? (\S+)", line) for line in lines)
+    return {match[1] or "": float(match[2]) for match in found if match}
+
+
+def a_finding(rule: str = "xid-79", *, cleared: bool = False) -> Finding:
+    return Finding(
+        id=f"0000:17:00.0/{rule}",
+        device="0000:17:00.0",
+        rule=rule,
+        severity=Severity.FATAL,
+        action=Action.REBOOT_NODE,
+        blame=Blame.DEVICE,
+        message="The GPU has fallen off the bus.",
+        raised_at=NOW,
+        last_at=NOW,
+        cleared_at=NOW if cleared else None,
+    )
+
+
+def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
+    metrics.show_node("n1", Verdict.HEALTHY, [a_finding()])
+    metrics.show_gang("default", "g", attempt=0, step=1)
+    metrics.findings_raised.labels("xid-79").inc()
+    metrics.loop_succeeded("agent", NOW)
+
+    exposed = {
+        (sample.name, frozenset(sample.labels))
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name.startswith("healthd_") and not sample.name.endswith(("_bucket", "_sum"))
+    }
+
+    assert exposed == {(name, frozenset(labels)) for name, labels in CONTRACT.items()}
+
+
+def test_every_metric_says_what_it_means(metrics: Metrics) -> None:
+    described = {family.name: family.documentation for family in metrics.registry.collect()}
+
+    assert all(text.endswith((".", "Unix time.")) for name, text in described.items() if name.startswith("healthd"))
+
+
+def test_two_processes_in_one_do_not_share_numbers(metrics: Metrics) -> None:
+    metrics.kernel_records.inc()
+
+    assert series(Metrics(), "healthd_kernel_records_total") == {"": 0}
+
+
+def test_counters_of_closed_sets_exist_before_the_first_event(metrics: Metrics) -> None:
+    assert len(series(metrics, "healthd_recoveries_total")) == 12
+    assert set(series(metrics, "healthd_recoveries_total").values()) == {0}
+
+
+def test_a_node_has_exactly_one_verdict(metrics: Metrics) -> None:
+    metrics.show_node("n1", Verdict.HEALTHY, [])
+    metrics.show_node("n1", Verdict.UNHEALTHY, [])
+
+    shown = series(metrics, "healthd_node_verdict")
+    assert [labels for labels, value in shown.items() if value == 1] == ['{node="n1",verdict="unhealthy"}']
+    assert len(shown) == len(Verdict)
+
+
+def test_a_finding_that_is_gone_or_cleared_is_not_shown(metrics: Metrics) -> None:
+    metrics.show_node("n1", Verdict.UNHEALTHY, [a_finding("xid-79"), a_finding("xid-48")])
+    metrics.show_node("n2", Verdict.UNHEALTHY, [a_finding("xid-79")])
+    metrics.show_node("n1", Verdict.DEGRADED, [a_finding("xid-48", cleared=True), a_finding("xid-31")])
+
+    shown = [re.findall(r'(?:node|rule)="([^"]*)"', labels) for labels in series(metrics, "healthd_findings")]
+    assert sorted(shown) == [["n1", "xid-31"], ["n2", "xid-79"]]
+
+
+def test_a_node_or_gang_that_is_gone_leaves_no_series(metrics: Metrics) -> None:
+    metrics.show_node("n1", Verdict.UNHEALTHY, [a_finding()])
+    metrics.show_gang("default", "g", attempt=1, step=10)
+    metrics.forget_node("n1")
+    metrics.forget_gang("default", "g")
+
+    for name in ("findings", "node_verdict", "gang_step", "gang_attempt"):
+        assert series(metrics, f"healthd_{name}") == {}
+
+
+def test_a_step_that_is_not_known_is_not_shown_as_a_number(metrics: Metrics) -> None:
+    metrics.show_gang("default", "g", attempt=2, step=-1)
+
+    assert series(metrics, "healthd_gang_attempt") == {'{gang="g",namespace="default"}': 2}
+    assert series(metrics, "healthd_gang_step") == {}
+
+
+def test_a_recovery_is_counted_by_cause_and_outcome(metrics: Metrics) -> None:
+    metrics.count_ended(CauseKind.HANG, Phase.GAVE_UP)
+
+    counted = {labels for labels, value in series(metrics, "healthd_recoveries_total").items() if value}
+    assert counted == {'{cause="hang",outcome="GaveUp"}'}
