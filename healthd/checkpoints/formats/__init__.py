@@ -1,1 +1,36 @@
-"""One module per checkpoint format."""
+"""The table of checkpoint formats. A new format is one module and one row."""
+
+from __future__ import annotations
+
+from healthd.checkpoints.formats.format import Format, Level
+from healthd.checkpoints.formats.marked import Marked
+from healthd.checkpoints.formats.safetensors import Safetensors
+from healthd.checkpoints.formats.torch_dcp import TorchDcp
+from healthd.checkpoints.formats.torch_zip import TorchZip
+
+__all__ = ["FORMATS", "Format", "Level", "UnknownFormat", "declared", "recognises"]
+
+FORMATS: tuple[Format, ...] = (TorchDcp(), Safetensors(), TorchZip(), Marked())
+"""The most telling first: the first that a checkpoint has gives it its name."""
+
+
+class UnknownFormat(ValueError):
+    """A format was declared that is not in the table."""
+
+
+def declared(spec: str) -> Format:
+    """
+    The format that a person declared: a name of the table, or `marked:NAME` for a marker file. Raises UnknownFormat.
+    """
+    name, _, argument = spec.partition(":")
+    if name == Marked.name and argument and "/" not in argument:
+        return Marked(marker=argument)
+    known = {fmt.name: fmt for fmt in FORMATS}
+    if argument or name not in known:
+        raise UnknownFormat(f"unknown checkpoint format {spec!r}: use one of {', '.join(known)}, or marked:MARKER-FILE")
+    return known[name]
+
+
+def recognises(filename: str) -> bool:
+    """Whether any format owns a file of this name."""
+    return any(fmt.owns(filename) for fmt in FORMATS)

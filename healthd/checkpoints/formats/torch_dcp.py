@@ -1,0 +1,130 @@
+"""
+Directories of `torch.distributed.checkpoint`: `.metadata`, written last, and the `*.distcp` files that it names.
+
+`.metadata` is a pickle; it is read as data and never loaded. Its `storage_data` says where in which file every piece
+lies; with FULL each piece that is a zip archive of its own (the usual way) also has its CRC checked.
+Source: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import Any, NamedTuple
+
+from healthd.checkpoints import zips
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.torch_zip import verify_archive
+from healthd.checkpoints.pickles import BadPickle, Built, read_pickle
+from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside, read_at
+from healthd.checkpoints.workers import for_each
+
+LARGEST_METADATA = 256 << 20
+_DCP = "torch.distributed.checkpoint"
+_ALLOWED = frozenset(
+    f"{module}.{name}"
+    for module, names in {
+        f"{_DCP}.metadata": (
+            "Metadata StorageMeta MetadataIndex ChunkStorageMetadata TensorStorageMetadata BytesStorageMetadata "
+            "TensorProperties _MEM_FORMAT_ENCODING"
+        ),
+        f"{_DCP}.filesystem": "_StorageInfo _StoragePrefix",
+        "torch.distributed._shard.sharded_tensor.metadata": "TensorProperties MEM_FORMAT_ENCODING",
+        "torch": (
+            "Size device float64 float32 float16 bfloat16 complex32 complex64 complex128 int64 int32 int16 int8 "
+            "uint64 uint32 uint16 uint8 bool float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
+            "float4_e2m1fn_x2 qint8 quint8 qint32 quint4x2 quint2x4 bits8 bits16"
+        ),
+        "torch.serialization": "_get_layout",
+        "collections": "OrderedDict",
+        "pathlib": "Path PosixPath PurePosixPath",
+    }.items()
+    for name in names.split()
+)
+"""Everything that torch puts into `.metadata`; each is only ever noted by name."""
+
+
+class _Piece(NamedTuple):
+    offset: int
+    length: int
+    transformed: bool
+    """Compressed or encrypted on the way: no archive to look into."""
+
+
+class TorchDcp:
+    """Each `.metadata` can be read, and every piece that it names lies inside a file that is there."""
+
+    name = "torch_dcp"
+
+    def owns(self, filename: str) -> bool:
+        """The metadata and the data files, so that a directory without metadata is known for what it is."""
+        return filename == ".metadata" or filename.endswith(".distcp")
+
+    def detect(self, tree: Tree) -> bool:
+        """Any file of this format."""
+        return any(self.owns(filename_of(name)) for name in tree.entries)
+
+    def verify(self, tree: Tree, level: Level) -> None:
+        """QUICK reads the metadata and looks at sizes; FULL reads every piece. Raises Damaged."""
+        described = [name for name in sorted(tree.entries) if filename_of(name) == ".metadata"]
+        folders = {folder_of(name) for name in described}
+        for name in sorted(tree.entries):
+            if name.endswith(".distcp") and folder_of(name) not in folders:
+                raise Damaged(
+                    f"{f'{folder_of(name)}/'.lstrip('/')}.metadata: missing; it is written last (save not finished)"
+                )
+        for name in described:
+            pieces = read_metadata(tree, name)
+            for_each(partial(_verify_file, tree, level), sorted(pieces.items()))
+
+
+def read_metadata(tree: Tree, name: str) -> dict[str, list[_Piece]]:
+    """The pieces of each listed file that the metadata names. Raises Damaged."""
+    try:
+        metadata = read_pickle(tree.read(name, at_most=LARGEST_METADATA), _ALLOWED)
+    except BadPickle as error:
+        raise Damaged(f"{name}: {error}") from error
+    infos = _fields(metadata, name).get("storage_data")
+    if not isinstance(infos, dict) or not infos:
+        raise Damaged(f"{name}: names no stored data")
+    pieces: dict[str, list[_Piece]] = defaultdict(list)
+    for info in infos.values():
+        path, piece = _parse_info(_fields(info, name), name)
+        pieces[path].append(piece)
+    return {inside(folder_of(name), path, told_by=name): found for path, found in pieces.items()}
+
+
+def _fields(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, Built) or not isinstance(value.state, dict):
+        raise Damaged(f"{name}: not the metadata of torch.distributed.checkpoint")
+    return value.state
+
+
+def _parse_info(fields: dict[str, Any], name: str) -> tuple[str, _Piece]:
+    match fields:
+        case {"relative_path": str(path), "offset": int(offset), "length": int(length)} if offset >= 0 and length >= 0:
+            return path, _Piece(offset, length, bool(fields.get("transform_descriptors")))
+        case _:
+            raise Damaged(f"{name}: a piece without path, offset and length")
+
+
+def _verify_file(tree: Tree, level: Level, item: tuple[str, list[_Piece]]) -> None:
+    name, pieces = item
+    size = tree.size(name)
+    needed = max(piece.offset + piece.length for piece in pieces)
+    if size < needed:
+        raise Damaged(f"{name}: {size:,} of {needed:,} bytes (torn write)")
+    if level is Level.FULL or tree.require(name).allocated < size:
+        with tree.open(name) as fd:
+            for piece in pieces if level is Level.FULL else []:
+                _verify_piece(fd, name, piece)
+
+
+def _verify_piece(fd: int, name: str, piece: _Piece) -> None:
+    if piece.transformed or not piece.length:
+        return
+    start = read_at(fd, name, offset=piece.offset, size=min(piece.length, 64))
+    if not start.strip(b"\0"):
+        raise Damaged(f"{name}: zeros at byte {piece.offset:,}, where a tensor should begin (torn write)")
+    if start.startswith(b"PK\3\4"):
+        verify_archive(zips.Slice(fd, name, piece.offset, piece.length), Level.FULL)

@@ -1,0 +1,170 @@
+"""
+The newest checkpoint that will really load, and why the newer ones will not.
+
+Walks the steps from the newest down and takes the first that holds. Nothing is loaded, repaired or removed, and the
+writers' own pointers (`latest`) are not believed. Everything here blocks on the file system: call it in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from healthd.checkpoints.cache import Cache, Proof
+from healthd.checkpoints.formats import FORMATS, Format, Level, declared
+from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, newest_step, steps
+from healthd.checkpoints.tree import Damaged, Tree, Unstable, explain, refuse_changes, survey
+
+__all__ = [
+    "UNKNOWN_STEP",
+    "Cache",
+    "Candidate",
+    "Checkpoint",
+    "Latest",
+    "Level",
+    "Rejected",
+    "latest",
+    "newest_step",
+    "steps",
+    "verify",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint that was verified."""
+
+    path: str
+    """Absolute."""
+    step: int
+    """`UNKNOWN_STEP` when its name does not tell one."""
+    format: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A checkpoint that must not be resumed from, and why."""
+
+    path: str
+    step: int
+    reason: str
+    """One printable line for a person: which file, what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """The newest that holds, and the newer ones that do not, newest first."""
+
+    found: Checkpoint | None
+    rejected: tuple[Rejected, ...] = ()
+
+
+def latest(
+    root: Path,
+    *,
+    format: str = "",  # noqa: A002 - the word that users see everywhere else
+    level: Level = Level.FULL,
+    newer_than: int | None = None,
+    cache: Cache | None = None,
+) -> Latest:
+    """
+    The newest checkpoint under *root* that will load.
+
+    Args:
+        root: a directory of steps, or one checkpoint. Not there yet is the same as empty.
+        format: the declared format, which every step must then have; empty to detect it.
+        newer_than: steps up to this one are not looked at.
+        cache: remembers what was proven about files that did not change since.
+
+    Raises:
+        UnknownFormat: *format* is not known; every other trouble is a reason in the answer.
+    """
+    if format:
+        declared(format)
+    try:
+        candidates = find(root)
+    except OSError as error:
+        return Latest(
+            found=None, rejected=(_rejected(Candidate(path=root, step=UNKNOWN_STEP), explain(str(root), error)),)
+        )
+    rejected: list[Rejected] = []
+    for candidate in candidates:
+        if newer_than is not None and candidate.step <= newer_than:
+            break
+        outcome = verify(candidate, format=format, level=level, cache=cache)
+        if isinstance(outcome, Checkpoint):
+            return Latest(found=outcome, rejected=tuple(rejected))
+        rejected.append(outcome)
+    return Latest(found=None, rejected=tuple(rejected))
+
+
+def verify(
+    candidate: Candidate,
+    *,
+    format: str = "",  # noqa: A002 - as in `latest`
+    level: Level = Level.FULL,
+    cache: Cache | None = None,
+    formats: Sequence[Format] = FORMATS,
+) -> Checkpoint | Rejected:
+    """
+    Whether one candidate will load.
+
+    Every format that it has must hold, so that a good model beside a torn optimizer is refused; the declared *format*
+    must be there. *formats* is the table to detect by. Raises UnknownFormat.
+    """
+    wanted = declared(format) if format else None
+    if candidate.unfinished:
+        return _rejected(candidate, candidate.unfinished)
+    try:
+        tree = survey(candidate.path)
+        proof = cache.lookup(tree, format, level) if cache else None
+        if proof is None:
+            proof = _prove(tree, wanted, level, formats)
+            if cache:
+                cache.store(tree, format, proof)
+    except Damaged as damage:
+        return _rejected(candidate, str(damage))
+    except Exception as error:
+        return _rejected(candidate, f"could not be verified, a fault of healthd: {type(error).__name__}: {error}")
+    if proof.reason:
+        return _rejected(candidate, proof.reason)
+    return Checkpoint(path=str(candidate.path.absolute()), step=candidate.step, format=proof.format)
+
+
+def _prove(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> Proof:
+    """What these very files prove. Raises Unstable when they did not stay these very files."""
+    try:
+        proof = Proof(level=level, format=_check(tree, wanted, level, formats))
+    except Unstable:
+        raise
+    except Damaged as damage:
+        proof = Proof(level=level, format="", reason=str(damage))
+    refuse_changes(tree)
+    return proof
+
+
+def _check(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> str:
+    """The name of the format. Raises Damaged."""
+    if not tree.entries:
+        raise Damaged("an empty directory")
+    if wanted and not wanted.detect(tree):
+        raise Damaged(f"nothing of the declared format {wanted.name} in it")
+    others = [fmt for fmt in formats if (wanted is None or fmt.name != wanted.name) and fmt.detect(tree)]
+    present = [wanted, *others] if wanted else others
+    if not present:
+        raise Damaged(f"no known checkpoint format in it ({_some(tree)}); declare one, for example marked:DONE")
+    for fmt in present:
+        fmt.verify(tree, level)
+    return present[0].name
+
+
+def _some(tree: Tree) -> str:
+    names = sorted(tree.entries)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+
+
+def _rejected(candidate: Candidate, reason: str) -> Rejected:
+    """File names come from anybody: what cannot be printed is escaped, so that a log or terminal stays whole."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in reason)
+    return Rejected(path=str(candidate.path.absolute()), step=candidate.step, reason=line[:500])

@@ -1,0 +1,323 @@
+"""
+Pickles, read as data: no object of theirs is ever built and nothing of theirs ever called.
+
+A pickle is a program. This runs only its data instructions; where it would build an object, a `Built` takes note of
+the class's name and of what it was to be given, and only classes that the caller names are let through. The
+standard unpickler with a narrowed `find_class` would be faster, but lets a few bytes ask for any amount of memory.
+Source of the instructions: `pickletools` and PEP 307, 3154, 574. Older ones than protocol 2 are not known here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection
+from typing import Any
+
+MOST_INSTRUCTIONS = 20_000_000
+"""Bounds time (about ten seconds) and memory."""
+
+
+class BadPickle(Exception):
+    """The bytes are not a whole pickle, or ask for something that is not let through; says what."""
+
+
+class Built:
+    """What a pickle would have built: the class's full name, its arguments and its state."""
+
+    __slots__ = ("args", "name", "state")
+
+    def __init__(self, name: str, args: Any) -> None:
+        self.name = name
+        self.args = args
+        self.state: Any = None
+
+
+def read_pickle(data: bytes, allowed: Collection[str]) -> Any:
+    """
+    The value: plain Python data, with `Built` in place of objects.
+
+    Args:
+        allowed: full names such as `collections.OrderedDict` of the classes and functions that may appear.
+
+    Raises:
+        BadPickle: says which name was not allowed, or what is wrong with the bytes.
+    """
+    machine = _Machine(data, allowed)
+    try:
+        return machine.run()
+    except (IndexError, KeyError, TypeError, ValueError, struct.error, AttributeError) as error:
+        raise BadPickle(f"not a whole pickle (at byte {machine.at:,} of {len(data):,})") from error
+
+
+class _Named:
+    """A class or function that was let through, by name only."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class _Stop(Exception): ...
+
+
+class _Machine:
+    def __init__(self, data: bytes, allowed: Collection[str]) -> None:
+        self.data = data
+        self.allowed = allowed
+        self.at = 0
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []
+        """The stacks under each open mark."""
+        self.memo: dict[int, Any] = {}
+
+    def run(self) -> Any:
+        data, table = self.data, _TABLE
+        try:
+            for _ in range(MOST_INSTRUCTIONS):
+                step = table[data[self.at]]
+                self.at += 1
+                if step is None:
+                    raise BadPickle(f"instruction {data[self.at - 1]:#x} is not plain data")
+                step(self)
+        except _Stop:
+            return self.stack.pop()
+        raise BadPickle(f"more than {MOST_INSTRUCTIONS:,} instructions")
+
+    def take(self, size: int) -> bytes:
+        begin, self.at = self.at, self.at + size
+        if size < 0 or self.at > len(self.data):
+            raise ValueError
+        return self.data[begin : self.at]
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    def line(self) -> str:
+        end = self.data.index(b"\n", self.at)
+        text = self.data[self.at : end].decode()
+        self.at = end + 1
+        return text
+
+    def since_mark(self) -> list[Any]:
+        items, self.stack = self.stack, self.below.pop()
+        return items
+
+    def named(self, module: str, name: str) -> _Named:
+        full = f"{module}.{name}"
+        if full not in self.allowed:
+            raise BadPickle(f"asks for {full[:120]!r}, which is not let through")
+        return _Named(full)
+
+    def build(self, maker: Any, args: Any) -> Any:
+        if not isinstance(maker, _Named):
+            raise BadPickle("calls something that is no class")
+        if maker.name == "collections.OrderedDict":
+            return dict(args[0]) if args else {}
+        return Built(maker.name, args)
+
+
+def _fixed(value: Any) -> Callable[[_Machine], None]:
+    return lambda m: m.stack.append(value)
+
+
+def _blob(width: int) -> Callable[[_Machine], None]:
+    return lambda m: m.stack.append(m.take(m.number(width)))
+
+
+def _text(width: int) -> Callable[[_Machine], None]:
+    return lambda m: m.stack.append(m.take(m.number(width)).decode("utf-8", "surrogatepass"))
+
+
+def _integer(width: int) -> Callable[[_Machine], None]:
+    return lambda m: m.stack.append(m.number(width))
+
+
+def _long(width: int) -> Callable[[_Machine], None]:
+    return lambda m: m.stack.append(int.from_bytes(m.take(m.number(width)), "little", signed=True))
+
+
+def _signed(m: _Machine) -> None:
+    m.stack.append(int.from_bytes(m.take(4), "little", signed=True))
+
+
+def _float(m: _Machine) -> None:
+    m.stack.append(struct.unpack(">d", m.take(8))[0])
+
+
+def _tuple(size: int) -> Callable[[_Machine], None]:
+    def step(m: _Machine) -> None:
+        if len(m.stack) < size:
+            raise ValueError
+        m.stack[len(m.stack) - size :] = [tuple(m.stack[len(m.stack) - size :])]
+
+    return step
+
+
+def _mark(m: _Machine) -> None:
+    m.below.append(m.stack)
+    m.stack = []
+
+
+def _tuple_since_mark(m: _Machine) -> None:
+    items = tuple(m.since_mark())
+    m.stack.append(items)
+
+
+def _list_since_mark(m: _Machine) -> None:
+    items = m.since_mark()
+    m.stack.append(items)
+
+
+def _dict_since_mark(m: _Machine) -> None:
+    items = m.since_mark()
+    m.stack.append({})
+    _set_items(m.stack[-1], items)
+
+
+def _frozenset_since_mark(m: _Machine) -> None:
+    items = m.since_mark()
+    m.stack.append(frozenset(map(_key, items)))
+
+
+def _appends(m: _Machine) -> None:
+    items = m.since_mark()
+    m.stack[-1].extend(items)
+
+
+def _append(m: _Machine) -> None:
+    item = m.stack.pop()
+    m.stack[-1].append(item)
+
+
+def _additems(m: _Machine) -> None:
+    items = m.since_mark()
+    m.stack[-1].update(map(_key, items))
+
+
+def _setitems(m: _Machine) -> None:
+    items = m.since_mark()
+    _set_items(m.stack[-1], items)
+
+
+def _setitem(m: _Machine) -> None:
+    value, key = m.stack.pop(), m.stack.pop()
+    _set_items(m.stack[-1], [key, value])
+
+
+def _set_items(target: Any, items: list[Any]) -> None:
+    if not isinstance(target, dict):
+        raise BadPickle("sets an item of something that is no dictionary")
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        target[_key(key)] = value
+
+
+def _key(key: Any) -> Any:
+    """Keys are flat: hashing a tuple that is nested a million deep would end this process."""
+    parts = key if isinstance(key, tuple) else (key,)
+    if any(isinstance(part, tuple | frozenset) for part in parts):
+        raise BadPickle("nested keys")
+    return key
+
+
+def _global(m: _Machine) -> None:
+    module = m.line()
+    m.stack.append(m.named(module, m.line()))
+
+
+def _stack_global(m: _Machine) -> None:
+    name, module = m.stack.pop(), m.stack.pop()
+    m.stack.append(m.named(module, name))
+
+
+def _call(m: _Machine) -> None:
+    args, maker = m.stack.pop(), m.stack.pop()
+    m.stack.append(m.build(maker, args))
+
+
+def _call_with_names(m: _Machine) -> None:
+    named, args, maker = m.stack.pop(), m.stack.pop(), m.stack.pop()
+    m.stack.append(m.build(maker, (args, named)))
+
+
+def _set_state(m: _Machine) -> None:
+    state = m.stack.pop()
+    if isinstance(m.stack[-1], Built):
+        m.stack[-1].state = state
+
+
+def _put(width: int) -> Callable[[_Machine], None]:
+    def step(m: _Machine) -> None:
+        m.memo[m.number(width)] = m.stack[-1]
+
+    return step
+
+
+def _get(width: int) -> Callable[[_Machine], None]:
+    return lambda m: m.stack.append(m.memo[m.number(width)])
+
+
+def _memoize(m: _Machine) -> None:
+    m.memo[len(m.memo)] = m.stack[-1]
+
+
+def _stop(_: _Machine) -> None:
+    raise _Stop
+
+
+def _pop_mark(m: _Machine) -> None:
+    m.since_mark()
+
+
+_INSTRUCTIONS: dict[bytes, Callable[[_Machine], Any]] = {
+    b"\x80": lambda m: m.take(1),  # PROTO
+    b"\x95": lambda m: m.number(8),  # FRAME: only a hint to readers of streams
+    b".": _stop,
+    b"(": _mark,
+    b"0": lambda m: m.stack.pop(),
+    b"1": _pop_mark,
+    b"2": lambda m: m.stack.append(m.stack[-1]),
+    b"N": _fixed(None),
+    b"\x88": _fixed(True),
+    b"\x89": _fixed(False),
+    b"J": _signed,
+    b"K": _integer(1),
+    b"M": _integer(2),
+    b"\x8a": _long(1),
+    b"\x8b": _long(4),
+    b"G": _float,
+    b"X": _text(4),
+    b"\x8c": _text(1),
+    b"\x8d": _text(8),
+    b"B": _blob(4),
+    b"C": _blob(1),
+    b"\x8e": _blob(8),
+    b"]": lambda m: m.stack.append([]),
+    b"a": _append,
+    b"e": _appends,
+    b"l": _list_since_mark,
+    b")": _fixed(()),
+    b"t": _tuple_since_mark,
+    b"\x85": _tuple(1),
+    b"\x86": _tuple(2),
+    b"\x87": _tuple(3),
+    b"}": lambda m: m.stack.append({}),
+    b"d": _dict_since_mark,
+    b"s": _setitem,
+    b"u": _setitems,
+    b"\x8f": lambda m: m.stack.append(set()),
+    b"\x90": _additems,
+    b"\x91": _frozenset_since_mark,
+    b"c": _global,
+    b"\x93": _stack_global,
+    b"R": _call,
+    b"b": _set_state,
+    b"\x81": _call,
+    b"\x92": _call_with_names,
+    b"q": _put(1),
+    b"r": _put(4),
+    b"h": _get(1),
+    b"j": _get(4),
+    b"\x94": _memoize,
+}
+_TABLE = [_INSTRUCTIONS.get(bytes([code])) for code in range(256)]

@@ -1,0 +1,122 @@
+"""
+Which steps a checkpoint root holds, told by names alone: nothing is opened, so this is cheap enough to poll.
+
+Order is by step number, never by time stamp: a copy or a touch changes times, and clocks differ between nodes.
+Text pointers (`latest`, `latest_checkpointed_iteration.txt`) are hints of the writer and are not read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from healthd.checkpoints.formats import recognises
+
+UNKNOWN_STEP = -1
+"""The step of a checkpoint whose name does not tell one."""
+
+_WORDS = (
+    r"(?:global_?)?steps?",
+    r"iter(?:ation)?s?|it|batch|ba",
+    r"checkpoint|ckpt|chkpt|snapshot|model|state|weights|save",
+    r"epoch|ep",
+)
+"""Words that stand before a step number; an earlier row wins in a name such as `epoch=1-step=500`."""
+_NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?(\d{{1,18}})(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
+_BARE = re.compile(r"\d{1,18}")
+_PLAIN = re.compile(r"[A-Za-z0-9_.=+-]+")
+_SHARD = re.compile(r"-of-\d", re.IGNORECASE)
+_TEMPORARY = re.compile(
+    r"^\.|^tmp[-_.]|~$|-unfinished$|\.orbax-checkpoint-tmp|[-_.](?:tmp|temp|partial|part|incomplete|inprogress|writing|staging)(?=$|[-_.])",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Something that looks like the checkpoint of one step."""
+
+    path: Path
+    step: int
+    unfinished: str = ""
+    """Why its writer is not done with it, told by names; empty when nothing says so."""
+
+
+def steps(root: Path) -> list[Candidate]:
+    """What may be loaded from *root*, newest step first; empty when *root* is not there. Raises OSError."""
+    return [candidate for candidate in find(root) if not candidate.unfinished]
+
+
+def newest_step(root: Path) -> int | None:
+    """The highest step that names tell, verified or not; None when there is none (or no right to look)."""
+    try:
+        newest = next(iter(steps(root)), None)
+    except OSError:
+        return None
+    return newest.step if newest and newest.step != UNKNOWN_STEP else None
+
+
+def find(root: Path) -> list[Candidate]:
+    """
+    All candidates, those under temporary names too, newest step first; finished before unfinished.
+
+    *root* is a directory of steps, or itself one checkpoint: a file, or a directory with recognised files and no
+    steps. Raises OSError.
+    """
+    root = root.absolute()
+    try:
+        names = dict(_names(root))
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError:
+        return [Candidate(path=root, step=_known_step(root.name))]
+    found = [candidate for name in names if (candidate := _candidate(root, name, names))]
+    if not found and any(recognises(name) for name in names):
+        return [Candidate(path=root, step=_known_step(root.name))]
+    return sorted(found, key=lambda c: (c.step, not c.unfinished, c.path.name), reverse=True)
+
+
+def parse_step(name: str) -> int | None:
+    """The step number in the name of a checkpoint, such as `checkpoint-500` or `0000500`; None when it tells none."""
+    if not _PLAIN.fullmatch(name) or _SHARD.search(name):
+        return None
+    stem = re.sub(r"\.(?:pt|pth|bin|ckpt|safetensors)$", "", name, flags=re.IGNORECASE)
+    if _BARE.fullmatch(stem):
+        return int(stem)
+    for number in _NUMBERS:
+        if match := number.search(stem):
+            return int(match[1])
+    return None
+
+
+def _known_step(name: str) -> int:
+    step = parse_step(name)
+    return UNKNOWN_STEP if step is None else step
+
+
+def _names(root: Path) -> Iterator[tuple[str, bool]]:
+    with os.scandir(root) as listing:
+        for item in listing:
+            yield item.name, item.is_dir()
+
+
+def _without(name: str, temporary: re.Match[str] | None) -> str:
+    """The name that a temporary name stands for: what is before the mark, or after it when the name begins with it."""
+    if temporary is None:
+        return name
+    return name[: temporary.start()] or name[temporary.end() :]
+
+
+def _candidate(root: Path, name: str, names: dict[str, bool]) -> Candidate | None:
+    temporary = _TEMPORARY.search(name)
+    step = parse_step(_without(name, temporary))
+    if step is None or not (names[name] or temporary or recognises(name)):
+        return None
+    if temporary:
+        return Candidate(path=root / name, step=step, unfinished="not finished: temporary name")
+    if f"{name}-unfinished" in names:
+        return Candidate(path=root / name, step=step, unfinished=f"not finished: {name}-unfinished stands beside it")
+    return Candidate(path=root / name, step=step)

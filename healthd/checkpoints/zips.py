@@ -1,0 +1,170 @@
+"""
+Zip archives, checked in place: the directory at the end, each member's place, and its CRC-32.
+
+Unlike `zipfile` this reads an archive that is a slice of a larger file, never inflates, and has a bound on
+everything that the archive itself claims. Only stored members are taken: torch compresses none, and a member that is
+not compressed cannot be a bomb.
+Source: APPNOTE.TXT 6.3.10, sections 4.3.7, 4.3.12 and 4.3.14 to 4.3.16.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from healthd.checkpoints.tree import Damaged, read_at
+
+LARGEST_DIRECTORY = 64 << 20
+"""Bytes; about 700,000 members."""
+_CHUNK = 1 << 20
+
+_END = struct.Struct("<4s4H2IH")
+_END_64_LOCATOR = struct.Struct("<4sIQI")
+_END_64 = struct.Struct("<4sQ2H2I4Q")
+_ENTRY = struct.Struct("<4s6H3I5H2I")
+_LOCAL = struct.Struct("<4s5H3I2H")
+_MAX_32 = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Where an archive lies: a whole file, or part of one."""
+
+    fd: int
+    name: str
+    start: int
+    length: int
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes of the archive. Raises Damaged when they reach beyond its end."""
+        if offset < 0 or offset + size > self.length:
+            raise Damaged(f"{self.name}: its archive directory points outside of it")
+        return read_at(self.fd, self.name, offset=self.start + offset, size=size)
+
+
+class Member(NamedTuple):
+    """One file in the archive."""
+
+    name: bytes
+    crc: int
+    size: int
+    header: int
+    """Offset of the local header in the archive."""
+    data: int
+    """Offset of the first byte of its content."""
+
+
+def read_members(archive: Slice) -> list[Member]:
+    """The members in the order of their places, all inside the archive, none over another. Raises Damaged."""
+    if archive.length < _END.size:
+        raise Damaged(f"{archive.name}: {archive.length:,} bytes, too short for an archive (torn write)")
+    directory = _find_directory(archive)
+    if directory.size > LARGEST_DIRECTORY:
+        raise Damaged(f"{archive.name}: its archive directory claims {directory.size:,} bytes")
+    raw = archive.read(directory.offset, directory.size)
+    members = sorted(_parse_directory(raw, archive.name), key=lambda member: member.header)
+    if len(members) != directory.members:
+        raise Damaged(f"{archive.name}: its archive directory lists {len(members):,} of {directory.members:,} members")
+    ends = [*(member.header for member in members[1:]), directory.offset]
+    return [_placed(archive, member, end) for member, end in zip(members, ends, strict=True)]
+
+
+def check_data(archive: Slice, member: Member) -> None:
+    """Read one member and compare its CRC-32. Raises Damaged."""
+    crc = 0
+    end = member.data + member.size
+    for offset in range(member.data, end, _CHUNK):
+        crc = zlib.crc32(archive.read(offset, min(_CHUNK, end - offset)), crc)
+    if crc != member.crc:
+        raise Damaged(f"{archive.name}: the checksum of {_text(member.name)} does not match its {member.size:,} bytes")
+
+
+class _Directory(NamedTuple):
+    members: int
+    size: int
+    offset: int
+
+
+def _find_directory(archive: Slice) -> _Directory:
+    """From the end record, which has to be the very last thing: torch writes no comment behind it."""
+    end_at = archive.length - _END.size
+    magic, disk, _, _, count, size, offset, comment = _END.unpack(archive.read(end_at, _END.size))
+    if magic != b"PK\5\6" or comment:
+        raise Damaged(f"{archive.name}: no end of archive in {archive.length:,} bytes (torn write)")
+    found = _Directory(count, size, offset)
+    locator_at = end_at - _END_64_LOCATOR.size
+    if locator_at >= 0:
+        locator = archive.read(locator_at, _END_64_LOCATOR.size)
+        if locator[:4] == b"PK\6\7":
+            end_at = _END_64_LOCATOR.unpack(locator)[2]
+            found, disk = _read_end_64(archive, end_at), 0
+    if disk or found.offset + found.size != end_at:
+        raise Damaged(f"{archive.name}: its archive directory is not where its end record says")
+    return found
+
+
+def _read_end_64(archive: Slice, offset: int) -> _Directory:
+    magic, _, _, _, _, _, _, count, size, start = _END_64.unpack(archive.read(offset, _END_64.size))
+    if magic != b"PK\6\6":
+        raise Damaged(f"{archive.name}: its archive directory is not where its end record says")
+    return _Directory(count, size, start)
+
+
+def _parse_directory(raw: bytes, name: str) -> Iterator[Member]:
+    at = 0
+    while at < len(raw):
+        if len(raw) - at < _ENTRY.size or raw[at : at + 4] != b"PK\1\2":
+            raise Damaged(f"{name}: its archive directory is garbled")
+        (_, _, _, flags, method, _, _, crc, packed, size, n_name, n_extra, n_comment, _, _, _, header) = (
+            _ENTRY.unpack_from(raw, at)
+        )
+        member_name = raw[at + _ENTRY.size :][:n_name]
+        extra = raw[at + _ENTRY.size + n_name :][:n_extra]
+        if method or flags & 1:
+            raise Damaged(f"{name}: {_text(member_name)} is compressed or encrypted, which torch never does")
+        size, packed, header = _widen(extra, size, packed, header, name)
+        if packed != size:
+            raise Damaged(f"{name}: {_text(member_name)} has two sizes, {packed:,} and {size:,} bytes")
+        yield Member(member_name, crc, size, header, header)
+        at += _ENTRY.size + n_name + n_extra + n_comment
+
+
+def _widen(extra: bytes, size: int, packed: int, header: int, name: str) -> tuple[int, int, int]:
+    """Sizes and place with the 64-bit ones from the extra field 1 wherever the 32-bit ones are all ones."""
+    narrow = (size, packed, header)
+    wide = _zip64_values(extra, name)
+    if len(wide) < narrow.count(_MAX_32):
+        raise Damaged(f"{name}: its archive directory is garbled")
+    rest = iter(wide)
+    size, packed, header = (next(rest) if value == _MAX_32 else value for value in narrow)
+    return size, packed, header
+
+
+def _zip64_values(extra: bytes, name: str) -> tuple[int, ...]:
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, at)
+        if at + 4 + length > len(extra):
+            raise Damaged(f"{name}: its archive directory is garbled")
+        if kind == 1:
+            return struct.unpack_from(f"<{length // 8}Q", extra, at + 4)
+        at += 4 + length
+    return ()
+
+
+def _placed(archive: Slice, member: Member, end: int) -> Member:
+    """The member with its data's place, told by its local header; *end* is where the next thing begins."""
+    magic, *_, n_name, n_extra = _LOCAL.unpack(archive.read(member.header, _LOCAL.size))
+    if magic != b"PK\3\4" or archive.read(member.header + _LOCAL.size, n_name) != member.name:
+        raise Damaged(f"{archive.name}: {_text(member.name)} is not where the archive directory says")
+    data = member.header + _LOCAL.size + n_name + n_extra
+    if data + member.size > end:
+        raise Damaged(f"{archive.name}: {_text(member.name)} reaches over what comes after it")
+    return member._replace(data=data)
+
+
+def _text(name: bytes) -> str:
+    return name[:80].decode("utf-8", "backslashreplace")

@@ -1,0 +1,144 @@
+"""
+`healthd checkpoints latest | list | verify`: ask by hand what a recovery would resume from.
+
+Read-only. Exit codes: 0 found or valid, 2 usage, 3 nothing valid.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from healthd.checkpoints.formats import UnknownFormat, declared
+from healthd.checkpoints.latest import UNKNOWN_STEP, Candidate, Checkpoint, Level, Rejected, latest, verify
+from healthd.checkpoints.steps import find, parse_step
+from healthd.checkpoints.tree import explain
+
+FOUND = 0
+NONE_VALID = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the three commands."""
+    commands = parser.add_subparsers(dest="checkpoints_command", required=True, metavar="COMMAND")
+    for name, about, reads in (
+        ("latest", "the newest checkpoint that will load, and why newer ones will not", Level.FULL),
+        ("list", "every checkpoint, newest first, and whether it will load", Level.QUICK),
+        ("verify", "whether one checkpoint will load", Level.FULL),
+    ):
+        command = commands.add_parser(name, help=about, description=f"Show {about}.")
+        command.add_argument("path", type=Path, metavar="PATH", help="a file or directory; nothing in it is changed")
+        command.add_argument(
+            "--format", type=_format, default="", help="declared format (default: detect), or marked:FILE"
+        )
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+        depth = command.add_mutually_exclusive_group()
+        full, quick = "read all data that has a checksum", "read headers and sizes alone"
+        depth.add_argument(
+            "--full", dest="level", action="store_const", const=Level.FULL, help=_default(full, reads is Level.FULL)
+        )
+        depth.add_argument(
+            "--quick", dest="level", action="store_const", const=Level.QUICK, help=_default(quick, reads is Level.QUICK)
+        )
+        command.set_defaults(level=reads)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the chosen command; returns the exit code."""
+    match args.checkpoints_command:
+        case "latest":
+            return _latest(args)
+        case "list":
+            return _list(args)
+        case _:
+            return _verify(args)
+
+
+def _latest(args: argparse.Namespace) -> int:
+    answer = latest(args.path, format=args.format, level=args.level)
+    if args.json:
+        found = _row(answer.found) if answer.found else {"path": None, "step": None, "format": None}
+        _print_json({**found, "rejected": [_row(rejected) for rejected in answer.rejected]})
+    else:
+        _print_table([*answer.rejected, *([answer.found] if answer.found else [])])
+    if answer.found:
+        return FOUND
+    print(f"healthd: no valid checkpoint at {args.path}{_why_none(args.path)}", file=sys.stderr)
+    return NONE_VALID
+
+
+def _list(args: argparse.Namespace) -> int:
+    try:
+        candidates = find(args.path)
+    except OSError as error:
+        print(f"healthd: {explain(str(args.path), error)}", file=sys.stderr)
+        return NONE_VALID
+    outcomes = [verify(candidate, format=args.format, level=args.level) for candidate in candidates]
+    if args.json:
+        _print_json(
+            {"checkpoints": [{**_row(outcome), "valid": isinstance(outcome, Checkpoint)} for outcome in outcomes]}
+        )
+    else:
+        _print_table(outcomes)
+    return FOUND if any(isinstance(outcome, Checkpoint) for outcome in outcomes) else NONE_VALID
+
+
+def _verify(args: argparse.Namespace) -> int:
+    path = args.path.absolute()
+    step = parse_step(path.name)
+    candidate = Candidate(path=path, step=UNKNOWN_STEP if step is None else step)
+    outcome = verify(candidate, format=args.format, level=args.level)
+    if args.json:
+        _print_json({**_row(outcome), "valid": isinstance(outcome, Checkpoint)})
+    else:
+        _print_table([outcome])
+    return FOUND if isinstance(outcome, Checkpoint) else NONE_VALID
+
+
+def _row(outcome: Checkpoint | Rejected) -> dict[str, str | int | None]:
+    step = None if outcome.step == UNKNOWN_STEP else outcome.step
+    if isinstance(outcome, Checkpoint):
+        return {"path": outcome.path, "step": step, "format": outcome.format}
+    return {"path": outcome.path, "step": step, "reason": outcome.reason}
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value))
+
+
+def _print_table(outcomes: Sequence[Checkpoint | Rejected]) -> None:
+    from rich.console import Console  # imported here: machines should not wait for what only people need
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("step", "checkpoint", "will it load?", box=None, pad_edge=False)
+    for outcome in outcomes:
+        valid = isinstance(outcome, Checkpoint)
+        step = "?" if outcome.step == UNKNOWN_STEP else str(outcome.step)
+        says = (
+            f"[green]yes[/] ({outcome.format})"
+            if isinstance(outcome, Checkpoint)
+            else f"[red]no[/]: {escape(outcome.reason)}"
+        )
+        table.add_row(step, escape(Path(outcome.path).name), says, style="" if valid else "dim")
+    if outcomes:
+        Console(highlight=False).print(table)
+
+
+def _why_none(path: Path) -> str:
+    return "" if path.exists() else ": there is nothing of that name"
+
+
+def _format(text: str) -> str:
+    try:
+        declared(text)
+    except UnknownFormat as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _default(text: str, is_default: bool) -> str:
+    return f"{text} (default)" if is_default else text
