@@ -18,6 +18,7 @@ import structlog
 
 from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, NotFound
 from healthd.controller.act import perform, record, release_pod, settle
+from healthd.controller.measure import measure_move, measure_world
 from healthd.controller.observe import World, observe, read_root
 from healthd.controller.ports import Activity, Checkpoints, NoActivity
 from healthd.core import breaker, spares
@@ -76,7 +77,7 @@ class Controller:
         world = await observe(self._mirror, self._adapters)
         waits = [await self._attend_safely(uid, world, now) for uid in self._gangs(world)]
         await self._tidy(world)
-        self._metrics.observe_world(world.nodes, world.recoveries, world.health)
+        measure_world(self._metrics, world)
         return min([self._look_every, *waits])
 
     def _gangs(self, world: World) -> list[str]:
@@ -135,7 +136,7 @@ class Controller:
     async def _carry_out(self, decision: Decision, active: Recovery, root: Root | None, world: World) -> timedelta:
         if decision.record is not None:
             written = await record(self._cluster, active, decision.record)
-            self._tell(active, written, decision.reason)
+            self._tell(active, written)
             return AT_ONCE
         if not decision.acts or root is None:
             return self._look_every if decision.recheck is None else max(decision.recheck, timedelta(milliseconds=1))
@@ -175,7 +176,6 @@ class Controller:
         if step is None:
             return
         progress = advance(root.progress, step, root.attempt, now)
-        self._metrics.gang_step.labels(root.ref.namespace, root.ref.name).set(step)
         if progress != root.progress:
             note = {ANNOTATION_PROGRESS: msgspec.json.encode(progress).decode()}
             await self._cluster.patch(
@@ -210,11 +210,11 @@ class Controller:
             if needless and is_terminal(pod) and FINALIZER_FENCE in pod.metadata.finalizers:
                 await release_pod(self._cluster, pod)
 
-    def _tell(self, before: Recovery, after: Recovery, reason: str) -> None:
+    def _tell(self, before: Recovery, after: Recovery) -> None:
         if after.status.phase is before.status.phase:
             return
         log.info("recovery.phase", recovery=after.metadata.name, phase=after.status.phase, why=after.status.message)
-        self._metrics.observe_phase(before, after)
+        measure_move(self._metrics, before, after)
 
 
 def _is_over(world: World, uid: str) -> bool:

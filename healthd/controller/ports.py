@@ -1,4 +1,4 @@
-"""What the controller needs from outside the cluster, as protocols: the checkpoints of a gang, and its signs of life."""
+"""What the controller needs from outside the cluster: a gang's checkpoints, and its signs of life."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ class Activity(Protocol):
 class NoActivity:
     """Nobody can tell."""
 
-    def last(self, pods: Sequence[Pod]) -> datetime | None:
+    def last(self, pods: Sequence[Pod]) -> datetime | None:  # noqa: ARG002 - the protocol's signature
         """None."""
         return None

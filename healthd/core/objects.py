@@ -313,7 +313,6 @@ class NodeHealthStatus(Slim, frozen=True, kw_only=True):
     boot_id: str = ""
     cursor: KernelLogCursor = KernelLogCursor()
     lost_records: int = 0
-    observed_at: datetime | None = None
 
 
 class NodeHealth(Slim, frozen=True, kw_only=True):

@@ -1,20 +1,19 @@
 """
-Perform a quarantine: take slots of the budget, cordon, and undo both in the opposite order.
+Take and give back slots of the budget: one Lease each, whose creation fails where the slot is taken.
 
-The slot is taken first and given back last, so the number of cordoned nodes never exceeds the number of slots. A
-crash between two writes leaves a slot without a cordon, which the next cycle finishes or gives back.
+A slot is taken before the cordon and given back after it, so there are never more cordons than slots. A crash between
+two writes leaves a slot without a cordon, which the agent's next cycle finishes or gives back.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
-from healthd.core import quarantine
 from healthd.core.budget import SlotSet, slot_sets
 from healthd.core.objects import LABEL_NODE, Lease, LeaseSpec, Node, ObjectMeta
 from healthd.core.policy import QuarantinePolicy
-from healthd.core.quarantine import Record
 
 
 async def held_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> list[Lease]:
@@ -37,16 +36,6 @@ async def take_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy, now
         await give_back_slots(cluster, node, policy)
         return f"the budget of {slots.scope}, {len(slots.names)} nodes, is used up"
     return None
-
-
-async def cordon(cluster: Cluster, node: Node, record: Record) -> Node:
-    """Unschedulable, taint and annotation in one write. Raises Conflict when the node changed since it was read."""
-    return await _patch(cluster, node, quarantine.cordon_patch(node, record))
-
-
-async def uncordon(cluster: Cluster, node: Node, record: Record) -> Node:
-    """Undo `cordon`; what was there before stays. Raises Conflict when the node changed since it was read."""
-    return await _patch(cluster, node, quarantine.uncordon_patch(node, record))
 
 
 async def give_back_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> None:
@@ -90,7 +79,8 @@ async def _give_back(cluster: Cluster, name: str, policy: QuarantinePolicy) -> N
         return
 
 
-async def _patch(cluster: Cluster, node: Node, patch: dict[str, object]) -> Node:
+async def patch_node(cluster: Cluster, node: Node, patch: dict[str, Any]) -> Node:
+    """One write to *node*. Raises Conflict when it changed since it was read."""
     return await cluster.patch(
         Node,
         node.metadata.name,

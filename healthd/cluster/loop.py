@@ -1,0 +1,74 @@
+"""
+The one loop shape: a cycle whenever something changed, when it asked for it, and now and then anyway.
+
+A watch only wakes the loop, and the cycle reads the world again: a lost or doubled event costs at most one look too
+late or too many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.port import Cluster, ClusterError, EventType
+from healthd.core.objects import Slim
+
+log = structlog.get_logger(__name__)
+
+RETRY = timedelta(seconds=1)
+"""How long a loop waits after an error of the cluster."""
+
+
+async def cycle_on_change(
+    cluster: Cluster,
+    clock: Clock,
+    kinds: Sequence[type[Slim]],
+    cycle: Callable[[datetime], Awaitable[timedelta]],
+    wake: asyncio.Event,
+) -> None:
+    """
+    Run *cycle* until cancelled: after each change of *kinds*, whenever *wake* is set, and after the time that it
+    returned, at the latest.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        for kind in kinds:
+            tasks.create_task(_wake_on_change(cluster, clock, kind, wake), name=f"watch {kind.__name__}")
+        while True:
+            wake.clear()
+            try:
+                delay = await cycle(clock.now())
+            except ClusterError as error:
+                log.warning("cycle.failed", cycle=cycle.__qualname__, error=str(error), kind=type(error).__name__)
+                delay = RETRY
+            await _first(wake.wait(), clock.sleep(delay))
+
+
+async def _wake_on_change(cluster: Cluster, clock: Clock, kind: type[Slim], wake: asyncio.Event) -> None:
+    while True:
+        try:
+            since = (await cluster.list(kind)).resource_version
+            wake.set()
+            events: Any = cluster.watch(kind, since=since)
+            async with aclosing(events):
+                async for event in events:
+                    if event.type is not EventType.BOOKMARK:
+                        wake.set()
+        except ClusterError as error:
+            log.info("watch.restarts", kind=kind.__name__, error=str(error))
+            await clock.sleep(RETRY)
+
+
+async def _first(*waits: Awaitable[object]) -> None:
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,49 @@
+"""
+The checkpoints of gangs that save to a file system which this process can read.
+
+Verification reads many files, so it runs in a thread: the controller's loop must not stand still for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from healthd.checkpoints.latest import Latest, latest, newest_step
+from healthd.controller.ports import CheckpointAnswer
+from healthd.core.gang import Root
+from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
+
+
+class FileCheckpoints:
+    """Looks below the `file://` URL, or the path, that the root of a gang names."""
+
+    async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
+        """The newest checkpoint that will load. Raises OSError when the store cannot be read."""
+        where = path_of(root.options.checkpoint)
+        if where is None:
+            return CheckpointAnswer(None, ())
+        answer = await asyncio.to_thread(latest, where, format=root.options.checkpoint_format, newer_than=newer_than)
+        return _answer(answer)
+
+    async def newest_step(self, root: Root) -> int | None:
+        """The highest step that there is by name. Raises OSError when the store cannot be read."""
+        where = path_of(root.options.checkpoint)
+        return None if where is None else await asyncio.to_thread(newest_step, where)
+
+
+def path_of(location: str) -> Path | None:
+    """The local path behind a checkpoint location; None when there is none, or it is not on a file system."""
+    url = urlsplit(location)
+    if url.scheme in ("", "file") and url.path:
+        return Path(unquote(url.path) if url.scheme else location)
+    return None
+
+
+def _answer(answer: Latest) -> CheckpointAnswer:
+    found = answer.found
+    return CheckpointAnswer(
+        ChosenCheckpoint(path=found.path, step=found.step, format=found.format) if found else None,
+        [RejectedCheckpoint(path=r.path, step=r.step, reason=r.reason) for r in answer.rejected],
+    )
