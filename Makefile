@@ -1,0 +1,98 @@
+# The commands of this project. `make` alone lists them.
+#
+# `make demo` and `make test` need python3 (3.11 or newer) and a package registry, nothing else: each makes the
+# environment that it needs in .venv, once. A stamp in .venv remembers what it was made from (this directory, the Python,
+# pyproject.toml and requirements.lock), so a second run starts at once and a change of any of these is picked up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+hash = $(shell { pwd; $(PYTHON) -VV; cat /dev/null $(1); } 2>/dev/null | cksum | cut -d ' ' -f 1)
+MADE := $(VENV)/.made-$(call hash,)
+INPUTS := $(call hash,pyproject.toml requirements.lock)
+FOR_USE := $(VENV)/.for-use-$(INPUTS)
+FOR_WORK := $(VENV)/.for-work-$(INPUTS)
+
+.PHONY: help demo test check lint form types layers format docs bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(FOR_USE) ## show a training job that survives a broken GPU; options in ARGS="--slow"
+	@echo "==> healthd demo $(ARGS)"
+	@$(BIN)/healthd demo $(ARGS)
+
+test: $(FOR_WORK) ## run all tests, with coverage; options in ARGS="-k words"
+	@echo "==> all tests, on $(WORKERS) processes; skipped tests are listed with their reasons"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
+
+check: lint form types layers ## lint, formatting, types, and the layers of the house plan
+
+lint: $(FOR_WORK)
+	@echo "==> ruff check"
+	@$(BIN)/python -m ruff check .
+
+form: $(FOR_WORK)
+	@echo "==> ruff format"
+	@$(BIN)/python -m ruff format --check .
+
+types: $(FOR_WORK)
+	@echo "==> mypy"
+	@$(BIN)/python -m mypy
+
+layers: $(FOR_WORK)
+	@echo "==> import-linter"
+	@$(BIN)/lint-imports
+
+format: $(FOR_WORK) ## put the code into the one form
+	@$(BIN)/python -m ruff check --fix-only --quiet .
+	@$(BIN)/python -m ruff format .
+
+docs: $(FOR_USE) ## write the pages that are made from the code
+	@$(BIN)/healthd config --reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
+
+bench: $(FOR_WORK) ## measure: one JSON object per benchmark; clocks and machine are named in it
+	@for file in tests/bench/[a-z]*.py; do \
+		name=$$(basename $$file .py); echo "==> $$name" >&2; $(BIN)/python -m tests.bench.$$name || exit 1; \
+	done
+
+lock: ## choose the newest versions again, and pin them in requirements.lock
+	@echo "==> resolving in a fresh environment with $$($(PYTHON) -V)"
+	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+		$(PYTHON) -m venv "$$fresh"; \
+		"$$fresh/bin/python" -m pip --quiet --disable-pip-version-check install hatchling editables -e '.[dev]'; \
+		{ sed -n '/^#/p' requirements.lock; \
+		  "$$fresh/bin/python" -m pip --disable-pip-version-check freeze --exclude-editable; } > requirements.lock.new; \
+		mv requirements.lock.new requirements.lock
+	@echo "==> requirements.lock is written; now: make test"
+
+clean: ## remove the environment and everything that the tools left
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage .coverage.* htmlcov build dist
+
+$(FOR_USE): | $(MADE)
+	@echo "==> installing healthd into $(VENV)"
+	@$(PIP) install --constraint requirements.lock hatchling editables
+	@$(PIP) install --constraint requirements.lock --no-build-isolation --editable .
+	@touch $@
+
+$(FOR_WORK): | $(MADE)
+	@echo "==> installing healthd and the tools of its developers into $(VENV) (a minute, the first time)"
+	@$(PIP) install --constraint requirements.lock hatchling editables
+	@$(PIP) install --constraint requirements.lock --no-build-isolation --editable '.[dev]'
+	@touch $@ $(FOR_USE)
+
+$(MADE):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		found=$$($(PYTHON) -V 2>/dev/null) || found=missing; \
+		echo "healthd needs Python 3.11 or newer, and '$(PYTHON)' is $$found." >&2; \
+		echo "Install one, or name the one to use: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "This Python cannot make environments: its modules venv and ensurepip are missing." >&2; \
+		echo "On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "==> making an environment in $(VENV) with $$($(PYTHON) -V)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
