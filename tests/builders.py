@@ -169,7 +169,7 @@ def a_nodehealth(
     **meta: Any,
 ) -> NodeHealth:
     """What an agent reports of node *name*."""
-    known = status or NodeHealthStatus(verdict=verdict, findings=list(findings), boot_id="boot-1", observed_at=START)
+    known = status or NodeHealthStatus(verdict=verdict, findings=list(findings), boot_id="boot-1")
     return NodeHealth(metadata=ObjectMeta(name=name, **meta), status=known)
 
 

@@ -81,7 +81,7 @@ def _patched_main(resource: Resource, old: Wire, patch: Wire) -> Wire:
     if new.get("kind") != old.get("kind") or new.get("apiVersion") != old.get("apiVersion"):
         raise Invalid(f"{where}: kind and apiVersion cannot be changed")
     metadata = _guarded(where, old["metadata"], new.get("metadata") or {})
-    if _desired(new) != _desired(old):
+    if not is_same(_desired(new), _desired(old)):
         metadata["generation"] = metadata.get("generation", 0) + 1
     return {**new, "metadata": metadata}
 

@@ -86,7 +86,7 @@ class Store:
             self._rows("COMMIT")
         finally:
             if self._connection.in_transaction:
-                self._connection.rollback()
+                self._rows("ROLLBACK")
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -95,7 +95,7 @@ class Store:
         try:
             yield
         finally:
-            self._connection.rollback()
+            self._rows("ROLLBACK")
 
     def read(self, key: Key) -> bytes | None:
         """The body, or None."""

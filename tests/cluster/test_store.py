@@ -1,0 +1,166 @@
+"""
+What the store does to its file: nothing acknowledged is lost, nothing foreign is touched, trouble has the port's names.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
+from healthd.cluster.port import Unavailable
+from healthd.core.objects import Lease
+from tests.builders import a_lease
+from tests.fakes import ManualClock, counting_uids
+
+ROOT = Path(__file__).parents[2]
+
+
+def opened(path: Path | None, uids: str = "uid") -> EmbeddedCluster:
+    """A cluster on *path*."""
+    return EmbeddedCluster.open(path, clock=ManualClock(), new_uid=counting_uids(uids))
+
+
+def words_of_a_killed_writer(path: Path, lines: int) -> list[str]:
+    """All that a writer said that was killed once it had said so many lines."""
+    command = [sys.executable, "-m", "tests.cluster.writer", str(path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        said = [writer.stdout.readline() for _ in range(lines)]
+        writer.kill()
+        return said + writer.stdout.readlines()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a store may be made."""
+    return tmp_path / "cluster.db"
+
+
+async def test_reopened_store_holds_what_was_written(path: Path) -> None:
+    with opened(path) as cluster:
+        made = await cluster.create(a_lease("lease-a"))
+    with opened(path) as cluster:
+        assert await cluster.get(Lease, "lease-a", "default") == made
+
+
+async def test_versions_go_on_after_reopening(path: Path) -> None:
+    with opened(path) as cluster:
+        made = await cluster.create(a_lease("lease-a"))
+    with opened(path, "later") as cluster:
+        later = await cluster.create(a_lease("lease-b"))
+
+    assert int(later.metadata.resource_version) == int(made.metadata.resource_version) + 1
+
+
+@pytest.mark.parametrize("acknowledged", [1, 23, 170])
+async def test_acknowledged_writes_survive_kill_9(path: Path, acknowledged: int) -> None:
+    said = words_of_a_killed_writer(path, acknowledged)
+
+    with opened(path) as cluster:
+        names = {lease.metadata.name for lease in (await cluster.list(Lease)).items}
+
+    assert len(said) >= acknowledged
+    assert {f"lease-{int(number)}" for number in said} <= names
+
+
+async def test_two_clusters_on_one_file_see_each_others_writes(path: Path) -> None:
+    with opened(path, "one") as one, opened(path, "two") as two:
+        made = await one.create(a_lease("lease-a"))
+        held = await two.patch(Lease, "lease-a", {"spec": {"holderIdentity": "two"}}, namespace="default")
+
+        assert await one.get(Lease, "lease-a", "default") == held
+        assert int(held.metadata.resource_version) == int(made.metadata.resource_version) + 1
+
+
+async def test_store_is_readable_by_its_owner_alone(path: Path) -> None:
+    with opened(path) as cluster:
+        await cluster.create(a_lease())
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+
+    assert modes["cluster.db"] == 0o600
+    assert set(modes.values()) == {0o600}
+
+
+async def test_waiting_too_long_for_another_writer_is_unavailable(path: Path) -> None:
+    with opened(path) as cluster:
+        cluster._store._connection.execute("PRAGMA busy_timeout = 0")
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="locked"):
+            await cluster.create(a_lease())
+        other.close()
+
+        assert (await cluster.create(a_lease())).metadata.uid
+
+
+async def test_full_disk_is_unavailable_and_loses_nothing(path: Path) -> None:
+    with opened(path) as cluster:
+        made = await cluster.create(a_lease("lease-a"))
+        pages = cluster._store._connection.execute("PRAGMA page_count").fetchone()[0]
+        cluster._store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(Unavailable, match="full"):
+            await cluster.create(a_lease("lease-b", annotations={"example.com/large": "x" * 100_000}))
+        cluster._store._connection.execute("PRAGMA max_page_count = 1000000")
+
+        assert (await cluster.list(Lease)).items == [made]
+        assert (await cluster.create(a_lease("lease-b"))).metadata.uid
+
+
+async def test_closed_store_is_unavailable() -> None:
+    cluster = opened(None)
+    cluster.close()
+
+    with pytest.raises(Unavailable, match="closed"):
+        await cluster.get(Lease, "lease-a", "default")
+
+
+def test_another_programs_database_is_refused_and_left_alone(path: Path) -> None:
+    foreign = sqlite3.connect(path)
+    foreign.execute("CREATE TABLE theirs (a)")
+    foreign.close()
+    before = path.read_bytes()
+
+    with pytest.raises(UnusableStore, match=r"cluster\.db.*another program"):
+        opened(path)
+
+    assert path.read_bytes() == before
+
+
+def test_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+    path.write_text("all: test\n" * 500)
+
+    with pytest.raises(UnusableStore, match="not a database"):
+        opened(path)
+
+    assert path.read_text() == "all: test\n" * 500
+
+
+def test_store_of_a_newer_healthd_is_refused(path: Path) -> None:
+    opened(path).close()
+    newer = sqlite3.connect(path)
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+
+    with pytest.raises(UnusableStore, match=r"newer healthd.*99"):
+        opened(path)
+
+
+def test_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnusableStore, match=r"absent/cluster\.db"):
+        opened(tmp_path / "absent" / "cluster.db")
+
+
+async def test_damage_found_while_running_is_no_passing_trouble(path: Path) -> None:
+    with opened(path) as cluster:
+        for number in range(100):
+            await cluster.create(a_lease(f"lease-{number}"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
+
+    with opened(path) as cluster, pytest.raises(UnusableStore, match="malformed"):
+        await cluster.list(Lease)
