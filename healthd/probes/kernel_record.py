@@ -1,0 +1,105 @@
+"""
+What the kernel writes for one record: `prio,seq,usec,flags[,…];text` and ` KEY=value` lines. Parsing only, no I/O.
+
+The format is the kernel's Documentation/ABI/testing/dev-kmsg. Whether a record matters is judged in `healthd.core`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from healthd.clock import Clock
+from healthd.core.model import KernelRecord
+
+DRIFT = timedelta(milliseconds=250)
+"""How far the kernel's stamps may stray from wall time before they are fitted anew; a wake-up is late by far less."""
+
+_NEEDLES = (
+    *(b"NVRM", b"nvidia", b"fallen off"),
+    *(b"mlx", b"efa", b"infiniband"),
+    *(b"AER", b"pcie", b"PCIe"),
+    *(b"mce", b"MCE", b"CMCI", b"EDAC", b"edac", b"Hardware Error"),
+    *(b"oom", b"emory", b"Killed"),
+)
+
+_ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
+
+
+def may_matter(raw: bytes) -> bool:
+    """
+    False when nothing in *raw* can be of interest to a judge; true is only a maybe.
+
+    *raw* is one record or many joined: with 64 joined, looking costs a third of looking at each, and almost every
+    record of a busy log is boring.
+    """
+    return any(needle in raw for needle in _NEEDLES)
+
+
+def sequence_of(raw: bytes) -> int:
+    """The kernel's number of this record. Raises ValueError when *raw* is not a record."""
+    return _number(raw, 1)
+
+
+def microseconds_of(raw: bytes) -> int:
+    """Microseconds since boot. Raises ValueError when *raw* is not a record."""
+    return _number(raw, 2)
+
+
+def parse_record(raw: bytes, *, boot_id: str, time: KernelTime) -> KernelRecord | None:
+    """The record, or None when *raw* is not in the kernel's format."""
+    head, found, body = raw.partition(b";")
+    fields = head.split(b",")
+    if not found or len(fields) < 4 or not all(field.isdigit() for field in fields[:3]):
+        return None
+    text, *tags = body.rstrip(b"\n").split(b"\n")
+    return KernelRecord(
+        sequence=int(fields[1]),
+        at=time.at(int(fields[2])),
+        text=unescape(text),
+        priority=int(fields[0]),
+        boot_id=boot_id,
+        tags=parse_tags(tags),
+    )
+
+
+def parse_tags(lines: list[bytes]) -> dict[str, str]:
+    """The `KEY=value` of continuation lines; each begins with a space, anything else is skipped."""
+    pairs = (line[1:].partition(b"=") for line in lines if line.startswith(b" "))
+    return {unescape(key): unescape(value) for key, found, value in pairs if found}
+
+
+def unescape(text: bytes) -> str:
+    """Undo the kernel's `\\xNN`: control characters, backslash and everything beyond ASCII are written so."""
+    plain = _ESCAPED.sub(lambda match: bytes((int(match[1], 16),)), text) if b"\\" in text else text
+    return plain.decode("utf-8", "replace")
+
+
+def _number(raw: bytes, field: int) -> int:
+    try:
+        return int(raw.split(b",", field + 1)[field])
+    except (IndexError, ValueError):
+        raise ValueError(f"not a kernel record: {raw[:40]!r}") from None
+
+
+class KernelTime:
+    """
+    Turns the kernel's microseconds since boot into wall time.
+
+    The stamps come from a clock of their own: it stands still in suspend and is not disciplined by NTP. So the fit is
+    corrected by two facts: no record is from the future, and one that we were waiting for has only just been written.
+    """
+
+    def __init__(self, clock: Clock, booted_at: datetime) -> None:
+        self._clock = clock
+        self._booted_at = booted_at
+
+    def at(self, microseconds: int) -> datetime:
+        """The wall time of a stamp, by the present fit."""
+        return self._booted_at + timedelta(microseconds=microseconds)
+
+    def fit(self, microseconds: int) -> None:
+        """Learn from a record that was written just now."""
+        age = self._clock.now() - self.at(microseconds)
+        if age < timedelta(0) or age > DRIFT:
+            self._booted_at += age

@@ -1,0 +1,298 @@
+"""
+The kernel log as it is written: `/dev/kmsg`, or any descriptor that hands out one such record a read.
+
+A thread of its own reads, because a flood leaves 4 ms until records are overwritten and an event loop may be busy for
+longer. It sleeps in epoll (no tick), reads the ring dry, and wakes the loop only for what may matter, for a loss, or
+to move the cursor before it sleeps again. Nothing here judges a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import select
+import threading
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from healthd.clock import Clock
+from healthd.core.model import KernelRecord
+from healthd.core.objects import KernelLogCursor
+from healthd.probes.errors import cannot_open_kernel_log
+from healthd.probes.kernel_record import KernelTime, may_matter, microseconds_of, parse_record
+from healthd.probes.ring import NOTHING, Drained, End, Lost, Read, Ring, Wanted
+from healthd.probes.urgency import Priority, Urgency
+
+KMSG = "/dev/kmsg"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MOST_PENDING = 4096
+"""Records that may wait for the event loop; then the reader stops, and what the ring drops meanwhile is counted."""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What was read since the last batch, oldest first.
+
+    It may hold no record and no loss: then it says only that everything up to *last_sequence* was read and is boring.
+    """
+
+    records: tuple[KernelRecord, ...] = ()
+    gap: Lost = NOTHING
+    """The records that were overwritten before anybody read them."""
+    last_sequence: int
+
+    @property
+    def lost(self) -> int:
+        """How many records are missing, exactly."""
+        return self.gap.count
+
+
+class KernelLog(Protocol):
+    """A source of kernel records."""
+
+    @property
+    def boot_id(self) -> str:
+        """The boot that the records and their sequence numbers belong to."""
+        ...
+
+    def batches(self) -> AsyncIterator[Batch]:
+        """Every record once, in order, as it comes; ends when the source does. Raises OSError when it breaks."""
+        ...
+
+
+def read_boot_id(path: Path = BOOT_ID) -> str:
+    """The id of the running boot, as the kernel writes it."""
+    return path.read_text().strip()
+
+
+def open_kmsg(
+    path: str = KMSG,
+    *,
+    clock: Clock,
+    boot_id: str,
+    cursor: KernelLogCursor | None = None,
+    fd: int | None = None,
+    trust_user_space: bool = False,
+    wanted: Wanted | re.Pattern[bytes] = may_matter,
+    kernel_time: KernelTime | None = None,
+) -> Kmsg:
+    """
+    A reader that goes on after *cursor*; a cursor of another boot, or none, means the whole ring from its start.
+
+    *fd*: an open descriptor to use instead of *path*; the reader owns it from now on. *trust_user_space* also takes
+    records that a process wrote (for drills; whoever sets it must say so aloud). *wanted* is a cheap look at raw bytes,
+    one record or many joined, that spares boring ones the parsing. Raises CannotRead.
+    """
+    known = cursor.sequence if cursor and cursor.boot_id == boot_id else -1
+    looks = wanted if callable(wanted) else lambda raw: wanted.search(raw) is not None
+    device = _open(path) if fd is None else fd
+    _rewind(device)
+    uptime = timedelta(seconds=time.monotonic())
+    return Kmsg(
+        device,
+        boot_id=boot_id,
+        last_sequence=known,
+        wanted=looks,
+        kernel_time=kernel_time or KernelTime(clock, clock.now() - uptime),
+        trust_user_space=trust_user_space,
+    )
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise cannot_open_kernel_log(path, error) from error
+
+
+def _rewind(fd: int) -> None:
+    """To the oldest record: a descriptor that we were handed may stand anywhere. Sockets have no start; fine."""
+    os.set_blocking(fd, False)
+    with contextlib.suppress(OSError):
+        os.lseek(fd, 0, os.SEEK_SET)
+
+
+class Kmsg:
+    """The reader behind `open_kmsg`. Closes its descriptor when `batches` ends, or by `close` when that never ran."""
+
+    def __init__(
+        self,
+        fd: int,
+        *,
+        boot_id: str,
+        last_sequence: int,
+        wanted: Wanted,
+        kernel_time: KernelTime,
+        trust_user_space: bool = False,
+        read: Read = os.read,
+    ) -> None:
+        self._fd = fd
+        self._boot_id = boot_id
+        self._ring = Ring(fd, wanted=wanted, last_sequence=last_sequence, read=read)
+        self._time = kernel_time
+        self._trust_user_space = trust_user_space
+        self._urgency = Urgency()
+
+    @property
+    def boot_id(self) -> str:
+        """The boot that the records belong to."""
+        return self._boot_id
+
+    @property
+    def priority(self) -> Priority:
+        """The best that the scheduler granted the reader so far; `realtime` is asked for at the first burst."""
+        return self._urgency.priority
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """Every record that may matter, once, in order. May be run once."""
+        mailbox = Mailbox(asyncio.get_running_loop())
+        bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        thread = threading.Thread(target=self._run, args=(mailbox, bell), name="kernel-log", daemon=True)
+        thread.start()
+        try:
+            while (batch := await mailbox.take()) is not None:
+                yield batch
+        finally:
+            mailbox.close()
+            os.eventfd_write(bell, 1)
+            thread.join()
+            os.close(bell)
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the descriptor. Harmless when it is closed already."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _run(self, mailbox: Mailbox, bell: int) -> None:
+        try:
+            self._read_until_closed(mailbox, bell)
+        except Exception as error:  # the thread's one way to say why it ended: whoever takes batches sees it raised
+            mailbox.end(error)
+        else:
+            mailbox.end(None)
+
+    def _read_until_closed(self, mailbox: Mailbox, bell: int) -> None:
+        urgency = self._urgency
+        urgency.begin()
+        with select.epoll() as poll:
+            poll.register(bell, select.EPOLLIN)
+            poll.register(self._fd, select.EPOLLIN)
+            just_woke = False
+            while mailbox.is_open:
+                drained = self._ring.drain()
+                urgency.read(drained.count)
+                if just_woke and drained.end is End.DRY:
+                    self._fit_time(drained)
+                self._hand_over(mailbox, drained)
+                just_woke = False
+                if drained.end is End.CLOSED:
+                    return
+                if drained.end is End.DRY and urgency.may_sleep():
+                    mailbox.move_cursor(self._ring.last_sequence)
+                    just_woke = self._sleep(poll)
+
+    def _sleep(self, poll: select.epoll) -> bool:
+        """Wait for a record or the bell; True when something came."""
+        while not poll.poll(self._urgency.patience()):
+            self._urgency.calm()
+        self._urgency.woke()
+        return True
+
+    def _fit_time(self, drained: Drained) -> None:
+        if drained.newest:
+            self._time.fit(microseconds_of(drained.newest))
+
+    def _hand_over(self, mailbox: Mailbox, drained: Drained) -> None:
+        if drained.wanted or drained.lost.count:
+            parsed = [parse_record(raw, boot_id=self._boot_id, time=self._time) for raw in drained.wanted]
+            records = [record for record in parsed if record and self._is_trusted(record)]
+            mailbox.put(records, drained.lost, self._ring.last_sequence)
+
+    def _is_trusted(self, record: KernelRecord) -> bool:
+        return record.facility == 0 or self._trust_user_space
+
+
+class Mailbox:
+    """
+    Carries batches from the reading thread to the event loop, merged while the loop is busy.
+
+    One wake-up per batch taken, however often something is put in. Full means that `put` waits: memory stays flat.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, most_pending: int = MOST_PENDING) -> None:
+        self._loop = loop
+        self._most_pending = most_pending
+        self._changed = threading.Condition()
+        self._arrived = asyncio.Event()
+        self._records: list[KernelRecord] = []
+        self._gap = NOTHING
+        self._last_sequence = -1
+        self._taken_sequence = -1
+        self._ended = False
+        self._error: Exception | None = None
+        self.is_open = True
+
+    def put(self, records: list[KernelRecord], gap: Lost, last_sequence: int) -> None:
+        """Called by the thread: waits while the box is full."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._records) < self._most_pending or not self.is_open)
+            self._records += records
+            self._gap = self._gap.plus(gap)
+            self._last_sequence = last_sequence
+            self._wake()
+
+    def move_cursor(self, last_sequence: int) -> None:
+        """Called by the thread before it sleeps: what was boring is read, too."""
+        with self._changed:
+            if last_sequence > self._last_sequence:
+                self._last_sequence = last_sequence
+                self._wake()
+
+    def end(self, error: Exception | None) -> None:
+        """Called by the thread as its last word."""
+        with self._changed:
+            self._ended, self._error = True, error
+            self._wake()
+
+    async def take(self) -> Batch | None:
+        """Called by the loop: what has come since the last call; None when there will be nothing more."""
+        while True:
+            await self._arrived.wait()
+            with self._changed:
+                self._arrived.clear()
+                batch = self._empty()
+                self._changed.notify_all()
+                if batch is not None:
+                    if self._ended:
+                        self._arrived.set()
+                    return batch
+                if self._ended:
+                    if self._error is not None:
+                        raise self._error
+                    return None
+
+    def close(self) -> None:
+        """Called by the loop: nobody will take anything more."""
+        with self._changed:
+            self.is_open = False
+            self._changed.notify_all()
+
+    def _empty(self) -> Batch | None:
+        if self._last_sequence == self._taken_sequence and not self._gap.count:
+            return None
+        batch = Batch(records=tuple(self._records), gap=self._gap, last_sequence=self._last_sequence)
+        self._records, self._gap, self._taken_sequence = [], NOTHING, self._last_sequence
+        return batch
+
+    def _wake(self) -> None:
+        if self.is_open:
+            self._loop.call_soon_threadsafe(self._arrived.set)
