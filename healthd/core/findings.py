@@ -1,0 +1,284 @@
+"""
+The ledger of a node: findings are raised, repeated, overruled by the driver, and cleared. Pure and immutable.
+
+The agent holds one and replaces it, with its own clock's `now`:
+
+    ledger = Ledger.of(status.findings)
+    ledger = ledger.observe(record, now=now, job=job, repaired_at=last_repair)
+    ledger = ledger.lost(count, first=..., last=..., boot_id=...)
+    ledger = ledger.clear_by_repair(at)    # or .clear_by_reset(device, at), .clear_by_reboot(boot_id, at)
+    ledger = ledger.decay(now)
+    verdict, message = ledger.verdict(reading_works=...)
+    status.findings = ledger.findings
+
+What must hold: one kernel record counts once; a record older than the last repair or reset of its device never acts;
+a fault of an application takes no node out of service unless different jobs meet it on one GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import msgspec
+
+from healthd.core.klog import Partial, parse_message, stitch
+from healthd.core.model import Action, Blame, Evidence, Finding, KernelRecord, Severity, Verdict
+from healthd.core.xid import RECOVERY_RULE, Judgement, judge, life, rules
+
+NODE = "node"
+"""The device of findings about the machine as a whole."""
+
+KMSG_LOST = "kmsg-lost"
+LONGEST_EVIDENCE = 400
+"""Characters of a kernel message that are kept."""
+
+RESET_CLEARS = frozenset({Action.NONE, Action.CHECK_APP, Action.RESTART_APP, Action.RESET_GPU})
+REBOOT_CLEARS = RESET_CLEARS | {Action.REBOOT_NODE}
+"""A fault that a person must look at, or that needs a new part, survives a reboot."""
+
+_NOTHING_WAITS = Partial()
+
+Entries = Mapping[str, Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All findings of one node by id, cleared ones included until they are forgotten."""
+
+    entries: Entries = field(default_factory=dict)
+    partial: Partial = _NOTHING_WAITS
+    """The beginning of a message that the driver spreads over several records."""
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> Ledger:
+        """The ledger that was published as *findings*."""
+        return cls({finding.id: finding for finding in findings})
+
+    @property
+    def findings(self) -> list[Finding]:
+        """To publish: oldest first."""
+        return sorted(self.entries.values(), key=lambda finding: (finding.raised_at, finding.id))
+
+    @property
+    def standing(self) -> list[Finding]:
+        """Those that nothing has cleared, oldest first."""
+        return _standing(self.entries)
+
+    def observe(
+        self,
+        record: KernelRecord,
+        *,
+        now: datetime,
+        job: str = "",
+        repaired_at: datetime | None = None,
+        trust_user_space: bool = False,
+    ) -> Ledger:
+        """
+        Judge one kernel record and enter what it says.
+
+        *job* is the gang that used the device then; its name must be the same across its restarts. A record at or
+        before *repaired_at* (the node's last repair) changes nothing. A record of user space counts only with
+        *trust_user_space*, the option of drills and the demo.
+        """
+        if record.facility and not trust_user_space:
+            return self
+        partial, text = stitch(self.partial, record.text)
+        ledger = replace(self, partial=partial)
+        message = parse_message(text)
+        judgement = judge(message) if message else None
+        if judgement is None or not (judgement.raises or judgement.clears):
+            return ledger
+        if _is_settled(self.entries, judgement.device, record, repaired_at):
+            return ledger
+        seen = Evidence(source="kmsg", at=record.at, text=text[:LONGEST_EVIDENCE], sequence=record.sequence, job=job)
+        return ledger.decay(now).enter(judgement, seen, record.boot_id)
+
+    def enter(self, judgement: Judgement, seen: Evidence, boot_id: str = "") -> Ledger:
+        """Enter a judgement of any source: a new finding, a repeat, or a part of the fault that it follows from."""
+        if judgement.clears:
+            return replace(self, entries=_recovered(self.entries, judgement.device, seen.at))
+        return replace(self, entries=_entered(self.entries, judgement, seen, boot_id))
+
+    def lost(self, count: int, *, first: datetime, last: datetime, boot_id: str = "") -> Ledger:
+        """Say that *count* kernel records between *first* and *last* were overwritten before anybody read them."""
+        old = next((finding for finding in self.standing if finding.rule == KMSG_LOST), None)
+        total = count + (old.count if old else 0)
+        lost = Finding(
+            id=f"{NODE}/{KMSG_LOST}",
+            device=NODE,
+            rule=KMSG_LOST,
+            severity=Severity.WARNING,
+            action=Action.NONE,
+            blame=Blame.NODE,
+            message=f"{total} kernel records were lost before they could be read; faults told in them were not seen.",
+            raised_at=old.raised_at if old else first,
+            last_at=last,
+            boot_id=boot_id,
+            count=total,
+        )
+        return replace(self, entries=_put(self.entries, lost))
+
+    def clear_by_repair(self, at: datetime) -> Ledger:
+        """Clear all that was last seen at or before *at*: somebody repaired or replaced the node."""
+        return replace(self, entries=_cleared(self.entries, "repair", at, lambda finding: finding.last_at <= at))
+
+    def clear_by_reset(self, device: str, at: datetime) -> Ledger:
+        """Clear what a reset of *device* at *at* puts right."""
+
+        def is_put_right(finding: Finding) -> bool:
+            return finding.device == device and finding.last_at <= at and finding.action in RESET_CLEARS
+
+        return replace(self, entries=_cleared(self.entries, "reset", at, is_put_right))
+
+    def clear_by_reboot(self, boot_id: str, at: datetime) -> Ledger:
+        """Clear what a reboot puts right, of every boot but *boot_id*, the present one; *at* is when it was noticed."""
+
+        def is_put_right(finding: Finding) -> bool:
+            return finding.boot_id not in {"", boot_id} and finding.action in REBOOT_CLEARS
+
+        return replace(self, entries=_cleared(self.entries, "reboot", at, is_put_right))
+
+    def decay(self, now: datetime) -> Ledger:
+        """Let findings fade that do not quarantine and were not seen again, and forget what was cleared long ago."""
+        faded = _cleared(self.entries, "decay", now, lambda finding: life.has_faded(finding, now))
+        kept = {key: finding for key, finding in faded.items() if not life.is_forgotten(finding, now)}
+        return replace(self, entries=kept)
+
+    def verdict(self, *, reading_works: bool = True) -> tuple[Verdict, str]:
+        """What all standing findings add up to, with the worst of them as the reason."""
+        standing = self.standing
+        if bad := [finding for finding in standing if finding.quarantines]:
+            return Verdict.UNHEALTHY, _reason(bad)
+        if worth_knowing := [finding for finding in standing if _degrades(finding)]:
+            return Verdict.DEGRADED, _reason(worth_knowing)
+        if not reading_works:
+            return Verdict.UNKNOWN, "The kernel log cannot be read, and nothing else is known."
+        return Verdict.HEALTHY, "No standing finding."
+
+
+def _entered(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: str) -> Entries:
+    if root := _root_of(entries, judgement, seen.at):
+        return _put(entries, life.with_evidence(root, seen, boot_id))
+    old = entries.get(f"{judgement.device}/{judgement.rule}")
+    if old is not None and life.is_counted(old, seen, boot_id):
+        return entries
+    finding = _advised(entries, _raised(old, judgement, seen, boot_id), seen.at)
+    if finding.rule == RECOVERY_RULE:
+        return _advise(_put(entries, finding), finding)
+    return _put(entries, _suspicion(entries, finding))
+
+
+def _raised(old: Finding | None, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
+    if old is not None and old.cleared_at is None:
+        return life.repeated(old, judgement, seen, boot_id)
+    finding = life.new_finding(judgement, seen, boot_id)
+    if old is not None and finding.quarantines and old.cleared_by in {"reset", "reboot"}:
+        return life.came_back(finding, old.cleared_by)
+    return finding
+
+
+def _root_of(entries: Entries, judgement: Judgement, at: datetime) -> Finding | None:
+    """The fresh fault of the same device that *judgement* is only a symptom of."""
+    causes = {cause for symptom in rules().symptoms if judgement.rule in symptom.rules for cause in symptom.after}
+    return next((finding for finding in _fresh(entries, judgement.device, at) if finding.rule in causes), None)
+
+
+def _advised(entries: Entries, finding: Finding, at: datetime) -> Finding:
+    """What the driver asked for just before (Xid 154) beats the table."""
+    if not life.is_linked(finding.rule):
+        return finding
+    advice = (other for other in _fresh(entries, finding.device, at) if other.rule == RECOVERY_RULE)
+    return next((life.overruled(finding, one) for one in advice), finding)
+
+
+def _advise(entries: Entries, advice: Finding) -> Entries:
+    """What the driver asks for now beats the table for the faults that were told just before."""
+    for finding in _fresh(entries, advice.device, advice.last_at):
+        if life.is_linked(finding.rule):
+            entries = _put(entries, life.overruled(finding, advice))
+    return entries
+
+
+def _recovered(entries: Entries, device: str, at: datetime) -> Entries:
+    """Xid 154 to 0: the driver takes its advice back, and with it the faults that a reset puts right."""
+
+    def is_put_right(finding: Finding) -> bool:
+        return (
+            finding.device == device
+            and finding.last_at <= at
+            and (finding.rule == RECOVERY_RULE or (life.is_linked(finding.rule) and finding.action in RESET_CLEARS))
+        )
+
+    return _cleared(entries, "reset", at, is_put_right)
+
+
+def _suspicion(entries: Entries, finding: Finding) -> Finding:
+    """Turn a fault of applications into suspicion of the device, once different jobs met it there and not elsewhere."""
+    limit = rules().repeats
+    if finding.blame is not Blame.APPLICATION or finding.rule in limit.never or finding.device == NODE:
+        return finding
+    since = finding.last_at - limit.window
+    jobs = life.jobs_since(finding, since)
+    for other in _standing(entries):
+        if other.rule == finding.rule and other.device != finding.device:
+            jobs -= life.jobs_since(other, since)
+    if len(jobs) < limit.distinct_jobs or finding.count < limit.count:
+        return finding
+    return life.suspected(finding, jobs)
+
+
+def _is_settled(entries: Entries, device: str, record: KernelRecord, repaired_at: datetime | None) -> bool:
+    """Whether *record* tells of a time before the last repair, reset or reboot."""
+    if repaired_at is not None and record.at <= repaired_at:
+        return True
+    return any(_settles(finding, device, record) for finding in entries.values())
+
+
+def _settles(finding: Finding, device: str, record: KernelRecord) -> bool:
+    if finding.cleared_at is None:
+        return False
+    if finding.cleared_by == "reboot":
+        # Not by time: the reboot is noticed after the new boot has written its first records.
+        return bool(record.boot_id) and record.boot_id == finding.boot_id
+    covers = finding.cleared_by == "repair" or (finding.cleared_by == "reset" and finding.device == device)
+    return covers and record.at <= finding.cleared_at
+
+
+def _standing(entries: Entries) -> list[Finding]:
+    standing = (finding for finding in entries.values() if finding.cleared_at is None)
+    return sorted(standing, key=lambda finding: (finding.raised_at, finding.id))
+
+
+def _fresh(entries: Entries, device: str, at: datetime) -> list[Finding]:
+    """Standing findings of *device* that were seen so close to *at* that they belong together."""
+    return [
+        finding
+        for finding in _standing(entries)
+        if finding.device == device and abs(finding.last_at - at) <= rules().group
+    ]
+
+
+def _cleared(entries: Entries, by: str, at: datetime, matches: Callable[[Finding], bool]) -> Entries:
+    return {
+        key: msgspec.structs.replace(finding, cleared_at=at, cleared_by=by)
+        if finding.cleared_at is None and matches(finding)
+        else finding
+        for key, finding in entries.items()
+    }
+
+
+def _put(entries: Entries, finding: Finding) -> Entries:
+    return {**entries, finding.id: finding}
+
+
+def _degrades(finding: Finding) -> bool:
+    """A fault of the application says nothing about the node."""
+    return finding.severity is not Severity.INFO and finding.blame is not Blame.APPLICATION
+
+
+def _reason(findings: list[Finding]) -> str:
+    worst = max(findings, key=lambda finding: life.BADNESS.index(finding.severity))
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return f"{worst.rule}: {worst.message}{more}"

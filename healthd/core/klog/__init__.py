@@ -1,0 +1,36 @@
+"""
+Reading kernel-log lines: prefix grammar, then message grammar. Pure; the judging is in `healthd.core.xid`.
+"""
+
+from __future__ import annotations
+
+from healthd.core.klog.host import parse_host
+from healthd.core.klog.message import Kind, LinkFault, Message, Mig, first_address, normal_address
+from healthd.core.klog.network import parse_network
+from healthd.core.klog.nvidia import parse_nvidia
+from healthd.core.klog.prefix import KernelLine, parse_line, unescape
+from healthd.core.klog.stitch import Partial, stitch
+
+__all__ = [
+    "KernelLine",
+    "Kind",
+    "LinkFault",
+    "Message",
+    "Mig",
+    "Partial",
+    "first_address",
+    "normal_address",
+    "parse_line",
+    "parse_message",
+    "stitch",
+    "unescape",
+]
+
+LONGEST_MESSAGE = 8192
+"""The kernel cuts records at 1 to 2 KiB; what a file holds beyond this is not read."""
+
+
+def parse_message(text: str) -> Message | None:
+    """Read one kernel message, which must start with *text*; None if it means nothing to healthd."""
+    text = text[:LONGEST_MESSAGE].strip("\r\n\x00 ")
+    return parse_host(text) or parse_nvidia(text) or parse_network(text)

@@ -1,0 +1,87 @@
+"""
+The grammar of messages about the machine itself: PCIe errors (AER, DPC), machine checks, memory exhausted.
+
+Source: `drivers/pci/pcie/aer.c`, `arch/x86/kernel/cpu/mce`, `drivers/edac`, `mm/oom_kill.c` of Linux, with the wordings
+of old and new versions.
+"""
+
+from __future__ import annotations
+
+import re
+
+from healthd.core.klog.message import FULL_ADDRESS, Kind, Message, first_address
+
+_DEVICE = rf"(?:[\w.-]{{1,32}} )?{FULL_ADDRESS}:"
+_AER = re.compile(
+    rf"(?:{_DEVICE} ?(?:"
+    r"AER:"
+    r"|PCIe Bus Error:"
+    r"|DPC:"
+    r"|\s{0,4}device \[[0-9a-fA-F]{4}:[0-9a-fA-F]{4}\] error status/mask="
+    r"|\s{1,8}\[ ?[0-9]{1,2}\] [A-Z]"
+    r"|\s{0,4}\[[0-9]{1,2}\] [A-Z]\w+\s{2,}"
+    r"|\s{0,8}TLP Header:"
+    r"|\s{0,4}Error of this Agent(?: is|\()"
+    r"|can't recover \(no error_detected callback\)"
+    r"|broadcast \w{1,24} message"
+    r"|aer_(?:status|layer|agent|uncor_severity)"
+    r"|(?:Root|Downstream|Upstream) \w{0,12} ?[Ll]ink has been reset"
+    r")|AER:|pcieport: AER|aer_recover_queue)"
+)
+_MCE = re.compile(
+    r"(?:\{[0-9]{1,9}\})?\[Hardware Error\]:"
+    r"|mce: (?!CPU supports|CPU[0-9]+: Thermal monitoring|Using [0-9])"
+    r"|Machine check:? "
+    r"|MCE[: ]"
+    r"|CMCI storm (?:detected|subsided)"
+    r"|EDAC \S{1,24}: (?:[0-9]{1,9} )?(?:CE|UE)\b"
+    r"|EDAC \S{1,24}: HANDLING MCE"
+    r"|Memory failure: 0x"
+    r"|Disabling lock debugging due to machine check"
+)
+_MCE_WORSE = re.compile(r"(?i)uncorrected|fatal|\bUE\b|action required|Processor context corrupt|panic")
+_MCE_STATUS = re.compile(r"Machine Check(?: Exception)?: ?[0-9a-f]{1,16} Bank [0-9]{1,3}: (?P<status>[0-9a-f]{16})")
+_OOM_INVOKED = re.compile(r"(?P<process>.{1,64}?) invoked oom-killer: ")
+_OOM_KILLED = re.compile(
+    r"(?:(?:Memory cgroup )?[Oo]ut of [Mm]emory(?: \([^)]{1,48}\))?: )?"
+    r"(?:Kill(?:ed)?|kill(?:ed)?|OOM victim|Sacrifice child:?|oom_reaper: reaped)(?: process)? "
+    r"(?P<pid>[0-9]{1,10}),?(?: UID [0-9]{1,10},?)? "
+    r"\((?P<process>.{1,64}?)\)(?=[,.:]?(?:\s{1,2}(?:total-vm|vsz|score|now|or|UID|shmem|is)\b|\s{0,4}$))"
+)
+_OOM_TASK = re.compile(
+    r"oom-kill:(?=constraint=|gfp)(?:.{0,2000}?)\btask=(?P<process>.{1,64}?),pid=(?P<pid>[0-9]{1,10}),uid="
+)
+_OOM_REST = re.compile(
+    r"(?:Memory cgroup )?[Oo]ut of [Mm]emory\b|Kernel panic - not syncing: Out of memory|oom-kill:|oom_reaper: "
+)
+
+
+def parse_host(text: str) -> Message | None:
+    """Read a PCIe error, a machine check or an OOM kill; None if it is none of these."""
+    if _AER.match(text):
+        return Message(kind=Kind.AER, text=text, pci=first_address(text), fatal=_aer_fatal(text))
+    if _MCE.match(text):
+        return Message(kind=Kind.MCE, text=text, pci=first_address(text), fatal=_mce_fatal(text))
+    return _parse_oom(text)
+
+
+def _aer_fatal(text: str) -> bool | None:
+    lower = text.lower()
+    if "uncorrect" in lower or "can't recover" in lower or "recovery failed" in lower:
+        return "non-fatal" not in lower and "nonfatal" not in lower
+    return False if "correct" in lower else None
+
+
+def _mce_fatal(text: str) -> bool | None:
+    found = _MCE_STATUS.search(text)
+    if found:
+        return bool(int(found["status"], 16) >> 61 & 1)  # MCi_STATUS.UC: the hardware did not correct it
+    return True if _MCE_WORSE.search(text) else None
+
+
+def _parse_oom(text: str) -> Message | None:
+    if found := _OOM_INVOKED.match(text):
+        return Message(kind=Kind.OOM, text=text, process=found["process"])
+    if found := _OOM_KILLED.match(text) or _OOM_TASK.match(text):
+        return Message(kind=Kind.OOM, text=text, pid=int(found["pid"]), process=found["process"])
+    return Message(kind=Kind.OOM, text=text) if _OOM_REST.match(text) else None

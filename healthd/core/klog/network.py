@@ -1,0 +1,26 @@
+"""
+The grammar of the fabrics' drivers: mlx5 (ConnectX, BlueField), EFA, and InfiniBand in general.
+"""
+
+from __future__ import annotations
+
+import re
+
+from healthd.core.klog.message import FULL_ADDRESS, Kind, Message, first_address
+
+_MLX5 = re.compile(
+    rf"mlx5_(?:core|ib|vdpa|fpga|\d{{1,3}})(?: ?{FULL_ADDRESS})?(?: [\w.@-]{{1,32}})?(?: \([^)]{{1,48}}\))?:"
+)
+_EFA = re.compile(rf"efa(?: {FULL_ADDRESS})?(?: [\w.-]{{1,32}})?:")
+_IB = re.compile(
+    rf"infiniband [\w.-]{{1,32}}:|ib\d{{1,3}}(?:\.\w{{1,8}})?:|IPoIB:"
+    rf"|ib_\w{{1,16}}(?: {FULL_ADDRESS})?:|mlx4_ib(?: {FULL_ADDRESS})?:|<mlx4_ib>|hfi1 {FULL_ADDRESS}:"
+)
+
+
+def parse_network(text: str) -> Message | None:
+    """Read a message of a fabric's driver; None if it is of somebody else."""
+    for kind, grammar in ((Kind.MLX5, _MLX5), (Kind.EFA, _EFA), (Kind.IB, _IB)):
+        if grammar.match(text):
+            return Message(kind=kind, text=text, pci=first_address(text))
+    return None

@@ -1,0 +1,146 @@
+"""
+The grammar of NVIDIA's kernel modules: Xid, SXid (NVSwitch), and everything else they print.
+
+An Xid line has had three generations of addresses (`0006:00`, `0000:3b:00`, `PCI:0000:3b:00 GPU-I:01`) and several of
+owners (`pid='<unknown>'`, `pid=123`, none). The code is the first number after the address; text may be missing or cut.
+Source: `kernel_rc.c` of NVIDIA's open GPU kernel modules, and lines seen in the field.
+"""
+
+from __future__ import annotations
+
+import re
+
+from healthd.core.klog.message import FULL_ADDRESS, Kind, LinkFault, Message, Mig, first_address, normal_address
+
+_XID = re.compile(
+    r"NVRM:\s{1,8}Xid\s{0,4}\(\s{0,4}(?:"
+    r"(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+    r"|(?:PCI:)?(?P<short>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+    r"|(?:PCI:)?00(?P<bus>[0-9a-fA-F]{2}):(?P<slot>[0-9a-fA-F]{2})"
+    r")(?:\s{1,4}GPU-I:(?P<gi>[0-9]{1,4}))?(?:\s{1,4}GPU-CI:(?P<ci>[0-9]{1,4}))?\s{0,4}\)\s{0,4}:\s{0,8}(?P<code>[0-9]{1,6})(?![0-9A-Za-z_])",
+)
+_PID = re.compile(r",?\s{0,8}pid=\s?(?:'(?P<quoted>[^']{0,32})'|(?P<plain><unknown>|[0-9]{1,10}))(?=[\s,.]|$)")
+_NAME = re.compile(r",?\s{0,8}name=(?:'(?P<quoted>[^']{0,64})'(?=[\s,.]|$)|(?P<plain>.{0,64}?)(?=,\s|,?$))")
+_SXID = re.compile(
+    rf"nvidia-nvswitch[0-9]{{0,4}}:\s{{1,8}}SXid\s{{0,4}}\((?:PCI:)?(?P<pci>{FULL_ADDRESS}|[0-9a-fA-F]{{4,8}}:[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}})\)"
+    r"\s{0,4}:\s{0,8}(?P<code>[0-9]{1,6})(?![0-9A-Za-z_])"
+)
+_MODULE = re.compile(
+    rf"(?:NVRM:|NVRM(?=\s)|nvidia(?:[-_][a-z0-9_]{{1,24}})?(?:\s{FULL_ADDRESS})?:|nvidia\s{{0,2}}\([a-z]{{1,16}}\):)(?=\s|$)"
+)
+_OWNED = re.compile(rf"nvidia (?P<pci>{FULL_ADDRESS}): ")
+_LOST = re.compile(r"has fallen off the bus|fallen off the bus and is not responding", re.IGNORECASE)
+_NVRM_ADDRESS = re.compile(r"PCI:(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?![.0-9a-fA-F])")
+_RECOVERY = re.compile(
+    r"recovery action changed from 0x[0-9a-fA-F]{1,8}(?: \([^)]{0,64}\))? to 0x(?P<new>[0-9a-fA-F]{1,8})"
+)
+_NVLINK5 = re.compile(
+    r"(?P<unit>[A-Za-z][\w/ ]{0,40}?)\s{1,8}(?P<severity>Fatal|Non-?fatal)\b[^(]{0,64}?"
+    r"\bLink\s{1,4}(?P<link>-?[0-9]{1,4})(?P<words>\s?[(\[][^)\]]{0,200})?",
+    re.IGNORECASE,
+)
+_NVLINK4 = re.compile(r"link\s{1,4}(?P<link>[0-9]{1,4})\s?\((?P<words>[^)]{0,200})", re.IGNORECASE)
+_WORD = re.compile(r"0x([0-9a-fA-F]{1,16})")
+
+FIRST_NVLINK5, LAST_NVLINK5 = 144, 150
+COMM_LENGTH = 15
+"""The kernel keeps this many bytes of a process name."""
+
+
+def parse_nvidia(text: str) -> Message | None:
+    """Read a message of one of NVIDIA's modules; None if it is of somebody else."""
+    if found := _XID.match(text):
+        return _parse_xid(text, found)
+    if found := _SXID.match(text):
+        return _parse_sxid(text, found)
+    if _MODULE.match(text):
+        return Message(kind=Kind.NVRM, text=text, pci=_module_address(text), gpu_lost=_LOST.search(text) is not None)
+    return None
+
+
+def _parse_xid(text: str, found: re.Match[str]) -> Message:
+    code = int(found["code"])
+    rest = text[found.end() :]
+    pid, rest = _take_pid(rest)
+    process, rest = _take_name(rest)
+    detail = rest.lstrip(", ").strip()
+    return Message(
+        kind=Kind.XID,
+        text=text,
+        xid=code,
+        pci=normal_address(found["pci"] or found["short"] or f"{found['bus']}:{found['slot']}"),
+        pid=pid,
+        process=process,
+        mig=_mig(found),
+        detail=detail,
+        link=_link_fault(code, detail),
+        recovery=_recovery(detail) if code == 154 else None,
+    )
+
+
+def _take_pid(rest: str) -> tuple[int | None, str]:
+    found = _PID.match(rest)
+    if not found:
+        return None, rest
+    value = found["quoted"] if found["quoted"] is not None else found["plain"]
+    # isascii: str.isdigit alone also accepts digits that int() takes from other scripts.
+    return (int(value) if value.isascii() and value.isdigit() else None), rest[found.end() :]
+
+
+def _take_name(rest: str) -> tuple[str | None, str]:
+    found = _NAME.match(rest)
+    if not found:
+        return None, rest
+    name: str = found["quoted"] if found["quoted"] is not None else found["plain"]
+    if found.end() == len(rest) and len(name) < COMM_LENGTH:
+        name = name.rstrip(". \r\n")  # a sentence that ends with the name; a cut name may end in a dot of its own
+    return (None if name in {"", "<unknown>"} else name), rest[found.end() :]
+
+
+def _mig(found: re.Match[str]) -> Mig | None:
+    if found["gi"] is None:
+        return None
+    return Mig(gpu=int(found["gi"]), compute=int(found["ci"]) if found["ci"] is not None else None)
+
+
+def _recovery(detail: str) -> int | None:
+    found = _RECOVERY.search(detail)
+    return int(found["new"], 16) if found else None
+
+
+def _link_fault(code: int, detail: str) -> LinkFault | None:
+    if code == 74 and (found := _NVLINK4.search(detail)):
+        return LinkFault(link=int(found["link"]), words=_words(found["words"]))
+    if FIRST_NVLINK5 <= code <= LAST_NVLINK5 and (found := _NVLINK5.match(detail)):
+        link = int(found["link"])
+        return LinkFault(
+            link=None if link < 0 else link,
+            words=_words(found["words"] or ""),
+            unit=" ".join(found["unit"].split()),
+            fatal=found["severity"].lower() == "fatal",
+        )
+    return None
+
+
+def _words(text: str) -> tuple[int, ...]:
+    return tuple(int(word, 16) for word in _WORD.findall(text))
+
+
+def _parse_sxid(text: str, found: re.Match[str]) -> Message:
+    detail = text[found.end() :].lstrip(", ").strip()
+    word = detail.partition(",")[0].strip().lower()
+    return Message(
+        kind=Kind.SXID,
+        text=text,
+        sxid=int(found["code"]),
+        pci=normal_address(found["pci"]),
+        detail=detail,
+        fatal={"fatal": True, "non-fatal": False, "nonfatal": False}.get(word),
+    )
+
+
+def _module_address(text: str) -> str | None:
+    """The first device address; `GPU at PCI:0000:01:00: GPU-…` has it without a function."""
+    short = _NVRM_ADDRESS.search(text)
+    full = first_address(text)
+    return full or (normal_address(short["pci"]) if short else None)

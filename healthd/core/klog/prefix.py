@@ -1,0 +1,159 @@
+"""
+The grammar of what stands before a kernel message in dmesg, journal, syslog and raw /dev/kmsg text.
+
+The prefix must be understood from the start of the line to the message; nothing is searched for. A line of user space
+that quotes a kernel message (sudo, audit, kubelet, an agent's own log) therefore never passes for one: its tag is not
+`kernel`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+LONGEST_PREFIX = 400
+"""More than any log daemon writes before the message; bounds the work on a line of noise."""
+
+_MONTH = r"[^\W\d_]{2,10}\.?|\d{1,2}月"
+_CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?: ?[AP]M)?"
+_ZONE = r"Z|[+-]\d{2}:?\d{2}|[A-Z]{2,5}|[+-]\d{2}"
+
+_RAW = re.compile(r"(?P<priority>\d{1,4}),(?P<sequence>\d{1,20}),(?P<usec>\d{1,20}),[^;,]{1,16}(?:,[^;]{1,64})?;")
+_QUOTING = re.compile(r"(?:\ufeff|\*\*|`{1,3}|> ?|\.\.\. ?|… ?)+")
+_LEVEL = re.compile(r"<(?P<priority>\d{1,3})>(?:1 (?=\d{4}-))?")
+_DECODED = re.compile(r"(?P<facility>[a-z]\w{1,9}) {0,8}: ?[a-z]{1,8} {0,8}: ?")
+_ISO = re.compile(rf"\[?\d{{4}}-\d{{2}}-\d{{2}}[T ]{_CLOCK} ?(?:{_ZONE})?\]?(?=\s)")
+_WEEKDAY_ISO = re.compile(rf"[^\W\d_]{{2,6}}\.? \d{{4}}-\d{{2}}-\d{{2}} {_CLOCK}(?: (?:{_ZONE}))?(?=\s)")
+_DATE = re.compile(
+    rf"(?:[^\W\d_]{{2,6}}\.? )?(?:(?:{_MONTH}) {{1,2}}\d{{1,2}}|\d{{1,2}}\.? (?:{_MONTH})) (?:\d{{4}} )?{_CLOCK}"
+    rf"(?: (?:{_ZONE}))?(?: \d{{4}})?(?=\s)"
+)
+_CLOCK_ONLY = re.compile(rf"{_CLOCK}(?=\s)")
+_UNIX = re.compile(r"\d{9,11}\.\d{3,9}(?=\s)")
+_SECONDS = re.compile(r"\[\s{0,12}\d{1,12}\.\d{1,9}\]")
+_PEOPLE = re.compile(
+    rf"\[\s{{0,8}}(?:\+\d{{1,8}}\.\d{{1,9}}|[^\W\d_]{{3}} {{0,2}}\d{{1,2}} \d{{1,2}}:\d{{2}}"
+    rf"|[^\]\[]{{3,40}} {_CLOCK}(?: [A-Z]{{2,5}})? \d{{4}}"
+    rf"|[^\]\[]{{3,40}} \d{{4}} {_CLOCK})\]"
+)
+_DELTA = re.compile(r"<\s{0,12}\d{1,9}\.\d{1,9}>\s")
+_CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,10}\]")
+_HOST = re.compile(r"\s{1,4}(?P<host>[\w.:@/-]{1,255})(?=\s)")
+_SELECTOR = re.compile(
+    r"\s{1,4}(?P<facility>[a-z0-9]{2,8})\.(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug)(?=\s)"
+)
+_TAG = re.compile(r"\s{0,4}kernel(?:\[\d{1,10}\])?:\s?")
+_RFC5424 = re.compile(r"\s{1,4}kernel(?: [\w.-]{1,48}){2} (?:-|\[[^\]]{0,200}\])\s")
+_HOST_TAG = re.compile(r"(?P<host>[\w.-]{1,64})(?::| \||:? \|)\s{1,4}(?=\[|kernel:)")
+_CUT_HEADER = re.compile(r"\S{1,255} (?=kernel: )")
+
+
+class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a log that the kernel wrote: *text* is the bare message. *sequence* is known for raw records only."""
+
+    text: str
+    sequence: int = -1
+
+
+def parse_line(line: str) -> KernelLine | None:
+    """Take any known prefix off *line*; None if somebody other than the kernel wrote it."""
+    line = line.rstrip("\r\n\x00 ")
+    if found := _RAW.match(line):
+        return _raw_line(line, found)
+    head = line[:LONGEST_PREFIX]
+    end = _after_header(head)
+    if end is None:
+        return None
+    end = _skip(head, end, _SECONDS, _PEOPLE, _DELTA, _CALLER)
+    return KernelLine(text=line[end:].lstrip().removesuffix("**"))
+
+
+def unescape(text: str) -> str:
+    """Undo the `\\xNN` escapes of /dev/kmsg, which stand for bytes of UTF-8."""
+    if "\\x" not in text:
+        return text
+    plain = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    # Escaped bytes of one character stand side by side; what is not valid UTF-8 stays as its code points.
+    return _BYTES.sub(_decoded, plain)
+
+
+_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})")
+_BYTES = re.compile(r"[\x80-\xff]{2,}")
+
+
+def _decoded(found: re.Match[str]) -> str:
+    try:
+        return found[0].encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:
+        return found[0]
+
+
+def _raw_line(line: str, found: re.Match[str]) -> KernelLine | None:
+    if not _is_kernel(found["priority"]):
+        return None
+    return KernelLine(text=unescape(line[found.end() :]), sequence=int(found["sequence"]))
+
+
+def _is_kernel(priority: str) -> bool:
+    """Facility 0, which user space cannot write."""
+    return int(priority) < 8
+
+
+def _after_header(head: str) -> int | None:
+    """Where the header of the log daemon ends; None if it names somebody other than the kernel."""
+    at = _skip(head, 0, _QUOTING)
+    if found := _LEVEL.match(head, at):
+        if not _is_kernel(found["priority"]):
+            return None
+        at = found.end()
+    if (found := _DECODED.match(head, at)) and found["facility"] == "kern":
+        return _after_decoded_time(head, found.end())
+    if found := _HOST_TAG.match(head, at):
+        at = found.end()
+    if found := _CUT_HEADER.match(head, at):
+        at = found.end()
+    return _after_stamp(head, at)
+
+
+def _after_decoded_time(head: str, at: int) -> int:
+    found = _ISO.match(head, at)
+    return found.end() if found else at
+
+
+def _after_stamp(head: str, at: int) -> int | None:
+    """Past `<stamp> <host> kernel:`, or past a bare stamp, or past nothing."""
+    for stamp in (_ISO, _WEEKDAY_ISO, _DATE, _UNIX, _CLOCK_ONLY, _SECONDS):
+        if found := stamp.match(head, at):
+            return _after_tag(head, found.end(), found.end())
+    tag = _TAG.match(head, at)
+    return tag.end() if tag else at
+
+
+def _after_tag(head: str, at: int, bare: int) -> int | None:
+    """Past host, selector and tag, or only to *bare* (the end of the stamp) where the message follows at once."""
+    if found := _TAG.match(head, at) or _RFC5424.match(head, at):
+        return found.end()
+    host = _HOST.match(head, at)
+    if not host:
+        return bare
+    after = host.end()
+    if selector := _SELECTOR.match(head, after):
+        if selector["facility"] != "kern":
+            return None
+        after = selector.end()
+    tag = _TAG.match(head, after) or _RFC5424.match(head, after)
+    return tag.end() if tag else bare
+
+
+def _skip(head: str, at: int, *grammars: re.Pattern[str]) -> int:
+    """Past any of *grammars*, in any order, each with blanks around it."""
+    while True:
+        for grammar in grammars:
+            if found := grammar.match(head, at):
+                at = found.end()
+                while head[at : at + 1] == " ":
+                    at += 1
+                break
+        else:
+            return at

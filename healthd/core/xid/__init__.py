@@ -1,0 +1,21 @@
+"""
+Judging NVIDIA's error codes: catalogue and rules as data, and the judge that reads them. Pure.
+"""
+
+from __future__ import annotations
+
+from healthd.core.xid.judge import LOST_RULE, RECOVERY_RULE, Judgement, judge
+from healthd.core.xid.tables import Code, Rules, SwitchCode, rules, sxid_codes, xid_codes
+
+__all__ = [
+    "LOST_RULE",
+    "RECOVERY_RULE",
+    "Code",
+    "Judgement",
+    "Rules",
+    "SwitchCode",
+    "judge",
+    "rules",
+    "sxid_codes",
+    "xid_codes",
+]

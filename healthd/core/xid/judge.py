@@ -1,0 +1,182 @@
+"""
+Judge one kernel message: how bad, whose fault, what to do. Pure; findings over time are in `healthd.core.findings`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from healthd.core.klog.message import Kind, Message
+from healthd.core.model import Action, Blame, Severity
+from healthd.core.xid.nvlink import tier_of_74, tier_of_link
+from healthd.core.xid.tables import Code, Tier, rules, sxid_codes, xid_codes
+
+RECOVERY_CODE = 154
+RECOVERY_RULE = f"xid-{RECOVERY_CODE}"
+LOST_RULE = "gpu-lost"
+
+ADVICE = {
+    Action.NONE: "Nothing to do.",
+    Action.CHECK_APP: "Tell the owner of the job; the device is fine.",
+    Action.RESTART_APP: "Restart the job.",
+    Action.RESET_GPU: "Reset the GPU.",
+    Action.REBOOT_NODE: "Reboot the node.",
+    Action.INSPECT: "Look at it: diagnostics, seat, cable, power, cooling.",
+    Action.CONTACT_SUPPORT: "Replace the part.",
+}
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What one message means. *device* is a PCI address, or `node`."""
+
+    device: str
+    rule: str
+    severity: Severity
+    action: Action
+    blame: Blame
+    quarantines: bool
+    message: str
+    """One sentence of what happened, one of what to do."""
+    raises: bool = True
+    """Whether it becomes a finding; chatter of drivers does not."""
+    clears: bool = False
+    """Xid 154 to 0: the driver takes its advice back."""
+    linked: bool = False
+    """The driver pairs this code with Xid 154, which then says what to do."""
+
+
+def judge(message: Message) -> Judgement:
+    """Judge *message* by the catalogue and the rules beside it."""
+    if message.kind is Kind.XID:
+        return _judge_recovery(message) if message.xid == RECOVERY_CODE else _judge_xid(message)
+    if message.kind is Kind.SXID:
+        return _judge_sxid(message)
+    if message.gpu_lost:
+        return _judged(message, LOST_RULE, "reboot", Blame.DEVICE, "the GPU is gone from the PCIe bus", linked=True)
+    return _judge_words(message)
+
+
+def fades_after_hours(rule: str) -> float:
+    """Hours after its last event when a finding of *rule* that does not quarantine fades; 0 is never."""
+    return max((tier.fades_h for tier in _possible_tiers(rule)), default=0)
+
+
+def _judge_xid(message: Message) -> Judgement:
+    code = xid_codes().get(message.xid or 0)
+    if code is None:
+        summary = "a code that is not in the catalogue"
+        return _judged(message, f"xid-unknown-{message.xid}", "unknown", Blame.UNKNOWN, summary)
+    tier = _tier_of(code, message)
+    return _judged(message, f"xid-{code.code}", tier, code.blame, code.summary, linked=bool(code.recovery_since))
+
+
+def _tier_of(code: Code, message: Message) -> str:
+    if code.tier != "decode":
+        return code.tier
+    return tier_of_74(message.link) if code.code == 74 else tier_of_link(code.code, message.link)
+
+
+def _judge_recovery(message: Message) -> Judgement:
+    """By the number: the label of the same action differs between drivers."""
+    asked = None if message.recovery is None else rules().recovery_action(message.recovery)
+    if asked is None:
+        return _judged(
+            message,
+            RECOVERY_RULE,
+            "undecided",
+            Blame.UNKNOWN,
+            "the driver changed its recovery action; the line is cut or new",
+        )
+    return Judgement(
+        device=message.pci or "node",
+        rule=RECOVERY_RULE,
+        severity=asked.severity,
+        action=asked.action,
+        blame=Blame.DEVICE,
+        quarantines=asked.quarantines,
+        message=_sentence(message, asked.summary, asked.action),
+        clears=asked.clears,
+        raises=not asked.clears,
+    )
+
+
+def _judge_sxid(message: Message) -> Judgement:
+    """The severity that the line prints counts more than any table."""
+    code = sxid_codes().get(message.sxid or 0)
+    if code is None:
+        tier = "reset" if message.fatal else "unknown"
+        return _judged(
+            message, f"sxid-unknown-{message.sxid}", tier, Blame.UNKNOWN, "a switch error that is not in the catalogue"
+        )
+    fatal = message.fatal if message.fatal is not None else False
+    tier = "reboot" if fatal and code.severity == "always-fatal" else "reset" if fatal else "record"
+    return _judged(message, f"sxid-{code.code}", tier, Blame.DEVICE, code.summary)
+
+
+def _judge_words(message: Message) -> Judgement:
+    if message.kind in {Kind.AER, Kind.MCE}:
+        return _judge_hardware_report(message)
+    for phrase in rules().phrases:
+        if phrase.kind == message.kind and any(word in message.text for word in phrase.any):
+            return _judged(message, phrase.rule, phrase.tier, Blame.UNKNOWN, phrase.summary)
+    return _judged(message, message.kind.value, "record", Blame.UNKNOWN, "a message of the driver", raises=False)
+
+
+def _judge_hardware_report(message: Message) -> Judgement:
+    name = "PCIe error" if message.kind is Kind.AER else "machine check"
+    if message.fatal:
+        return _judged(message, f"{message.kind}-fatal", "serious", Blame.NODE, f"an uncorrected {name}")
+    return _judged(message, message.kind.value, "record", Blame.NODE, f"a {name} report", raises=False)
+
+
+def _judged(
+    message: Message,
+    rule: str,
+    tier_name: str,
+    blame: Blame,
+    summary: str,
+    *,
+    linked: bool = False,
+    raises: bool = True,
+) -> Judgement:
+    tier: Tier = rules().tier(tier_name)
+    return Judgement(
+        device=message.pci or "node",
+        rule=rule,
+        severity=tier.severity,
+        action=tier.action,
+        blame=tier.blame or blame,
+        quarantines=tier.quarantines,
+        message=_sentence(message, summary, tier.action),
+        linked=linked,
+        raises=raises,
+    )
+
+
+def _sentence(message: Message, summary: str, action: Action) -> str:
+    return f"{_subject(message)}: {summary}. {ADVICE[action]}"
+
+
+def _subject(message: Message) -> str:
+    where = f" on {message.pci}" if message.pci else ""
+    if message.mig is not None:
+        where += f" (MIG instance {message.mig.gpu})"
+    if message.xid is not None:
+        return f"Xid {message.xid}{where}"
+    if message.sxid is not None:
+        return f"SXid {message.sxid}{where}"
+    return f"{message.kind.upper()}{where}"
+
+
+def _possible_tiers(rule: str) -> list[Tier]:
+    """The tiers that findings of *rule* can come from."""
+    if rule == "kmsg-lost":
+        return [rules().tier("records_lost")]
+    for phrase in rules().phrases:
+        if phrase.rule == rule:
+            return [rules().tier(phrase.tier)]
+    number = rule.rpartition("-")[2]
+    code = xid_codes().get(int(number)) if rule.startswith("xid-") and number.isdigit() else None
+    if code is not None and code.tier not in {"decode", "driver"}:
+        return [rules().tier(code.tier)]
+    return [rules().tier(name) for name in ("peer", "await_154", "unknown", "serious")]

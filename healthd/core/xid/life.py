@@ -1,0 +1,147 @@
+"""
+The life of one finding: new, repeated, overruled by the driver, back after a remedy, faded. Pure.
+
+How findings of a node act on each other is in `healthd.core.findings`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from healthd.core.model import Action, Blame, Evidence, Finding, Severity
+from healthd.core.xid.judge import ADVICE, LOST_RULE, RECOVERY_RULE, Judgement, fades_after_hours
+from healthd.core.xid.tables import rules, xid_codes
+
+KEPT_EVIDENCE = 5
+
+BADNESS = list(Severity)
+"""From harmless to fatal."""
+
+
+def new_finding(judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
+    """A finding seen for the first time."""
+    return Finding(
+        id=f"{judgement.device}/{judgement.rule}",
+        device=judgement.device,
+        rule=judgement.rule,
+        severity=judgement.severity,
+        action=judgement.action,
+        blame=judgement.blame,
+        message=judgement.message,
+        raised_at=seen.at,
+        last_at=seen.at,
+        boot_id=boot_id,
+        quarantines=judgement.quarantines,
+        evidence=[seen],
+    )
+
+
+def repeated(old: Finding, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
+    """Count it; take over its judgement where that is worse, or newer advice of the driver."""
+    again = msgspec.structs.replace(with_evidence(old, seen, boot_id), count=old.count + 1)
+    if not _is_worse(judgement, old) and judgement.rule != RECOVERY_RULE:
+        return again
+    return msgspec.structs.replace(
+        again,
+        severity=judgement.severity,
+        action=judgement.action,
+        blame=judgement.blame,
+        quarantines=judgement.quarantines,
+        message=judgement.message,
+    )
+
+
+def with_evidence(finding: Finding, seen: Evidence, boot_id: str) -> Finding:
+    """The finding with one more thing that was seen, not counted as another fault."""
+    if is_counted(finding, seen, boot_id):
+        return finding
+    return msgspec.structs.replace(
+        finding, last_at=max(finding.last_at, seen.at), boot_id=boot_id, evidence=_newest([*finding.evidence, seen])
+    )
+
+
+def is_counted(finding: Finding, seen: Evidence, boot_id: str) -> bool:
+    """Whether this record was entered before: kernel sequence numbers only grow within one boot."""
+    if seen.sequence < 0 or finding.boot_id != boot_id:
+        return False
+    return any(seen.sequence <= evidence.sequence for evidence in finding.evidence)
+
+
+def came_back(finding: Finding, remedy: str) -> Finding:
+    """The same fault soon after *remedy*, which therefore does not help."""
+    return msgspec.structs.replace(
+        finding,
+        severity=Severity.FATAL,
+        action=Action.CONTACT_SUPPORT,
+        message=f"{_what(finding)} It came back after a {remedy}. {ADVICE[Action.CONTACT_SUPPORT]}",
+    )
+
+
+def overruled(finding: Finding, advice: Finding) -> Finding:
+    """The finding with the action that the driver asks for by Xid 154, unless that takes nothing out of service."""
+    if not advice.quarantines or finding.action is Action.CONTACT_SUPPORT:
+        return finding
+    return msgspec.structs.replace(
+        finding,
+        severity=advice.severity,
+        action=advice.action,
+        blame=Blame.UNKNOWN if finding.blame is Blame.APPLICATION else finding.blame,
+        quarantines=True,
+        message=f"{_what(finding)} {ADVICE[advice.action]}",
+    )
+
+
+def suspected(finding: Finding, jobs: set[str]) -> Finding:
+    """A fault of applications that follows the device, not the job."""
+    who = f"{len(jobs)} different jobs ({', '.join(sorted(jobs))})"
+    return msgspec.structs.replace(
+        finding,
+        severity=Severity.ERROR,
+        action=Action.INSPECT,
+        blame=Blame.DEVICE,
+        quarantines=True,
+        message=f"{finding.rule} on {finding.device} in {who}: suspect the device. {ADVICE[Action.INSPECT]}",
+    )
+
+
+def jobs_since(finding: Finding, since: datetime) -> set[str]:
+    """The jobs that met *finding* after *since*; a job that is not known does not count."""
+    return {seen.job for seen in finding.evidence if seen.job and seen.at > since}
+
+
+def is_linked(rule: str) -> bool:
+    """Whether the driver pairs *rule* with Xid 154."""
+    number = rule.removeprefix("xid-")
+    code = xid_codes().get(int(number)) if number.isdigit() else None
+    return rule == LOST_RULE or (code is not None and bool(code.recovery_since))
+
+
+def has_faded(finding: Finding, now: datetime) -> bool:
+    """Whether *finding* was not seen for so long that it says nothing any more."""
+    hours = fades_after_hours(finding.rule)
+    return not finding.quarantines and hours > 0 and now - finding.last_at >= timedelta(hours=hours)
+
+
+def is_forgotten(finding: Finding, now: datetime) -> bool:
+    """Whether *finding* was cleared so long ago that no late record can raise it again."""
+    return finding.cleared_at is not None and now - finding.cleared_at >= rules().remembers
+
+
+def _is_worse(judgement: Judgement, old: Finding) -> bool:
+    return (judgement.quarantines, BADNESS.index(judgement.severity)) > (old.quarantines, BADNESS.index(old.severity))
+
+
+def _newest(evidence: list[Evidence]) -> list[Evidence]:
+    """Drop the oldest, first one whose job a newer one tells too: a burst of one job must not hide the others."""
+    while len(evidence) > KEPT_EVIDENCE:
+        told_again = [at for at, one in enumerate(evidence) if one.job in {later.job for later in evidence[at + 1 :]}]
+        dropped = told_again[0] if told_again else 0
+        evidence = [one for at, one in enumerate(evidence) if at != dropped]
+    return evidence
+
+
+def _what(finding: Finding) -> str:
+    """The message without its advice."""
+    return finding.message.removesuffix(ADVICE[finding.action]).rstrip()

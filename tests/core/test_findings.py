@@ -1,0 +1,372 @@
+"""The ledger of findings: what raises, what repeats, what overrules, what clears."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from healthd.core.findings import Ledger
+from healthd.core.model import Action, Blame, Finding, KernelRecord, Severity, Verdict
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+GPU, OTHER = "0000:3b:00.0", "0000:86:00.0"
+BOOT = "boot-a"
+
+
+class Log:
+    """A kernel log that a ledger reads as it is written: every line has the next sequence number."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.sequence = 100
+
+    def says(
+        self,
+        text: str,
+        *,
+        at: float = 0,
+        job: str = "",
+        boot: str = BOOT,
+        priority: int = 3,
+        repaired: float | None = None,
+    ) -> Log:
+        self.sequence += 1
+        self.reads(self.record(text, at=at, boot=boot, priority=priority), job=job, repaired=repaired)
+        return self
+
+    def record(self, text: str, *, at: float, boot: str = BOOT, priority: int = 3) -> KernelRecord:
+        return KernelRecord(sequence=self.sequence, at=when(at), text=text, boot_id=boot, priority=priority)
+
+    def reads(self, record: KernelRecord, *, job: str = "", repaired: float | None = None) -> None:
+        repaired_at = None if repaired is None else when(repaired)
+        self.ledger = self.ledger.observe(record, now=record.at, job=job, repaired_at=repaired_at)
+
+    def xid(
+        self, code: int, *, on: str = GPU, text: str = "detail", at: float = 0, job: str = "", boot: str = BOOT
+    ) -> Log:
+        return self.says(f"NVRM: Xid (PCI:{on[:-2]}): {code}, {text}", at=at, job=job, boot=boot)
+
+    def advice(self, number: int, *, at: float = 0) -> Log:
+        return self.xid(154, text=f"GPU recovery action changed from 0x0 (None) to 0x{number:x} (Label)", at=at)
+
+    def finding(self, rule: str, device: str = GPU) -> Finding:
+        return self.ledger.entries[f"{device}/{rule}"]
+
+    @property
+    def rules(self) -> list[str]:
+        return [finding.rule for finding in self.ledger.standing]
+
+
+def when(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def test_a_lost_gpu_makes_the_node_unhealthy() -> None:
+    log = Log().xid(79, text="GPU has fallen off the bus.")
+
+    finding = log.finding("xid-79")
+    verdict, message = log.ledger.verdict()
+    assert (finding.action, finding.blame, finding.severity) == (Action.REBOOT_NODE, Blame.DEVICE, Severity.FATAL)
+    assert finding.quarantines
+    assert verdict is Verdict.UNHEALTHY
+    assert "xid-79" in message
+    assert GPU in message
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 45, 109])
+def test_a_fault_of_the_application_leaves_the_node_healthy(code: int) -> None:
+    log = Log().xid(code, job="train/a")
+
+    finding = log.finding(f"xid-{code}")
+    assert finding.blame is Blame.APPLICATION
+    assert not finding.quarantines
+    assert log.ledger.verdict()[0] is Verdict.HEALTHY
+
+
+def test_an_unknown_code_degrades_and_never_quarantines() -> None:
+    log = Log().xid(999)
+
+    assert log.rules == ["xid-unknown-999"]
+    assert not log.finding("xid-unknown-999").quarantines
+    assert log.ledger.verdict()[0] is Verdict.DEGRADED
+
+
+def test_a_repeat_counts_and_keeps_the_newest_evidence() -> None:
+    log = Log()
+    for second in range(8):
+        log.xid(31, at=second * 60, text=f"fault {second}")
+
+    finding = log.finding("xid-31")
+    assert finding.count == 8
+    assert [seen.text[-1] for seen in finding.evidence] == ["3", "4", "5", "6", "7"]
+    assert (finding.raised_at, finding.last_at) == (when(0), when(420))
+
+
+def test_the_same_record_never_counts_twice() -> None:
+    log = Log().xid(31).xid(31, at=60)
+    again = log.record("NVRM: Xid (PCI:0000:3b:00): 31, detail", at=60)
+
+    log.reads(again)
+
+    assert log.finding("xid-31").count == 2
+
+
+def test_a_published_ledger_read_back_neither_forgets_nor_repeats() -> None:
+    log = Log().xid(79)
+    record = log.record("NVRM: Xid (PCI:0000:3b:00): 79, detail", at=0)
+    log.ledger = Ledger.of(log.ledger.findings)
+
+    log.reads(record)
+
+    assert log.finding("xid-79").count == 1
+    assert log.ledger.verdict()[0] is Verdict.UNHEALTHY
+
+
+def test_a_line_that_user_space_wrote_is_no_evidence() -> None:
+    log = Log().says("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", priority=11)
+
+    assert log.rules == []
+
+
+def test_a_drill_may_trust_user_space() -> None:
+    record = Log().record("NVRM: Xid (PCI:0000:3b:00): 79, drill", at=0, priority=12)
+
+    ledger = Ledger().observe(record, now=when(0), trust_user_space=True)
+
+    assert [finding.rule for finding in ledger.standing] == ["xid-79"]
+
+
+@pytest.mark.parametrize("advice_first", [True, False])
+def test_the_drivers_own_advice_beats_the_table_in_either_order(advice_first: bool) -> None:
+    log = Log()
+    if advice_first:
+        log.advice(2, at=0).xid(48, at=3)
+    else:
+        log.xid(48, at=0).advice(2, at=3)
+
+    finding = log.finding("xid-48")
+    assert (finding.action, finding.quarantines) == (Action.REBOOT_NODE, True)
+    assert "Reboot the node." in finding.message
+
+
+def test_an_application_fault_turns_serious_when_the_driver_asks_for_a_reset() -> None:
+    log = Log().xid(109).advice(1, at=2)
+
+    finding = log.finding("xid-109")
+    assert (finding.action, finding.quarantines) == (Action.RESET_GPU, True)
+    assert finding.blame is not Blame.APPLICATION
+
+
+def test_advice_long_after_a_fault_is_not_about_it() -> None:
+    log = Log().xid(109).advice(1, at=60)
+
+    assert not log.finding("xid-109").quarantines
+    assert log.finding("xid-154").quarantines
+
+
+def test_advice_for_one_gpu_says_nothing_about_another() -> None:
+    log = Log().xid(109, on=OTHER).advice(1, at=1)
+
+    assert not log.finding("xid-109", OTHER).quarantines
+
+
+def test_advice_to_do_nothing_clears_what_a_reset_clears() -> None:
+    log = Log().xid(48).advice(1, at=1).advice(0, at=90)
+
+    assert log.rules == []
+    assert log.ledger.verdict()[0] is Verdict.HEALTHY
+
+
+def test_advice_that_is_cut_is_shown_and_harmless() -> None:
+    log = Log().says("NVRM: Xid (PCI:0000:3b:00): 154 (")
+
+    assert log.rules == ["xid-154"]
+    assert not log.finding("xid-154").quarantines
+
+
+def test_symptoms_belong_to_the_fault_before_them() -> None:
+    log = Log().xid(79).xid(45, at=1).xid(31, at=2)
+    log.says("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.", at=2)
+
+    assert log.rules == ["xid-79"]
+    assert log.finding("xid-79").count == 1
+    assert len(log.finding("xid-79").evidence) == 4
+
+
+def test_the_same_symptom_later_stands_alone() -> None:
+    log = Log().xid(48).xid(31, at=60)
+
+    assert log.rules == ["xid-48", "xid-31"]
+
+
+def test_a_gpu_lost_in_three_records_is_one_finding_with_its_address() -> None:
+    log = Log().says("NVRM: The NVIDIA GPU 0000:86:00.0")
+    log.says("NVRM: (PCI ID: 10de:2330) installed in this system has")
+    log.says("usb 1-1: new device found")
+    log.says("NVRM: fallen off the bus and is not responding to commands.")
+
+    assert log.ledger.standing[0].id == f"{OTHER}/gpu-lost"
+    assert log.ledger.standing[0].quarantines
+
+
+def test_one_fault_in_three_different_jobs_makes_the_gpu_suspect() -> None:
+    log = Log()
+    for hour, job in enumerate(["ns/a", "ns/b", "ns/c"]):
+        log.xid(31, at=hour * 3600, job=job)
+
+    finding = log.finding("xid-31")
+    assert (finding.quarantines, finding.action, finding.blame) == (True, Action.INSPECT, Blame.DEVICE)
+    assert "ns/a, ns/b, ns/c" in finding.message
+
+
+def test_one_job_may_fault_as_often_as_it_likes() -> None:
+    log = Log()
+    for minute in range(50):
+        log.xid(13, at=minute * 60, job="ns/a")
+
+    assert not log.finding("xid-13").quarantines
+
+
+def test_a_burst_of_one_job_does_not_hide_the_jobs_before_it() -> None:
+    log = Log().xid(13, job="ns/a").xid(13, at=60, job="ns/b")
+    for line in range(30):
+        log.xid(13, at=3600 + line, job="ns/c")
+
+    assert log.finding("xid-13").quarantines
+
+
+def test_jobs_that_fault_on_every_gpu_do_not_blame_one() -> None:
+    log = Log()
+    for hour, job in enumerate(["ns/a", "ns/b", "ns/c", "ns/d"]):
+        log.xid(31, at=hour * 3600, job=job).xid(31, on=OTHER, at=hour * 3600 + 1, job=job)
+
+    assert log.ledger.verdict()[0] is Verdict.HEALTHY
+
+
+def test_killed_jobs_never_make_a_gpu_suspect() -> None:
+    log = Log()
+    for hour in range(6):
+        log.xid(45, at=hour * 3600, job=f"ns/{hour}")
+
+    assert log.ledger.verdict()[0] is Verdict.HEALTHY
+
+
+def test_jobs_of_last_week_do_not_count() -> None:
+    log = Log()
+    for day, job in enumerate(["ns/a", "ns/b", "ns/c"]):
+        log.xid(31, at=day * 23 * 3600, job=job)
+
+    assert not log.finding("xid-31").quarantines
+
+
+def test_a_repair_clears_everything_before_it() -> None:
+    log = Log().xid(79).xid(54, on=OTHER, at=1)
+
+    log.ledger = log.ledger.clear_by_repair(when(60))
+
+    assert log.rules == []
+    assert log.finding("xid-79").cleared_by == "repair"
+
+
+def test_a_fault_after_the_repair_stands() -> None:
+    log = Log().xid(79, at=100)
+
+    log.ledger = log.ledger.clear_by_repair(when(60))
+
+    assert log.rules == ["xid-79"]
+
+
+def test_a_record_older_than_the_repair_never_raises_again() -> None:
+    log = Log().xid(79)
+    log.ledger = log.ledger.clear_by_repair(when(60))
+
+    log.xid(48, at=30)
+
+    assert log.rules == []
+
+
+def test_a_record_older_than_a_repair_that_had_nothing_to_clear_changes_nothing() -> None:
+    log = Log().says("NVRM: Xid (PCI:0000:3b:00): 79, detail", at=30, repaired=60)
+
+    assert log.rules == []
+
+
+def test_a_reset_clears_only_what_it_puts_right_on_that_gpu() -> None:
+    log = Log().xid(48).xid(54, at=1).xid(48, on=OTHER, at=2)
+
+    log.ledger = log.ledger.clear_by_reset(GPU, when(60))
+
+    assert [finding.id for finding in log.ledger.standing] == [f"{GPU}/xid-54", f"{OTHER}/xid-48"]
+
+
+def test_a_fault_that_comes_back_after_its_remedy_asks_for_a_new_part() -> None:
+    log = Log().xid(48)
+    log.ledger = log.ledger.clear_by_reset(GPU, when(60))
+
+    log.xid(48, at=3600)
+
+    finding = log.finding("xid-48")
+    assert (finding.action, finding.quarantines) == (Action.CONTACT_SUPPORT, True)
+    assert "came back after a reset" in finding.message
+
+
+def test_a_reboot_clears_older_boots_only() -> None:
+    log = Log().xid(79, boot="boot-a").xid(54, boot="boot-a", at=1).xid(48, on=OTHER, boot="boot-b", at=100)
+
+    log.ledger = log.ledger.clear_by_reboot("boot-b", when(200))
+
+    assert log.rules == ["xid-54", "xid-48"]
+
+
+def test_a_fault_of_the_new_boot_counts_though_the_reboot_was_noticed_later() -> None:
+    log = Log().xid(79, boot="boot-a")
+    log.ledger = log.ledger.clear_by_reboot("boot-b", when(200))
+
+    log.xid(79, boot="boot-b", at=150)
+
+    assert log.rules == ["xid-79"]
+
+
+def test_an_application_fault_fades_within_a_day() -> None:
+    log = Log().xid(31)
+
+    assert [finding.rule for finding in log.ledger.decay(when(23 * 3600)).standing] == ["xid-31"]
+    assert log.ledger.decay(when(24 * 3600)).standing == []
+
+
+def test_a_quarantine_never_fades() -> None:
+    log = Log().xid(79)
+
+    assert log.ledger.decay(when(365 * 24 * 3600)).verdict()[0] is Verdict.UNHEALTHY
+
+
+def test_a_cleared_finding_is_forgotten_after_a_day() -> None:
+    ledger = Log().xid(79).ledger.clear_by_repair(when(60))
+
+    assert len(ledger.decay(when(3600)).entries) == 1
+    assert len(ledger.decay(when(25 * 3600)).entries) == 0
+
+
+def test_lost_records_degrade_and_add_up() -> None:
+    ledger = Ledger().lost(7, first=when(0), last=when(1), boot_id=BOOT).lost(5, first=when(60), last=when(61))
+
+    finding = ledger.standing[0]
+    assert (finding.id, finding.count, finding.quarantines) == ("node/kmsg-lost", 12, False)
+    assert (finding.raised_at, finding.last_at) == (when(0), when(61))
+    assert ledger.verdict()[0] is Verdict.DEGRADED
+
+
+def test_a_dead_reader_makes_a_quiet_node_unknown_but_hides_nothing() -> None:
+    assert Ledger().verdict(reading_works=False)[0] is Verdict.UNKNOWN
+    assert Log().xid(79).ledger.verdict(reading_works=False)[0] is Verdict.UNHEALTHY
+
+
+def test_chatter_of_drivers_raises_nothing() -> None:
+    log = (
+        Log()
+        .says("NVRM: loading NVIDIA UNIX Open Kernel Module")
+        .says("mlx5_core 0000:5e:00.0: firmware version: 28.39")
+    )
+
+    assert log.ledger.entries == {}
