@@ -1,0 +1,92 @@
+"""
+The second line of the fence: finds the processes of a pod by the mark in their environment, when no shim can tell.
+
+Every process of a pod is started with `HEALTHD_POD_UID=<uid>` and hands it on to what it starts. What this covers: all
+descendants, however deep, in whatever session, that this user may look into. What it does not: a process that was
+started with a cleared or rewritten environment (`env -i`, a setuid program), or that hides by `PR_SET_DUMPABLE`. The
+shim covers those; only after somebody killed the shim itself are they out of reach.
+
+A shim is marked `HEALTHD_SHIM_OF=<uid>` instead. One that outlives healthd is at work killing: it is waited for, never
+killed, for it reaches what the mark does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from healthd.local.shim import MARK, SHIM_MARK
+
+
+def find_processes(uid: str, mark: str = MARK) -> list[int]:
+    """The pids of all live processes that carry the mark of pod *uid*. A zombie has no environment and is not live."""
+    return [pid for pid in _pids() if _is_marked(pid, f"{mark}={uid}")]
+
+
+async def kill_marked(uid: str) -> int:
+    """
+    Kill every process with the mark of pod *uid*, and return when none and no shim is left: how many were killed.
+
+    Two empty looks in a row are needed: one alone could miss a child whose parent died between the two reads.
+    Waits as long as the kernel needs; a process stuck in a driver cannot be proven gone.
+    """
+    killed: set[int] = set()
+    empty_looks = 0
+    while empty_looks < 2:
+        pids = await asyncio.to_thread(find_processes, uid)
+        shims = await asyncio.to_thread(find_processes, uid, SHIM_MARK)
+        await asyncio.gather(
+            *(_end(pid, f"{MARK}={uid}", kill=True) for pid in pids),
+            *(_end(pid, f"{SHIM_MARK}={uid}", kill=False) for pid in shims),
+        )
+        empty_looks = 0 if pids or shims else empty_looks + 1
+        killed.update(pids)
+    return len(killed)
+
+
+async def _end(pid: int, mark: str, *, kill: bool) -> None:
+    """Return when process *pid* has ended, if it is still the one with this mark."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if not _is_marked(pid, mark):  # the pid was reused before we held it
+            return
+        if kill:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        await readable(handle)
+    finally:
+        os.close(handle)
+
+
+async def readable(fd: int) -> None:
+    """Return when *fd* is readable; for a pidfd: when its process has ended."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, _resolve, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdecimal()]
+
+
+def _is_marked(pid: int, mark: str) -> bool:
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # gone, or another user's
+        return False
+    return mark.encode() in environ.split(b"\0")

@@ -1,0 +1,157 @@
+"""
+Where the output of ranks goes: to a file each, and from there, prefixed, to the terminal.
+
+A rank writes straight into its log file; nobody stands between. So it never waits for healthd or for a terminal that
+somebody stopped with Ctrl-S, nothing that it wrote is lost when healthd is killed, and a backlog lies on the disk and
+not in memory. The price is a look at the files' sizes ten times a second while a terminal wants them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+TICK = 0.1
+"""Seconds between looks at the files."""
+CHUNK = 256 * 1024
+"""Bytes read from one file at a look."""
+BACKLOG = 4 * 1024 * 1024
+"""A terminal that is further behind than this is shown the newest part, and told what it missed."""
+LONGEST_LINE = 8 * 1024
+"""A longer line is shown in pieces."""
+PATIENCE = 20
+"""Looks after which a line without an end (a progress bar) is shown as it is."""
+
+
+def open_log(path: Path) -> int:
+    """A descriptor that appends to *path*, whose folder is made. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+class Prefixer:
+    """Cuts a stream of bytes into whole lines with a prefix; of a progress bar, only the newest state is shown."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix.encode()
+        self._pending = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What can be shown after *data* has come."""
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        shown = [self._line(line) for line in lines]
+        if len(self._pending) > LONGEST_LINE:
+            shown.append(self.flush())
+        return b"".join(shown)
+
+    def flush(self) -> bytes:
+        """Show the line that has not ended."""
+        pending, self._pending = self._pending, b""
+        return self._line(pending) if pending else b""
+
+    def _line(self, line: bytes) -> bytes:
+        line = line.rstrip(b"\r").rpartition(b"\r")[2]
+        pieces = [line[at : at + LONGEST_LINE] for at in range(0, len(line), LONGEST_LINE)] or [b""]
+        return b"".join(self._prefix + piece + b"\n" for piece in pieces)
+
+
+class Follower:
+    """Reads one log file from *offset* on, never more than `CHUNK` at a time."""
+
+    def __init__(self, path: Path, prefix: str, offset: int) -> None:
+        self.ended = False
+        """Nothing more will be written."""
+        self._path = path
+        self._file = path.open("rb")  # held open: somebody may tidy up the folder meanwhile
+        self._prefix = prefix
+        self._prefixer = Prefixer(prefix)
+        self._offset = offset
+        self._unfinished = 0
+
+    def read(self) -> bytes:
+        """What to show now. After `ended`, empty means that all has been shown."""
+        behind = os.fstat(self._file.fileno()).st_size - self._offset
+        skipped = self._skip(behind) if behind > BACKLOG else b""
+        if behind < 0:  # somebody emptied the file
+            self._offset = 0
+        self._file.seek(self._offset)
+        data = self._file.read(CHUNK)
+        self._offset += len(data)
+        shown = skipped + self._prefixer.feed(data)
+        self._unfinished = 0 if shown else self._unfinished + 1
+        if self._unfinished >= PATIENCE or (self.ended and not data):
+            shown += self._prefixer.flush()
+        return shown
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _skip(self, behind: int) -> bytes:
+        missed = behind - CHUNK
+        self._offset += missed
+        cut = self._prefixer.flush()
+        return cut + f"{self._prefix}… {missed / 1e6:.1f} MB not shown; all of it is in {self._path}\n".encode()
+
+
+class Terminal:
+    """
+    Shows the followed files on *out*, from a thread of its own that may block on it for as long as it likes.
+
+    The thread is a daemon: a terminal that never takes another byte cannot keep healthd from ending.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._followers: list[Follower] = []
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rank output", daemon=True)
+        self._thread.start()
+
+    def follow(self, path: Path, prefix: str, offset: int) -> Callable[[], None]:
+        """Show what is appended to *path* after *offset*. Returns what to call when the writer has ended."""
+        follower = Follower(path, prefix, offset)
+        with self._lock:
+            self._followers.append(follower)
+
+        def end() -> None:
+            follower.ended = True
+
+        return end
+
+    def close(self, timeout: float) -> None:
+        """Show what is left, for at most *timeout* seconds."""
+        self._closing.set()
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.wait(TICK):
+                self._show()
+            while self._show():
+                pass
+        except (OSError, ValueError):  # the terminal went away; the files have everything
+            return
+
+    def _show(self) -> bool:
+        """One look at each file: whether anything was shown."""
+        with self._lock:
+            followers = list(self._followers)
+        shown = [self._show_one(follower) for follower in followers]
+        return any(shown)
+
+    def _show_one(self, follower: Follower) -> bool:
+        ended = follower.ended
+        data = follower.read()
+        if data:
+            self._out.write(data.decode(errors="replace"))
+            self._out.flush()
+        elif ended:
+            with self._lock:
+                self._followers.remove(follower)
+            follower.close()
+        return bool(data)

@@ -1,0 +1,175 @@
+"""
+What to do about one pod of this machine, and what to report of it: the decisions of its kubelet. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import msgspec
+
+from healthd.core.gang import is_terminal
+from healthd.core.objects import Condition, ContainerState, ContainerStatus, Pod, PodStatus, Running, Terminated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a rank ended; that there is one is the proof that no process of it is left."""
+
+    exit_code: int
+    signal: int = 0
+    reason: str = ""
+    """`Completed`, `Error`, `OOMKilled`, `StartError`, `Lost` or `NeverStarted`."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankView:
+    """What is known of the processes of a pod: not yet running (no *pid*), running, or ended."""
+
+    pid: int = 0
+    ending: Ending | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run the command of the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """SIGTERM now, SIGKILL after *grace*."""
+
+    grace: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class EndLost:
+    """Make sure that nothing of a pod is left that an earlier healthd may have started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Write this status."""
+
+    status: PodStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """The deletion that was asked for can be completed: nothing of the pod is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do now."""
+
+
+Act = Start | Stop | EndLost | Report | Remove | Wait
+
+
+def decide_pod(pod: Pod, rank: RankView | None, *, slot_free: bool, begun_here: bool, now: datetime) -> Act:
+    """
+    The next act for a pod that is bound to this machine.
+
+    *begun_here*: this healthd has written that it starts the pod. A start time that it did not write is of an earlier
+    life, whose processes must be proven gone; they are never started a second time under the same uid.
+    """
+    if is_terminal(pod):
+        return _decide_ended(pod, rank)
+    if rank is None:
+        return _decide_unstarted(pod, slot_free=slot_free, begun_here=begun_here, now=now)
+    if rank.ending is not None:
+        return Report(ended(pod, rank.ending, now))
+    if pod.metadata.deletion_timestamp is not None:
+        return Stop(max(timedelta(0), pod.metadata.deletion_timestamp - now))
+    if rank.pid and pod.status.phase != "Running":
+        return Report(running(pod, now))
+    return Wait()
+
+
+def _decide_ended(pod: Pod, rank: RankView | None) -> Act:
+    if rank is not None and rank.ending is None:  # somebody else said so; make it true
+        return Stop(timedelta(0))
+    meta = pod.metadata
+    if meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds != 0:
+        return Remove()
+    return Wait()
+
+
+def _decide_unstarted(pod: Pod, *, slot_free: bool, begun_here: bool, now: datetime) -> Act:
+    if pod.status.start_time is not None and not begun_here:
+        return EndLost()
+    if pod.metadata.deletion_timestamp is not None:
+        never = Ending(exit_code=137, reason="NeverStarted", message="deleted before it was started")
+        return Report(ended(pod, never, now))
+    return Start() if slot_free else Wait()
+
+
+def begun(pod: Pod, now: datetime) -> PodStatus:
+    """Written before the start: whoever reads it later knows that there may be processes."""
+    return msgspec.structs.replace(pod.status, phase="Pending", start_time=pod.status.start_time or now)
+
+
+def running(pod: Pod, now: datetime) -> PodStatus:
+    """The command runs."""
+    state = ContainerState(running=Running(started_at=now))
+    return msgspec.structs.replace(
+        pod.status,
+        phase="Running",
+        start_time=pod.status.start_time or now,
+        container_statuses=_containers(pod, state, ready=True),
+        conditions=with_condition(pod.status.conditions, Condition(type="Ready", status="True"), now),
+    )
+
+
+def ended(pod: Pod, ending: Ending, now: datetime) -> PodStatus:
+    """The command ended and nothing of it is left: the fence's proof."""
+    terminated = Terminated(
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        reason=ending.reason,
+        message=ending.message,
+        started_at=_started_at(pod),
+        finished_at=now,
+    )
+    succeeded = ending.exit_code == 0
+    return msgspec.structs.replace(
+        pod.status,
+        phase="Succeeded" if succeeded else "Failed",
+        reason="" if succeeded else ending.reason,
+        message=ending.message,
+        container_statuses=_containers(pod, ContainerState(terminated=terminated), ready=False),
+        conditions=with_condition(
+            pod.status.conditions, Condition(type="Ready", status="False", reason=ending.reason), now
+        ),
+    )
+
+
+def blame_memory(ending: Ending) -> Ending:
+    """*ending* of a rank that nobody asked to stop, while the kernel killed processes for want of memory."""
+    if ending.signal != 9 or ending.reason != "Error":
+        return ending
+    message = f"{ending.message}; the kernel's out-of-memory killer was at work"
+    return replace(ending, reason="OOMKilled", message=message)
+
+
+def with_condition(conditions: Sequence[Condition], new: Condition, now: datetime) -> list[Condition]:
+    """*conditions* with *new* in the place of its type; its time moves only when its status does."""
+    before = next((c for c in conditions if c.type == new.type), None)
+    since = before.last_transition_time if before is not None and before.status == new.status else now
+    dated = msgspec.structs.replace(new, last_transition_time=since)
+    if before is None:
+        return [*conditions, dated]
+    return [dated if c.type == new.type else c for c in conditions]
+
+
+def _containers(pod: Pod, state: ContainerState, *, ready: bool) -> list[ContainerStatus]:
+    return [ContainerStatus(name=c.name, ready=ready, state=state) for c in pod.spec.containers[:1]]
+
+
+def _started_at(pod: Pod) -> datetime | None:
+    states = [status.state.running for status in pod.status.container_statuses]
+    return next((state.started_at for state in states if state is not None), None)

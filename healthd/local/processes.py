@@ -1,0 +1,261 @@
+"""
+The kubelet of this machine: pods that are bound to its slots become processes, and their endings become proofs.
+
+It acts on what it reads and never on memory alone: after a crash the next cycle ends what an earlier life left behind.
+A pod's status says that it ended only when no process of it is left, so whoever reads that may start the next attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TextIO, assert_never
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
+from healthd.core.gang import attempt_of, index_of
+from healthd.core.objects import Node, Pod, PodStatus
+from healthd.core.patches import diff
+from healthd.local.environment import inherited, slot_env
+from healthd.local.loop import cycle_on_change
+from healthd.local.output import Terminal, open_log
+from healthd.local.pods import (
+    Act,
+    Ending,
+    EndLost,
+    RankView,
+    Remove,
+    Report,
+    Start,
+    Stop,
+    Wait,
+    begun,
+    blame_memory,
+    decide_pod,
+)
+from healthd.local.supervise import Command, Rank
+
+log = structlog.get_logger(__name__)
+
+TERMINAL_PATIENCE = 1.0
+"""Seconds that a closing healthd waits for a terminal that does not read."""
+LOST = "healthd was restarted"
+
+
+@dataclass(slots=True)
+class _Member:
+    """The processes of a pod: its rank, its slot, and its output as last seen."""
+
+    rank: Rank
+    node: str
+    log_path: Path | None = None
+    log_size: int = 0
+    last_output: datetime | None = None
+    end_output: Callable[[], None] | None = None
+    ending: Ending | None = None
+    """As it is reported; judged once."""
+
+
+class ProcessRunner:
+    """Runs the pods of every slot. Answers `last`, so it is also the controller's `Activity`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        *,
+        log_dir: Path,
+        environ: Mapping[str, str],
+        terminal: TextIO | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._log_dir = log_dir
+        self._environ = inherited(environ)
+        self._terminal = Terminal(terminal) if terminal is not None else None
+        self._members: dict[str, _Member] = {}
+        self._begun: set[str] = set()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._oom_kills = read_oom_kills()
+
+    async def run(self) -> None:
+        """Keep pods and processes the same until cancelled; `shutdown` afterwards."""
+        await cycle_on_change(self._cluster, self._clock, [Pod], self.cycle, self._wake)
+
+    async def cycle(self, now: datetime) -> None:
+        """One look at every pod, and the next act for each."""
+        listed = (await self._cluster.list(Pod)).items
+        bound = {pod.metadata.uid: pod for pod in listed if pod.spec.node_name}
+        self._forget_or_stop_all_but(bound)
+        for pod in bound.values():
+            try:
+                await self._act(pod, self._decide(pod, now), now)
+            except (Conflict, NotFound):  # it has changed since the list; the next cycle sees how
+                self._wake.set()
+            except ClusterError as error:
+                log.warning("pod_write_failed", pod=pod.metadata.name, error=str(error))
+        self._observe_output(now)
+        self._oom_kills = read_oom_kills()
+
+    async def shutdown(self, grace: timedelta) -> None:
+        """Stop every rank, wait until nothing of any is left, and report it. Nothing is started from here on."""
+        self._closing = True
+        for member in self._members.values():
+            member.rank.stop(grace)
+        await asyncio.gather(*(member.rank.wait() for member in self._members.values()))
+        await self.cycle(self._clock.now())
+        if self._terminal is not None:
+            await asyncio.to_thread(self._terminal.close, TERMINAL_PATIENCE)
+
+    def last_output(self, uid: str) -> datetime | None:
+        """When the output of pod *uid* was last seen to grow; its start counts as output."""
+        member = self._members.get(uid)
+        return member.last_output if member is not None else None
+
+    def last(self, pods: Sequence[Pod]) -> datetime | None:
+        """When any of *pods* last said something; None where none of them runs here."""
+        seen = (self.last_output(pod.metadata.uid) for pod in pods)
+        return max((at for at in seen if at is not None), default=None)
+
+    def _decide(self, pod: Pod, now: datetime) -> Act:
+        uid = pod.metadata.uid
+        member = self._members.get(uid)
+        view = RankView(pid=member.rank.pid, ending=self._ending(member)) if member is not None else None
+        return decide_pod(
+            pod, view, slot_free=self._is_free(pod.spec.node_name), begun_here=uid in self._begun, now=now
+        )
+
+    def _is_free(self, node: str) -> bool:
+        """No process of another pod is left on the slot, whatever became of that pod's object."""
+        busy = any(member.node == node and member.rank.ending is None for member in self._members.values())
+        return not busy and not self._closing
+
+    def _ending(self, member: _Member) -> Ending | None:
+        if member.ending is None and member.rank.ending is not None:
+            oom_killed = not member.rank.stopping and read_oom_kills() > self._oom_kills
+            member.ending = blame_memory(member.rank.ending) if oom_killed else member.rank.ending
+        return member.ending
+
+    async def _act(self, pod: Pod, act: Act, now: datetime) -> None:
+        match act:
+            case Start():
+                await self._start(pod, now)
+            case Stop(grace=grace):
+                self._members[pod.metadata.uid].rank.stop(grace)
+            case EndLost():
+                self._end_lost(pod)
+            case Report(status=status):
+                await self._report(pod, status)
+            case Remove():
+                meta = pod.metadata
+                await self._cluster.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
+            case Wait():
+                pass
+            case _:
+                assert_never(act)
+
+    async def _start(self, pod: Pod, now: datetime) -> None:
+        """The intent is written first, so that no crash between the two can leave a process nobody knows of."""
+        uid = pod.metadata.uid
+        self._begun.add(uid)
+        await self._report(pod, begun(pod, now))
+        env = {**self._environ, **_own_env(pod), **slot_env(await self._node(pod.spec.node_name))}
+        member = _Member(Rank(uid, self._wake.set), pod.spec.node_name, last_output=now)
+        self._members[uid] = member
+        try:
+            output = self._open_output(pod, member)
+        except OSError as error:
+            member.rank.fail(f"its log cannot be written: {error}")
+            return
+        try:
+            container = pod.spec.containers[0]
+            argv = [*container.command, *container.args]
+            cwd = container.working_dir or str(Path.cwd())
+            linger = timedelta(seconds=pod.spec.termination_grace_period_seconds)
+            await member.rank.start(Command(argv=argv, env=env, cwd=cwd, output=output), linger=linger)
+        finally:
+            os.close(output)
+        log.info("rank_started", pod=pod.metadata.name, node=pod.spec.node_name, log=str(member.log_path))
+
+    def _open_output(self, pod: Pod, member: _Member) -> int:
+        name = index_of(pod) or pod.metadata.name
+        member.log_path = self._log_dir / f"attempt-{attempt_of(pod)}" / f"rank-{name}.log"
+        output = open_log(member.log_path)
+        member.log_size = os.fstat(output).st_size
+        if self._terminal is not None:
+            member.end_output = self._terminal.follow(member.log_path, f"[rank {name}] ", member.log_size)
+        return output
+
+    def _end_lost(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        self._members[uid] = _Member(Rank(uid, self._wake.set), pod.spec.node_name)
+        self._members[uid].rank.lost(LOST)
+        log.info("rank_lost", pod=pod.metadata.name, uid=uid)
+
+    def _forget_or_stop_all_but(self, bound: Mapping[str, Pod]) -> None:
+        """A pod whose object has vanished without our word (a forced deletion) has no right to processes."""
+        for uid in [uid for uid in self._members if uid not in bound]:
+            member = self._members[uid]
+            if member.rank.ending is None:
+                member.rank.stop(timedelta(0))
+            else:
+                del self._members[uid]
+                self._begun.discard(uid)
+
+    def _observe_output(self, now: datetime) -> None:
+        for member in self._members.values():
+            if member.log_path is None:
+                continue
+            size = _size(member.log_path)
+            if size != member.log_size:
+                member.log_size, member.last_output = size, now
+            if member.rank.ending is not None and member.end_output is not None:
+                member.end_output()
+
+    async def _node(self, name: str) -> Node | None:
+        try:
+            return await self._cluster.get(Node, name)
+        except NotFound:
+            return None
+
+    async def _report(self, pod: Pod, status: PodStatus) -> None:
+        change = diff(pod.status, status)
+        if not change:
+            return
+        meta = pod.metadata
+        await self._cluster.patch(
+            Pod,
+            meta.name,
+            {"status": change},
+            namespace=meta.namespace,
+            subresource="status",
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+        )
+
+
+def read_oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since it booted; 0 where it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def _own_env(pod: Pod) -> dict[str, str]:
+    return {variable.name: variable.value for variable in pod.spec.containers[0].env}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,246 @@
+"""
+The shim: one tiny process between healthd and one rank, so that no process of the rank can outlive either of them.
+
+It is started by file path (`python -I -S shim.py CONTROL UID LINGER CWD COMMAND…`) and uses the standard library alone.
+It is the subreaper of everything that the rank starts: a process that forks twice, opens its own session and ignores
+SIGTERM becomes its child when the parent dies. "No child is left" is therefore the proof that nothing is left.
+The rank's environment is marked with its pod's UID, the shim's own with another mark (see `healthd.local.marks`).
+
+CONTROL is the descriptor of a stream socket to healthd. Its end of file means that healthd died: everything is killed
+at once. One message a line; from healthd `stop SECONDS`; to healthd, in this order:
+
+    started PID | failed ERRNO TEXT     the command runs, or could not be run
+    exited CODE SIGNAL                  the rank ended; the processes that it started may live on
+    gone                                no process is left
+
+A rank that exits 0 leaves what it started LINGER seconds to finish. One that fails takes all of it along at once, as
+the first process of a container does. The shim must not read or write anything but its control socket and /proc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+
+MARK = "HEALTHD_POD_UID"
+SHIM_MARK = "HEALTHD_SHIM_OF"
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LONGEST_NAP = 1.0
+"""Seconds between looks while killing: an orphan of a process that cannot die yet arrives without a signal."""
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+def main(argv: list[str]) -> None:
+    """Run the command of *argv* and stay until nothing of it is left."""
+    control, uid, linger, cwd, command = int(argv[1]), argv[2], float(argv[3]), argv[4], argv[5:]
+    os.set_inheritable(control, False)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    wakeup = _wake_on_child()
+    os.environ.pop(SHIM_MARK, None)
+    os.environ[MARK] = uid
+    rank, failure = _start(command, cwd)
+    _tell(control, failure or f"started {rank}")
+    _Watch(control, wakeup, rank, linger).serve()
+    os._exit(0)  # there is nothing to tidy up, and somebody waits for us
+
+
+class _Watch:
+    """Waits for children, commands and the deadline, whichever comes first."""
+
+    def __init__(self, control: int, wakeup: int, rank: int, linger: float) -> None:
+        self._control = control
+        self._wakeup = wakeup
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._poll.register(wakeup, select.POLLIN)
+        self._rank = rank
+        self._linger = linger
+        self._deadline: float | None = None
+        self._asked_to_stop = False
+        self._nap = 0.01
+        self._unread = b""
+
+    def serve(self) -> None:
+        while self._reap():
+            if self._is_over():
+                _signal_descendants(signal.SIGKILL)
+            for fd, _ in self._poll.poll(self._patience()):
+                if fd == self._wakeup:
+                    os.read(self._wakeup, 4096)
+                else:
+                    self._obey()
+        _tell(self._control, "gone")
+
+    def _reap(self) -> bool:
+        """Collect every child that has ended. False: no child is left, so no descendant either."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._rank:
+                self._rank_ended(os.waitstatus_to_exitcode(status))
+
+    def _rank_ended(self, code: int) -> None:
+        _tell(self._control, f"exited {code} 0" if code >= 0 else f"exited {128 - code} {-code}")
+        if not self._asked_to_stop:
+            self._end_within(self._linger if code == 0 else 0.0)
+
+    def _obey(self) -> None:
+        try:
+            data = os.read(self._control, 4096)
+        except OSError:
+            data = b""
+        if not data:
+            self._poll.unregister(self._control)
+            self._asked_to_stop = True
+            self._end_within(0.0)
+            return
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._stop(float(line.removeprefix(b"stop ")))
+
+    def _stop(self, grace: float) -> None:
+        """A second stop only shortens the first: many programs take a second SIGTERM as "drop everything"."""
+        if grace > 0 and not self._asked_to_stop:
+            _signal_descendants(signal.SIGTERM, group=self._rank)
+        self._asked_to_stop = True
+        self._end_within(grace)
+
+    def _end_within(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
+
+    def _is_over(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def _patience(self) -> float | None:
+        """Milliseconds to wait for the next event; None: for ever."""
+        if self._deadline is None:
+            return None
+        left = self._deadline - time.monotonic()
+        if left > 0:
+            return left * 1000 + 1
+        self._nap = min(LONGEST_NAP, self._nap * 2)
+        return self._nap * 1000
+
+
+def _start(command: list[str], cwd: str) -> tuple[int, str]:
+    """Fork and exec. Returns the pid, and the message of failure (empty: it runs)."""
+    failed, tell_failure = os.pipe()
+    shim = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become(command, cwd, shim, tell_failure)
+    os.close(tell_failure)
+    with os.fdopen(failed, "rb") as answer:
+        return pid, answer.read().decode(errors="replace")
+
+
+def _become(command: list[str], cwd: str, shim: int, tell_failure: int) -> None:
+    """The child's side of the fork; never returns."""
+    try:
+        os.setsid()
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != shim:  # it died before the line above could have told us
+            os._exit(137)
+        for number in (*IGNORED, *PYTHON_IGNORES):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(cwd)
+        os.execvp(command[0], command)
+    except OSError as error:
+        what = cwd if error.filename == cwd else command[0]
+        os.write(tell_failure, f"failed {error.errno} {what}: {error.strerror}".replace("\n", " ").encode())
+    finally:
+        os._exit(127)
+
+
+def _wake_on_child() -> int:
+    """A descriptor that becomes readable when a child ended."""
+    wakeup, wake = os.pipe()
+    os.set_blocking(wakeup, False)
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    return wakeup
+
+
+def _signal_descendants(number: signal.Signals, group: int = 0) -> None:
+    """
+    Send one signal to every descendant: to process group *group* at once, where given, then to the others one by one.
+
+    A pid may be reused between the walk and the signal, so each is opened first and must then still be of our family.
+    """
+    family = _descendants(os.getpid())
+    outside = [pid for pid in family if group == 0 or _stat(pid)[1] != group]
+    if group:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
+    for pid in outside:
+        with contextlib.suppress(OSError):
+            handle = os.pidfd_open(pid)
+            try:
+                if _stat(pid)[0] in family or _stat(pid)[0] == os.getpid():
+                    signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
+
+
+def _descendants(root: int) -> set[int]:
+    found: set[int] = set()
+    unseen = [root]
+    while unseen:
+        children = set(_children(unseen.pop())) - found
+        unseen += children
+        found |= children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """The children of every thread of *pid*; none when it has just gone."""
+    if not os.access(f"/proc/self/task/{os.getpid()}/children", os.R_OK):  # a kernel without CONFIG_PROC_CHILDREN
+        everybody = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdecimal()]
+        return [child for child in everybody if _stat(child)[0] == pid]
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.scandir(f"/proc/{pid}/task"):
+            with open(f"{thread.path}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _stat(pid: int) -> tuple[int, int]:
+    """Parent and process group of *pid*; (0, 0) when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0, 0
+    return int(fields[1]), int(fields[2])
+
+
+def _tell(control: int, message: str) -> None:
+    """Say one thing to healthd. It may be dead; then its end of file is about to tell us so."""
+    with contextlib.suppress(OSError):
+        os.write(control, message.encode() + b"\n")
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,129 @@
+"""
+Slots: the nodes of a machine that has no cluster. A slot holds one rank: one GPU, a group of GPUs, or just a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from healthd.cluster.port import AlreadyExists, Cluster, NotFound
+from healthd.core.objects import (
+    LABEL_SPARE,
+    Condition,
+    Device,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    NodeSystemInfo,
+    ObjectMeta,
+    Taint,
+)
+from healthd.core.patches import diff
+
+ANNOTATION_DEVICES = "healthd.dev/devices"
+"""On a slot: JSON list of `Device`, the GPUs that are its own."""
+GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A place for one rank on this machine."""
+
+    name: str
+    devices: tuple[Device, ...] = ()
+    spare: bool = False
+
+
+def slots_for(count: int, devices: Sequence[Device], *, spares: int = 0, per_slot: int = 1) -> list[Slot]:
+    """
+    *count* slots and *spares* more that are held free, with *per_slot* GPUs each where there are *devices*.
+
+    Raises ValueError when there are GPUs, but not enough of them.
+    """
+    total = count + spares
+    needed = total * per_slot
+    if devices and len(devices) < needed:
+        raise ValueError(
+            f"{count} ranks and {spares} spares with {per_slot} GPU each need {needed} GPUs; this machine has "
+            f"{len(devices)}: ask for fewer ranks or spares"
+        )
+    ordered = sorted(devices, key=lambda device: device.pci)
+    return [
+        Slot(
+            name=f"slot-{number}",
+            devices=tuple(ordered[number * per_slot : (number + 1) * per_slot]),
+            spare=number >= count,
+        )
+        for number in range(total)
+    ]
+
+
+def node_of(slot: Slot) -> Node:
+    """The Node object of a slot that was never registered; `status` is reported apart."""
+    devices = msgspec.json.encode(slot.devices).decode()
+    return Node(
+        metadata=ObjectMeta(
+            name=slot.name,
+            labels={LABEL_SPARE: "true"} if slot.spare else {},
+            annotations={ANNOTATION_DEVICES: devices} if slot.devices else {},
+        ),
+        spec=NodeSpec(taints=[Taint(key=LABEL_SPARE)] if slot.spare else []),
+    )
+
+
+def devices_of(node: Node) -> list[Device]:
+    """The GPUs of a slot; none for a slot that is just a number."""
+    return msgspec.json.decode(node.metadata.annotations.get(ANNOTATION_DEVICES, "[]"), type=list[Device])
+
+
+def device_uuids(node: Node) -> list[str]:
+    """The GPUs of a slot as CUDA names them."""
+    return [device.uuid for device in devices_of(node) if device.uuid]
+
+
+def status_of(node: Node, slot: Slot, boot_id: str, now: datetime) -> NodeStatus:
+    """What the slot reports of itself; conditions that others wrote stay."""
+    gpus = {GPU: str(len(slot.devices))} if slot.devices else {}
+    kept = [c for c in node.status.conditions if c.type != "Ready"]
+    before = next((c for c in node.status.conditions if c.type == "Ready"), None)
+    since = before.last_transition_time if before is not None and before.status == "True" else now
+    ready = Condition(
+        type="Ready", status="True", reason="SlotReady", message="this machine is up", last_transition_time=since
+    )
+    return NodeStatus(
+        conditions=[*kept, ready],
+        node_info=NodeSystemInfo(boot_id=boot_id, machine_id=node.status.node_info.machine_id),
+        capacity=gpus,
+        allocatable=gpus,
+    )
+
+
+async def register(cluster: Cluster, slots: Sequence[Slot], *, boot_id: str, now: datetime) -> list[Node]:
+    """
+    Make the nodes of *slots*, or bring those that are there up to date.
+
+    What was decided about a node since (quarantine, claims, who is a spare) is kept: its status and devices are ours.
+    """
+    return [await _register(cluster, slot, boot_id, now) for slot in slots]
+
+
+async def _register(cluster: Cluster, slot: Slot, boot_id: str, now: datetime) -> Node:
+    wanted = node_of(slot)
+    try:
+        node = await cluster.get(Node, slot.name)
+    except NotFound:
+        try:
+            node = await cluster.create(wanted)
+        except AlreadyExists:
+            node = await cluster.get(Node, slot.name)
+    devices = wanted.metadata.annotations.get(ANNOTATION_DEVICES)
+    if node.metadata.annotations.get(ANNOTATION_DEVICES) != devices:
+        node = await cluster.patch(Node, slot.name, {"metadata": {"annotations": {ANNOTATION_DEVICES: devices}}})
+    change = diff(node.status, status_of(node, slot, boot_id, now))
+    if not change:
+        return node
+    return await cluster.patch(Node, slot.name, {"status": change}, subresource="status")

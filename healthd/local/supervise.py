@@ -1,0 +1,154 @@
+"""
+One rank under its shim, as the event loop sees it: start it, ask it to stop, learn how it ended.
+
+An ending is told only when nothing of the rank is left: by the shim, or, when somebody killed the shim, by the marks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from healthd.local.marks import kill_marked
+from healthd.local.pods import Ending
+from healthd.local.shim import MARK, SHIM_MARK
+
+SHIM = Path(__file__).with_name("shim.py")
+NOT_EXECUTABLE = frozenset({errno.EACCES, errno.ENOEXEC, errno.EISDIR})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What to run: *argv* in *cwd* with exactly *env*, its output appended to the open file *output*."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    output: int
+
+
+class Rank:
+    """A running rank. *on_change* is called when `pid` or `ending` has changed."""
+
+    def __init__(self, uid: str, on_change: Callable[[], None]) -> None:
+        self.uid = uid
+        self.pid = 0
+        """Of the command, once it runs."""
+        self.ending: Ending | None = None
+        self.stopping = False
+        """healthd asked for the end, so a death by signal is no surprise."""
+        self._on_change = on_change
+        self._shim: subprocess.Popen[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._exit: tuple[int, int] | None = None
+        self._failure: Ending | None = None
+
+    @property
+    def shim_pid(self) -> int:
+        """Of the shim; 0 for a rank that never had one."""
+        return self._shim.pid if self._shim else 0
+
+    async def start(self, command: Command, *, linger: timedelta) -> None:
+        """Start the shim. Whether the command can be run is told later, by `pid` or by `ending`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            arguments = [str(theirs.fileno()), self.uid, str(linger.total_seconds()), command.cwd, *command.argv]
+            try:
+                self._shim = _popen(arguments, command, theirs.fileno(), self.uid)
+            except (OSError, ValueError) as error:
+                ours.close()
+                self.fail(str(error))
+                return
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._watching = asyncio.create_task(self._watch(reader), name=f"rank {self.uid}")
+
+    def fail(self, message: str) -> None:
+        """It ends before it began."""
+        self._end(Ending(exit_code=127, reason="StartError", message=f"cannot be started: {message}"))
+
+    def lost(self, message: str) -> None:
+        """Nobody supervises this pod's processes any more: end them by their mark."""
+        self._watching = asyncio.create_task(self._end_by_mark(message), name=f"rank {self.uid}")
+
+    def stop(self, grace: timedelta) -> None:
+        """Ask for SIGTERM now and SIGKILL after *grace*; zero: SIGKILL at once. A later call can only shorten it."""
+        self.stopping = True
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(f"stop {max(0.0, grace.total_seconds())}\n".encode())
+
+    async def wait(self) -> None:
+        """Return when the rank has ended."""
+        if self._watching is not None:
+            await asyncio.shield(self._watching)
+
+    async def _watch(self, reader: asyncio.StreamReader) -> None:
+        gone = False
+        with contextlib.suppress(ConnectionError):
+            while line := (await reader.readline()).decode().strip():
+                gone = line == "gone"
+                self._hear(line)
+        await self._bury()
+        if gone and self._exit is not None:
+            code, number = self._exit
+            self._end(self._failure or _ending(code, number, stopped=self.stopping))
+        else:
+            await self._end_by_mark("the supervisor of its processes was killed")
+
+    def _hear(self, line: str) -> None:
+        match line.split(" ", 2):
+            case ["started", pid]:
+                self.pid = int(pid)
+                self._on_change()
+            case ["failed", number, text]:
+                code = 126 if int(number) in NOT_EXECUTABLE else 127
+                self._failure = Ending(exit_code=code, reason="StartError", message=f"cannot be started: {text}")
+            case ["exited", code, number]:
+                self._exit = int(code), int(number)
+
+    async def _bury(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            with contextlib.suppress(ConnectionError):
+                await self._writer.wait_closed()
+        if self._shim is not None:
+            await asyncio.to_thread(self._shim.wait)
+
+    async def _end_by_mark(self, message: str) -> None:
+        found = await kill_marked(self.uid)
+        text = f"{message}; {found} processes of it were found and killed" if found else message
+        self._end(Ending(exit_code=137, signal=9, reason="Lost", message=f"{text}; none is left"))
+
+    def _end(self, ending: Ending) -> None:
+        self.ending = ending
+        self._on_change()
+
+
+def _popen(arguments: list[str], command: Command, control: int, uid: str) -> subprocess.Popen[bytes]:
+    """-I -S: no site, no user code, no PYTHON* variables; they are the rank's, not the shim's."""
+    env = {name: value for name, value in command.env.items() if name != MARK}
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(SHIM), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=command.output,
+        stderr=command.output,
+        env={**env, SHIM_MARK: uid},
+        pass_fds=(control,),
+        start_new_session=True,  # Ctrl-C at the terminal is for healthd; it passes on what is right
+    )
+
+
+def _ending(code: int, number: int, *, stopped: bool) -> Ending:
+    if code == 0:
+        return Ending(exit_code=0, reason="Completed", message="exit code 0; no process of it is left")
+    how = f"killed by signal {number}" if number else f"exit code {code}"
+    when = " after healthd asked it to stop" if stopped else ""
+    return Ending(exit_code=code, signal=number, reason="Error", message=f"{how}{when}; no process of it is left")
