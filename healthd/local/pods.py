@@ -110,7 +110,9 @@ def _decide_unstarted(pod: Pod, *, slot_free: bool, begun_here: bool, now: datet
 
 def begun(pod: Pod, now: datetime) -> PodStatus:
     """Written before the start: whoever reads it later knows that there may be processes."""
-    return msgspec.structs.replace(pod.status, phase="Pending", start_time=pod.status.start_time or now)
+    scheduled = with_condition(pod.status.conditions, Condition(type="PodScheduled", status="True"), now)
+    start_time = pod.status.start_time or now
+    return msgspec.structs.replace(pod.status, phase="Pending", start_time=start_time, conditions=scheduled)
 
 
 def running(pod: Pod, now: datetime) -> PodStatus:

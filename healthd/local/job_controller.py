@@ -1,0 +1,152 @@
+"""
+The Job controller and the scheduler of this machine: carries out what `jobs` and `schedule` decide.
+
+Every cycle starts from what the cluster says now, so it may be cut off anywhere and takes up where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, NotFound
+from healthd.core.objects import Job, Node, Pod
+from healthd.core.patches import diff
+from healthd.local.jobs import Drawn, Plan, decide, is_tracked
+from healthd.local.loop import cycle_on_change
+from healthd.local.schedule import Bind, Refuse, decide_bindings, refused
+from healthd.local.template import FINALIZER_TRACKING
+
+log = structlog.get_logger(__name__)
+
+
+class JobController:
+    """Keeps every Job of the cluster going: its pods made, counted, and bound to slots."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, drawn: Drawn) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._drawn = drawn
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Cycle on every change until cancelled."""
+        await cycle_on_change(self._cluster, self._clock, [Job, Pod, Node], self.cycle, self._wake)
+
+    async def cycle(self, now: datetime) -> None:
+        """One look at every Job, then at every pod that has no slot."""
+        jobs = (await self._cluster.list(Job)).items
+        owned = _by_owner((await self._cluster.list(Pod)).items)
+        unsettled = {job.metadata.uid for job in jobs if not await self._settle(job, owned, now)}
+        await self._release_orphans(owned, {job.metadata.uid for job in jobs})
+        await self._bind(unsettled, now)
+
+    async def _settle(self, job: Job, owned: dict[str, list[Pod]], now: datetime) -> bool:
+        """Decide and act for one job. False: something was in the way, and the next cycle tries again."""
+        plan = decide(job, owned.get(job.metadata.uid, []), now, self._drawn)
+        try:
+            await self._carry_out(job, plan)
+        except (Conflict, NotFound, AlreadyExists):  # it has changed since the list
+            self._wake.set()
+            return False
+        except ClusterError as error:
+            log.warning("job_write_failed", job=job.metadata.name, error=str(error))
+            return False
+        return True
+
+    async def _carry_out(self, job: Job, plan: Plan) -> None:
+        """The status comes last: what it says is true by then."""
+        for pod in plan.release:
+            await self._release(pod)
+        for pod in plan.delete:
+            await self._delete(pod)
+        for pod in plan.create:
+            await self._cluster.create(pod)
+        change = diff(job.status, plan.status)
+        if change:
+            meta = job.metadata
+            await self._cluster.patch(
+                Job, meta.name, {"status": change}, namespace=meta.namespace, subresource="status", uid=meta.uid
+            )
+
+    async def _release(self, pod: Pod) -> None:
+        """Not by merge alone: another finalizer may have come or gone since, so the version must be the one we read."""
+        kept = [name for name in pod.metadata.finalizers if name != FINALIZER_TRACKING]
+        meta = pod.metadata
+        await self._cluster.patch(
+            Pod,
+            meta.name,
+            {"metadata": {"finalizers": kept or None}},
+            namespace=meta.namespace,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+        )
+
+    async def _delete(self, pod: Pod) -> None:
+        meta = pod.metadata
+        try:
+            await self._cluster.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except NotFound:
+            return
+
+    async def _release_orphans(self, owned: dict[str, list[Pod]], alive: Collection[str]) -> None:
+        """Nobody will count the pods of a Job that is gone."""
+        orphans = [pod for uid, pods in owned.items() if uid not in alive for pod in pods if is_tracked(pod)]
+        for pod in orphans:
+            try:
+                await self._release(pod)
+            except ClusterError:
+                self._wake.set()
+
+    async def _bind(self, unsettled: Collection[str], now: datetime) -> None:
+        """Pods of a job that could not be settled wait: they may be about to be deleted."""
+        pods = (await self._cluster.list(Pod)).items
+        nodes = (await self._cluster.list(Node)).items
+        for decision in decide_bindings(pods, nodes):
+            if _owner_uid(decision.pod) in unsettled:
+                continue
+            try:
+                await self._settle_binding(decision, now)
+            except ClusterError as error:
+                log.info("bind_failed", pod=decision.pod.metadata.name, error=str(error))
+                self._wake.set()
+
+    async def _settle_binding(self, decision: Bind | Refuse, now: datetime) -> None:
+        pod = decision.pod
+        if isinstance(decision, Bind):
+            await self._patch(pod, {"spec": {"nodeName": decision.node}})
+        elif change := diff(pod.status, refused(pod, decision.why, now)):
+            log.info("pod_waits", pod=pod.metadata.name, why=decision.why)
+            await self._patch(pod, {"status": change}, subresource="status")
+
+    async def _patch(self, pod: Pod, patch: dict[str, Any], subresource: str = "") -> None:
+        meta = pod.metadata
+        await self._cluster.patch(
+            Pod,
+            meta.name,
+            patch,
+            namespace=meta.namespace,
+            subresource=subresource,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+        )
+
+
+def _by_owner(pods: Sequence[Pod]) -> dict[str, list[Pod]]:
+    """Pods by the uid of the Job that controls them."""
+    owned: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        if uid := _owner_uid(pod):
+            owned[uid].append(pod)
+    return owned
+
+
+def _owner_uid(pod: Pod) -> str:
+    owners = pod.metadata.owner_references
+    return next((owner.uid for owner in owners if owner.controller and owner.kind == "Job"), "")
