@@ -8,6 +8,7 @@ with `add_arguments(parser)` and `run(args) -> int`; its line in `COMMANDS` is a
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ INTERRUPTED = 128 + 2
 """What a shell reports for a program that SIGINT ended."""
 READER_GONE = 128 + 13
 """What a shell reports for a program that SIGPIPE ended."""
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Command(NamedTuple):
@@ -51,20 +53,37 @@ COMMANDS: Mapping[str, Command] = {
 
 
 def main(argv: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS) -> int:
-    """Run one command; the answer is the exit code of the process. argparse leaves by SystemExit, as it does."""
+    """Run one command; the answer is the exit code of the process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _run(arguments, commands)
-        sys.stdout.flush()
-    except UserError as error:
-        print(f"healthd: {error}", file=sys.stderr)
-        return USAGE_ERROR
+        code = _exit_code(arguments, commands)
+        if sys.stdout:  # None when the caller closed it
+            sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
         return READER_GONE
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        _forget_stdout()
+        return _complain(f"cannot write: {error.strerror}")
+    return code
+
+
+def _exit_code(arguments: list[str], commands: Mapping[str, Command]) -> int:
+    try:
+        return _run(arguments, commands)
+    except UserError as error:
+        return _complain(str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
-    return code
+    except SystemExit as left:  # argparse: --help, --version, or arguments that it refused
+        return left.code if isinstance(left.code, int) else USAGE_ERROR
+
+
+def _complain(text: str) -> int:
+    print(f"healthd: {text}", file=sys.stderr)
+    return USAGE_ERROR
 
 
 def _run(arguments: list[str], commands: Mapping[str, Command]) -> int:

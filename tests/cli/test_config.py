@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import timedelta
 from pathlib import Path
 
@@ -162,6 +163,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load(tmp_path / "no-such.yaml")
     with pytest.raises(UserError, match="this is a directory"):
         load(tmp_path)
+
+
+def test_a_file_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as endpoint:
+        endpoint.bind(str(tmp_path / "endpoint"))
+
+        with pytest.raises(UserError, match="endpoint: cannot read the configuration: No such device"):
+            load(tmp_path / "endpoint")
 
 
 @pytest.mark.parametrize(
