@@ -87,6 +87,12 @@ async def test_change_of_an_unknown_field_alone_is_a_change(cluster: EmbeddedClu
     assert patched.metadata.resource_version != made.metadata.resource_version
 
 
+async def test_empty_list_where_there_was_none_is_no_change(cluster: EmbeddedCluster) -> None:
+    made = await cluster.create(a_node())
+
+    assert await cluster.patch(Node, "node-a", {"spec": {"taints": []}}) == made
+
+
 async def test_empty_object_is_kept_where_it_means_something(cluster: EmbeddedCluster) -> None:
     await cluster.create(a_pod("pod-a"))
     running = {"status": {"containerStatuses": [{"name": "main", "state": {}}]}}

@@ -25,10 +25,15 @@ def opened(path: Path | None, uids: str = "uid") -> EmbeddedCluster:
     return EmbeddedCluster.open(path, clock=ManualClock(), new_uid=counting_uids(uids))
 
 
+def a_writer(path: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Another process that writes to the store; see `writer`."""
+    command = [sys.executable, "-m", "tests.cluster.writer", str(path), *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
 def words_of_a_killed_writer(path: Path, lines: int) -> list[str]:
     """All that a writer said that was killed once it had said so many lines."""
-    command = [sys.executable, "-m", "tests.cluster.writer", str(path)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+    with a_writer(path, "lease") as writer:
         assert writer.stdout is not None
         said = [writer.stdout.readline() for _ in range(lines)]
         writer.kill()
@@ -75,6 +80,18 @@ async def test_two_clusters_on_one_file_see_each_others_writes(path: Path) -> No
 
         assert await one.get(Lease, "lease-a", "default") == held
         assert int(held.metadata.resource_version) == int(made.metadata.resource_version) + 1
+
+
+async def test_two_processes_may_make_and_fill_one_store(path: Path) -> None:
+    with a_writer(path, "one", "50") as one, a_writer(path, "two", "50") as two:
+        said = [one.communicate()[0].splitlines(), two.communicate()[0].splitlines()]
+
+    with opened(path) as cluster:
+        listed = await cluster.list(Lease)
+
+    assert [len(words) for words in said] == [50, 50]
+    assert len(listed.items) == 100
+    assert len({lease.metadata.resource_version for lease in listed.items}) == 100
 
 
 async def test_store_is_readable_by_its_owner_alone(path: Path) -> None:

@@ -1,5 +1,9 @@
 """
-A process to be killed: creates leases 0, 1, 2, … in the store that its command line names, and says each when stored.
+A process that creates leases `<prefix>-0`, `-1`, … in a store, and says each number when it is stored.
+
+    python -m tests.cluster.writer PATH PREFIX [COUNT]
+
+Without COUNT it goes on until it is killed.
 """
 
 from __future__ import annotations
@@ -7,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from healthd.clock import SystemClock
@@ -15,13 +20,14 @@ from tests.builders import a_lease
 from tests.fakes import counting_uids
 
 
-async def write_forever(path: Path) -> None:
-    """Ends by being killed."""
-    with EmbeddedCluster.open(path, clock=SystemClock(), new_uid=counting_uids()) as cluster:
-        for number in itertools.count():
-            await cluster.create(a_lease(f"lease-{number}"))
+async def write(path: Path, prefix: str, numbers: Iterable[int]) -> None:
+    """Create one lease for each of *numbers*."""
+    with EmbeddedCluster.open(path, clock=SystemClock(), new_uid=counting_uids(prefix)) as cluster:
+        for number in numbers:
+            await cluster.create(a_lease(f"{prefix}-{number}"))
             print(number, flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(write_forever(Path(sys.argv[1])))
+    path, prefix, *count = sys.argv[1:]
+    asyncio.run(write(Path(path), prefix, range(int(count[0])) if count else itertools.count()))

@@ -46,7 +46,7 @@ async def test_each_change_has_a_new_version(cluster: Cluster, name: str, namesp
         {"metadata": {"annotations": {"example.com/a": "1"}}},
         {"metadata": {"annotations": {"example.com/absent": None}}},
         {"metadata": {"labels": {"absent": None}}},
-        {"spec": {"taints": []}},
+        {"metadata": {"finalizers": []}},
         {"status": {"conditions": []}},
     ],
     ids=str,

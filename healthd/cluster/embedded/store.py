@@ -8,9 +8,11 @@ survives kill -9 and power loss. Several processes may open the same file.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,29 +191,57 @@ class Store:
 
 
 def _connect(path: Path | None, *, durable: bool) -> sqlite3.Connection:
-    connection: sqlite3.Connection | None = None
     try:
-        if path:
-            path.touch(mode=0o600)  # jobs carry secrets in their environment
-        connection = sqlite3.connect(path or ":memory:", timeout=_BUSY_MS / 1000, isolation_level=None)
-        _prepare(connection, durable=durable)
+        if path is None:
+            return _prepared(":memory:", durable=durable)
+        with _alone_in(path.parent):
+            _make_private(path)
+            return _prepared(path, durable=durable)
     except (sqlite3.Error, OSError, UnusableStore) as error:
-        if connection:
-            connection.close()
         raise UnusableStore(f"cannot use {path} as healthd's store: {error}") from error
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """One process at a time: two that turn a new file into a store at once would find it locked, without waiting."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _make_private(path: Path) -> None:
+    """
+    Make the file readable by its owner alone: jobs carry secrets in their environment.
+
+    One that exists is not even opened: closing it would drop the locks that this process holds on it through SQLite.
+    """
+    with suppress(FileExistsError):
+        path.touch(mode=0o600, exist_ok=False)
+
+
+def _prepared(database: Path | str, *, durable: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(database, timeout=_BUSY_MS / 1000, isolation_level=None)
+    try:
+        _check_origin(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+        if not _scalar(connection, "PRAGMA user_version"):
+            _lay_out(connection)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, *, durable: bool) -> None:
-    _check_origin(connection)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+def _lay_out(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    if not _scalar(connection, "PRAGMA user_version"):
-        for statement in _SCHEMA.split(";"):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+    for statement in _SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
     connection.execute("COMMIT")
 
 
