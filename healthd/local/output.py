@@ -62,8 +62,8 @@ class Follower:
     """Reads one log file from *offset* on, never more than `CHUNK` at a time."""
 
     def __init__(self, path: Path, prefix: str, offset: int) -> None:
-        self.ended = False
-        """Nothing more will be written."""
+        self._end: int | None = None
+        """Where this writer's output ends; what comes after is another one's."""
         self._path = path
         self._file = path.open("rb")  # held open: somebody may tidy up the folder meanwhile
         self._prefix = prefix
@@ -73,12 +73,12 @@ class Follower:
 
     def read(self) -> bytes:
         """What to show now. After `ended`, empty means that all has been shown."""
-        behind = os.fstat(self._file.fileno()).st_size - self._offset
+        behind = self._size() - self._offset
         skipped = self._skip(behind) if behind > BACKLOG else b""
         if behind < 0:  # somebody emptied the file
             self._offset = 0
         self._file.seek(self._offset)
-        data = self._file.read(CHUNK)
+        data = self._file.read(CHUNK if self._end is None else min(CHUNK, max(0, self._end - self._offset)))
         self._offset += len(data)
         shown = skipped + self._prefixer.feed(data)
         self._unfinished = 0 if shown else self._unfinished + 1
@@ -86,9 +86,21 @@ class Follower:
             shown += self._prefixer.flush()
         return shown
 
+    @property
+    def ended(self) -> bool:
+        """Nothing more will be written."""
+        return self._end is not None
+
+    def end(self) -> None:
+        """The writer has ended: what is in the file now is all of it."""
+        self._end = self._size()
+
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
+
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size if self._end is None else self._end
 
     def _skip(self, behind: int) -> bytes:
         missed = behind - CHUNK
@@ -117,11 +129,7 @@ class Terminal:
         follower = Follower(path, prefix, offset)
         with self._lock:
             self._followers.append(follower)
-
-        def end() -> None:
-            follower.ended = True
-
-        return end
+        return follower.end
 
     def close(self, timeout: float) -> None:
         """Show what is left, for at most *timeout* seconds."""

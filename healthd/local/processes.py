@@ -18,12 +18,12 @@ from typing import TextIO, assert_never
 import structlog
 
 from healthd.clock import Clock
+from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
 from healthd.core.gang import attempt_of, index_of
 from healthd.core.objects import Node, Pod, PodStatus
 from healthd.core.patches import diff
 from healthd.local.environment import inherited, slot_env
-from healthd.local.loop import cycle_on_change
 from healthd.local.output import Terminal, open_log
 from healthd.local.pods import (
     Act,
@@ -45,6 +45,8 @@ log = structlog.get_logger(__name__)
 
 TERMINAL_PATIENCE = 1.0
 """Seconds that a closing healthd waits for a terminal that does not read."""
+RESYNC = timedelta(seconds=1)
+"""Between looks while nothing happens; also how exact `last_output` is."""
 LOST = "healthd was restarted"
 
 
@@ -89,8 +91,8 @@ class ProcessRunner:
         """Keep pods and processes the same until cancelled; `shutdown` afterwards."""
         await cycle_on_change(self._cluster, self._clock, [Pod], self.cycle, self._wake)
 
-    async def cycle(self, now: datetime) -> None:
-        """One look at every pod, and the next act for each."""
+    async def cycle(self, now: datetime) -> timedelta:
+        """One look at every pod, and the next act for each. Returns when to look again at the latest."""
         listed = (await self._cluster.list(Pod)).items
         bound = {pod.metadata.uid: pod for pod in listed if pod.spec.node_name}
         self._forget_or_stop_all_but(bound)
@@ -100,9 +102,10 @@ class ProcessRunner:
             except (Conflict, NotFound):  # it has changed since the list; the next cycle sees how
                 self._wake.set()
             except ClusterError as error:
-                log.warning("pod_write_failed", pod=pod.metadata.name, error=str(error))
+                log.warning("pod.write_failed", pod=pod.metadata.name, error=str(error))
         self._observe_output(now)
         self._oom_kills = read_oom_kills()
+        return RESYNC
 
     async def shutdown(self, grace: timedelta) -> None:
         """Stop every rank, wait until nothing of any is left, and report it. Nothing is started from here on."""
@@ -182,7 +185,7 @@ class ProcessRunner:
             await member.rank.start(Command(argv=argv, env=env, cwd=cwd, output=output), linger=linger)
         finally:
             os.close(output)
-        log.info("rank_started", pod=pod.metadata.name, node=pod.spec.node_name, log=str(member.log_path))
+        log.info("rank.started", pod=pod.metadata.name, node=pod.spec.node_name, log=str(member.log_path))
 
     def _open_output(self, pod: Pod, member: _Member) -> int:
         name = index_of(pod) or pod.metadata.name
@@ -197,7 +200,7 @@ class ProcessRunner:
         uid = pod.metadata.uid
         self._members[uid] = _Member(Rank(uid, self._wake.set), pod.spec.node_name)
         self._members[uid].rank.lost(LOST)
-        log.info("rank_lost", pod=pod.metadata.name, uid=uid)
+        log.info("rank.lost", pod=pod.metadata.name, uid=uid)
 
     def _forget_or_stop_all_but(self, bound: Mapping[str, Pod]) -> None:
         """A pod whose object has vanished without our word (a forced deletion) has no right to processes."""
@@ -206,7 +209,7 @@ class ProcessRunner:
             if member.rank.ending is None:
                 member.rank.stop(timedelta(0))
             else:
-                del self._members[uid]
+                _end_output(self._members.pop(uid))
                 self._begun.discard(uid)
 
     def _observe_output(self, now: datetime) -> None:
@@ -216,8 +219,8 @@ class ProcessRunner:
             size = _size(member.log_path)
             if size != member.log_size:
                 member.log_size, member.last_output = size, now
-            if member.rank.ending is not None and member.end_output is not None:
-                member.end_output()
+            if member.rank.ending is not None:
+                _end_output(member)
 
     async def _node(self, name: str) -> Node | None:
         try:
@@ -248,6 +251,12 @@ def read_oom_kills() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def _end_output(member: _Member) -> None:
+    if member.end_output is not None:
+        member.end_output()
+        member.end_output = None
 
 
 def _own_env(pod: Pod) -> dict[str, str]:

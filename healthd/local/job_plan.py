@@ -1,0 +1,258 @@
+"""
+What an Indexed batch/v1 Job needs next: the decisions of its controller, as a gang sees them on Kubernetes. Pure.
+
+A pod made here carries the tracking finalizer until it has been counted for good. A Failed pod keeps it for as long as
+the job is not finished, so the number of failures is always the number of such pods, and no crash can count one twice.
+A pod that is deleted by suspend loses it first, and is never counted.
+
+One difference to Kubernetes: the back-off of an index counts failures since the job was last resumed, not before.
+Who suspends and resumes a gang has waited already.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import msgspec
+
+from healthd.core.gang import attempt_of, index_of, is_terminal
+from healthd.core.objects import Condition, Job, JobStatus, Pod
+from healthd.local.indexes import format_indexes, parse_indexes
+from healthd.local.pods import with_condition
+from healthd.local.template import FINALIZER_TRACKING, new_pod
+
+BACKOFF = timedelta(seconds=10)
+LONGEST_BACKOFF = timedelta(minutes=6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do, in this order, and the status that is true afterwards."""
+
+    release: list[Pod] = field(default_factory=list)
+    """Take the tracking finalizer off."""
+    delete: list[Pod] = field(default_factory=list)
+    create: list[Pod] = field(default_factory=list)
+    status: JobStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Where chance and the machine come in: the random part of a name, a free TCP port, and the first back-off."""
+
+    new_suffix: Callable[[], str]
+    free_port: Callable[[], int]
+    backoff: timedelta = BACKOFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """The pods of a job, sorted by what they mean to it."""
+
+    job: Job
+    world: int
+    active: list[Pod]
+    terminating: list[Pod]
+    """Asked to go, not yet known to be gone."""
+    failed: list[Pod]
+    """Counted as failures."""
+    ended: list[Pod]
+    done: set[int]
+    """Indexes that succeeded; they are never run again."""
+    now: datetime
+
+
+def decide(job: Job, pods: Sequence[Pod], now: datetime, drawn: Drawn) -> Plan:
+    """The plan for *job* and its own *pods*."""
+    view = _look(job, pods, now)
+    if is_finished(job) or job.metadata.deletion_timestamp is not None:
+        return _wind_up(view)
+    if _stands(job, "FailureTarget") or len(view.failed) > job.spec.backoff_limit:
+        return _fail(view)
+    if len(view.done) >= view.world and not view.active and not view.terminating:
+        return _complete(view)
+    return _suspend(view) if job.spec.suspend else _go_on(view, drawn)
+
+
+def is_finished(job: Job) -> bool:
+    """Complete or Failed, for good."""
+    return _stands(job, "Complete") or _stands(job, "Failed")
+
+
+def is_tracked(pod: Pod) -> bool:
+    """Its Job has still to count it."""
+    return FINALIZER_TRACKING in pod.metadata.finalizers
+
+
+def _look(job: Job, pods: Sequence[Pod], now: datetime) -> _View:
+    world = job.spec.completions if job.spec.completions is not None else job.spec.parallelism
+    live = [pod for pod in pods if not is_terminal(pod)]
+    counted = [pod for pod in pods if is_terminal(pod) and is_tracked(pod)]
+    succeeded = {_index(pod) for pod in counted if pod.status.phase == "Succeeded"}
+    done = parse_indexes(job.status.completed_indexes) | succeeded
+    return _View(
+        job=job,
+        world=world,
+        active=[pod for pod in live if pod.metadata.deletion_timestamp is None],
+        terminating=[pod for pod in live if pod.metadata.deletion_timestamp is not None],
+        failed=[pod for pod in counted if pod.status.phase == "Failed"],
+        ended=[pod for pod in pods if is_terminal(pod)],
+        done={index for index in done if 0 <= index < world},
+        now=now,
+    )
+
+
+def _wind_up(view: _View) -> Plan:
+    """Finished or being deleted: nothing is counted any more."""
+    tracked = [pod for pod in (*view.active, *view.terminating, *view.ended) if is_tracked(pod)]
+    return Plan(release=tracked, delete=view.active, status=_status(view, deleted=view.active))
+
+
+def _fail(view: _View) -> Plan:
+    """Kubernetes says `Failed` only when no pod is left; whoever reads it may take the nodes."""
+    limit = view.job.spec.backoff_limit
+    message = f"{len(view.failed)} pods failed; backoffLimit is {limit}"
+    conditions = _told(view, "FailureTarget", "True", "BackoffLimitExceeded", message)
+    if not view.active and not view.terminating:
+        failed = Condition(type="Failed", status="True", reason="BackoffLimitExceeded", message=message)
+        conditions = with_condition(conditions, failed, view.now)
+    return Plan(delete=view.active, status=_status(view, deleted=view.active, conditions=conditions))
+
+
+def _complete(view: _View) -> Plan:
+    message = f"all {view.world} indexes succeeded"
+    conditions = _told(view, "Complete", "True", "CompletionsReached", message)
+    return Plan(status=msgspec.structs.replace(_status(view, conditions=conditions), completion_time=view.now))
+
+
+def _suspend(view: _View) -> Plan:
+    conditions = _told(view, "Suspended", "True", "JobSuspended", "Job suspended")
+    status = _status(view, deleted=view.active, conditions=conditions)
+    tracked = [pod for pod in view.active if is_tracked(pod)]
+    return Plan(
+        release=[*tracked, *_counted(view)],
+        delete=view.active,
+        status=msgspec.structs.replace(status, start_time=None),
+    )
+
+
+def _go_on(view: _View, drawn: Drawn) -> Plan:
+    conditions = view.job.status.conditions
+    if _stands(view.job, "Suspended"):
+        conditions = _told(view, "Suspended", "False", "JobResumed", "Job resumed")
+    surplus = _surplus(view)
+    create = [] if surplus else _new_pods(view, drawn)
+    status = _status(view, deleted=surplus, created=create, conditions=conditions)
+    return Plan(
+        release=[*(pod for pod in surplus if is_tracked(pod)), *_counted(view)],
+        delete=surplus,
+        create=create,
+        status=msgspec.structs.replace(status, start_time=view.job.status.start_time or view.now),
+    )
+
+
+def _counted(view: _View) -> list[Pod]:
+    """Succeeded pods whose index is already written in the job's status."""
+    written = parse_indexes(view.job.status.completed_indexes)
+    succeeded = [pod for pod in view.ended if pod.status.phase == "Succeeded" and is_tracked(pod)]
+    return [pod for pod in succeeded if _index(pod) in written]
+
+
+def _surplus(view: _View) -> list[Pod]:
+    """Active pods of an index that is not wanted (the world shrank), or that has an older pod already."""
+    seen = {_index(pod) for pod in view.terminating}
+    surplus: list[Pod] = []
+    for pod in sorted(view.active, key=_age):
+        if _index(pod) in seen or _index(pod) in view.done or not 0 <= _index(pod) < view.world:
+            surplus.append(pod)
+        seen.add(_index(pod))
+    return surplus
+
+
+def _new_pods(view: _View, drawn: Drawn) -> list[Pod]:
+    """One for each index that has none, as far as parallelism and the back-off of the index allow."""
+    taken = {_index(pod) for pod in (*view.active, *view.terminating)} | view.done
+    room = view.job.spec.parallelism - len(view.active) - len(view.terminating)
+    waiting = _backing_off(view, drawn.backoff)
+    missing = [index for index in range(view.world) if index not in taken and index not in waiting]
+    if not missing or room <= 0:
+        return []
+    port = _agreed_port(view) or drawn.free_port()
+    return [new_pod(view.job, index, view.world, port, drawn.new_suffix()) for index in missing[:room]]
+
+
+def _backing_off(view: _View, backoff: timedelta) -> set[int]:
+    since = view.job.status.start_time or view.now
+    failures: dict[int, list[datetime]] = defaultdict(list)
+    for pod in view.failed:
+        if (pod.metadata.creation_timestamp or view.now) >= since:
+            failures[_index(pod)].append(_finished_at(pod) or view.now)
+    return {index for index, times in failures.items() if view.now < max(times) + _delay(len(times), backoff)}
+
+
+def _delay(failures: int, backoff: timedelta) -> timedelta:
+    """Doubled with each failure. The exponent is bounded so that the product cannot overflow."""
+    doublings: int = 2 ** min(failures - 1, 16)
+    return min(LONGEST_BACKOFF, backoff * doublings)
+
+
+def _agreed_port(view: _View) -> int:
+    """The port that the living members of this attempt were told; 0 when there are none."""
+    attempt = attempt_of(Pod(metadata=view.job.spec.template.metadata))
+    members = [pod for pod in view.active if attempt_of(pod) == attempt]
+    ports = (v.value for pod in members for v in pod.spec.containers[0].env if v.name == "MASTER_PORT")
+    return int(next(ports, "0"))
+
+
+def _status(
+    view: _View,
+    *,
+    deleted: Sequence[Pod] = (),
+    created: Sequence[Pod] = (),
+    conditions: list[Condition] | None = None,
+) -> JobStatus:
+    """A bound pod that is deleted now goes on until its processes are gone; one that was never bound goes at once."""
+    leaving = [pod for pod in deleted if pod.spec.node_name]
+    staying = [pod for pod in view.active if pod not in deleted]
+    return msgspec.structs.replace(
+        view.job.status,
+        active=len(staying) + len(created),
+        ready=sum(map(_is_ready, staying)),
+        terminating=len(view.terminating) + len(leaving),
+        succeeded=len(view.done),
+        failed=max(view.job.status.failed, len(view.failed)),
+        completed_indexes=format_indexes(view.done),
+        conditions=view.job.status.conditions if conditions is None else conditions,
+    )
+
+
+def _told(view: _View, kind: str, status: str, reason: str, message: str) -> list[Condition]:
+    new = Condition(type=kind, status=status, reason=reason, message=message)
+    return with_condition(view.job.status.conditions, new, view.now)
+
+
+def _stands(job: Job, kind: str) -> bool:
+    return any(c.type == kind and c.status == "True" for c in job.status.conditions)
+
+
+def _is_ready(pod: Pod) -> bool:
+    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+
+
+def _index(pod: Pod) -> int:
+    """-1 for a pod that has no index: none of this job's."""
+    text = index_of(pod)
+    return int(text) if text.isdecimal() else -1
+
+
+def _age(pod: Pod) -> tuple[bool, float, str]:
+    created = pod.metadata.creation_timestamp
+    return created is None, created.timestamp() if created else 0.0, pod.metadata.name
+
+
+def _finished_at(pod: Pod) -> datetime | None:
+    states = [status.state.terminated for status in pod.status.container_statuses]
+    return next((state.finished_at for state in states if state is not None), None)
