@@ -103,7 +103,9 @@ class _Machine:
         items, self.stack = self.stack, self.below.pop()
         return items
 
-    def named(self, module: str, name: str) -> _Named:
+    def named(self, module: object, name: object) -> _Named:
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise BadPickle("names a class by something that is no text")
         full = f"{module}.{name}"
         if full not in self.allowed:
             raise BadPickle(f"asks for {full[:120]!r}, which is not let through")
@@ -113,7 +115,7 @@ class _Machine:
         if not isinstance(maker, _Named):
             raise BadPickle("calls something that is no class")
         if maker.name == "collections.OrderedDict":
-            return dict(args[0]) if args else {}
+            return {}  # filled by the instructions that follow
         return Built(maker.name, args)
 
 
@@ -192,6 +194,8 @@ def _append(m: _Machine) -> None:
 
 def _additems(m: _Machine) -> None:
     items = m.since_mark()
+    if not isinstance(m.stack[-1], set):
+        raise BadPickle("adds an item to something that is no set")
     m.stack[-1].update(map(_key, items))
 
 

@@ -21,11 +21,13 @@ UNKNOWN_STEP = -1
 _WORDS = (
     r"(?:global_?)?steps?",
     r"iter(?:ation)?s?|it|batch|ba",
-    r"checkpoint|ckpt|chkpt|snapshot|model|state|weights|save",
+    r"checkpoint|ckpt|chkpt|snapshot|model|save",
     r"epoch|ep",
 )
 """Words that stand before a step number; an earlier row wins in a name such as `epoch=1-step=500`."""
 _NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?(\d{{1,18}})(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
+_WHOLE = re.compile(rf"(?:(?:{'|'.join(_WORDS)})[-_.=]?)?\d{{1,18}}", re.IGNORECASE)
+"""A name that is that of a step and nothing else."""
 _BARE = re.compile(r"\d{1,18}")
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+-]+")
 _SHARD = re.compile(r"-of-\d", re.IGNORECASE)
@@ -63,8 +65,8 @@ def find(root: Path) -> list[Candidate]:
     """
     All candidates, those under temporary names too, newest step first; finished before unfinished.
 
-    *root* is a directory of steps, or itself one checkpoint: a file, or a directory with recognised files and no
-    steps. Raises OSError.
+    *root* is a directory of steps, or itself one checkpoint: a file, or a directory with recognised files and either
+    no steps or the name of one (`checkpoint-500` may hold `global_step500`). Raises OSError.
     """
     root = root.absolute()
     try:
@@ -74,7 +76,7 @@ def find(root: Path) -> list[Candidate]:
     except NotADirectoryError:
         return [Candidate(path=root, step=_known_step(root.name))]
     found = [candidate for name in names if (candidate := _candidate(root, name, names))]
-    if not found and any(recognises(name) for name in names):
+    if (not found or _WHOLE.fullmatch(root.name)) and any(recognises(name) for name in names):
         return [Candidate(path=root, step=_known_step(root.name))]
     return sorted(found, key=lambda c: (c.step, not c.unfinished, c.path.name), reverse=True)
 

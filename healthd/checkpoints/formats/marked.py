@@ -73,6 +73,8 @@ def read_manifest(tree: Tree) -> list[_Entry]:
     named = [(entry.name, entry) for entry in files] if isinstance(files, list) else list(files.items())
     if not named:
         raise Damaged(f"{MANIFEST}: names no file")
+    if len({name for name, _ in named}) < len(named):
+        raise Damaged(f"{MANIFEST}: names a file twice")
     return [
         msgspec.structs.replace(entry, name=inside("", name, told_by=MANIFEST), sha256=entry.sha256.lower())
         for name, entry in named

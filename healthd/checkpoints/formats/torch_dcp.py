@@ -112,12 +112,22 @@ def _verify_file(tree: Tree, level: Level, item: tuple[str, list[_Piece]]) -> No
     name, pieces = item
     size = tree.size(name)
     needed = max(piece.offset + piece.length for piece in pieces)
+    _refuse_overlaps(name, pieces)
     if size < needed:
         raise Damaged(f"{name}: {size:,} of {needed:,} bytes (torn write)")
     if level is Level.FULL or tree.require(name).allocated < size:
         with tree.open(name) as fd:
             for piece in pieces if level is Level.FULL else []:
                 _verify_piece(fd, name, piece)
+
+
+def _refuse_overlaps(name: str, pieces: list[_Piece]) -> None:
+    """No writer makes overlaps, and without them no metadata can have the same bytes read over and over."""
+    end = 0
+    for piece in sorted(pieces):
+        if piece.offset < end:
+            raise Damaged(f"{name}: two pieces share byte {piece.offset:,}")
+        end = piece.offset + piece.length
 
 
 def _verify_piece(fd: int, name: str, piece: _Piece) -> None:

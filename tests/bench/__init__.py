@@ -1,0 +1,1 @@
+"""Measurements by hand: `python -m tests.bench.NAME` prints one JSON object."""

@@ -1,0 +1,1 @@
+"""Checkpoints: steps, formats, and the choice between them."""
