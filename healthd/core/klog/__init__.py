@@ -8,10 +8,12 @@ from healthd.core.klog.host import parse_host
 from healthd.core.klog.message import Kind, LinkFault, Message, Mig, first_address, normal_address
 from healthd.core.klog.network import parse_network
 from healthd.core.klog.nvidia import parse_nvidia
-from healthd.core.klog.prefix import KernelLine, parse_line, unescape
+from healthd.core.klog.prefix import LONGEST_PREFIX, KernelLine, parse_line, unescape
 from healthd.core.klog.stitch import Partial, stitch
 
 __all__ = [
+    "LONGEST_MESSAGE",
+    "LONGEST_PREFIX",
     "KernelLine",
     "Kind",
     "LinkFault",

@@ -19,7 +19,6 @@ _AER = re.compile(
     r"|DPC:"
     r"|\s{0,4}device \[[0-9a-fA-F]{4}:[0-9a-fA-F]{4}\] error status/mask="
     r"|\s{1,8}\[ ?[0-9]{1,2}\] [A-Z]"
-    r"|\s{0,4}\[[0-9]{1,2}\] [A-Z]\w+\s{2,}"
     r"|\s{0,8}TLP Header:"
     r"|\s{0,4}Error of this Agent(?: is|\()"
     r"|can't recover \(no error_detected callback\)"
@@ -44,15 +43,17 @@ _MCE_STATUS = re.compile(r"Machine Check(?: Exception)?: ?[0-9a-f]{1,16} Bank [0
 _OOM_INVOKED = re.compile(r"(?P<process>.{1,64}?) invoked oom-killer: ")
 _OOM_KILLED = re.compile(
     r"(?:(?:Memory cgroup )?[Oo]ut of [Mm]emory(?: \([^)]{1,48}\))?: )?"
-    r"(?:Kill(?:ed)?|kill(?:ed)?|OOM victim|Sacrifice child:?|oom_reaper: reaped)(?: process)? "
+    r"(?:Kill(?:ed)?|kill(?:ed)?|OOM victim|Sacrifice child:?|oom_reaper: reaped|oom_reaper: unable to reap)"
+    r"(?: process| pid:)? ?"
     r"(?P<pid>[0-9]{1,10}),?(?: UID [0-9]{1,10},?)? "
-    r"\((?P<process>.{1,64}?)\)(?=[,.:]?(?:\s{1,2}(?:total-vm|vsz|score|now|or|UID|shmem|is)\b|\s{0,4}$))"
+    r"\((?P<process>.{1,64}?)\)(?=[,.:]{0,2}(?:\s{1,2}(?:total-vm|vsz|score|now|or|UID|shmem|is)\b|\s{0,4}$))"
 )
 _OOM_TASK = re.compile(
     r"oom-kill:(?=constraint=|gfp)(?:.{0,2000}?)\btask=(?P<process>.{1,64}?),pid=(?P<pid>[0-9]{1,10}),uid="
 )
 _OOM_REST = re.compile(
     r"(?:Memory cgroup )?[Oo]ut of [Mm]emory\b|Kernel panic - not syncing: Out of memory|oom-kill:|oom_reaper: "
+    r"|Tasks? in \S{1,512} (?:killed as a result of limit|are going to be killed)"
 )
 
 

@@ -19,8 +19,8 @@ _XID = re.compile(
     r"|(?:PCI:)?00(?P<bus>[0-9a-fA-F]{2}):(?P<slot>[0-9a-fA-F]{2})"
     r")(?:\s{1,4}GPU-I:(?P<gi>[0-9]{1,4}))?(?:\s{1,4}GPU-CI:(?P<ci>[0-9]{1,4}))?\s{0,4}\)\s{0,4}:\s{0,8}(?P<code>[0-9]{1,6})(?![0-9A-Za-z_])",
 )
-_PID = re.compile(r",?\s{0,8}pid=\s?(?:'(?P<quoted>[^']{0,32})'|(?P<plain><unknown>|[0-9]{1,10}))(?=[\s,.]|$)")
-_NAME = re.compile(r",?\s{0,8}name=(?:'(?P<quoted>[^']{0,64})'(?=[\s,.]|$)|(?P<plain>.{0,64}?)(?=,\s|,?$))")
+_PID = re.compile(r",?\s{0,8}pid=\s?(?:'(?P<quoted>[^']{0,32})'|(?P<plain><unknown>|-?[0-9]{1,10}))(?=[\s,.]|$)")
+_NAME = re.compile(r",?\s{0,8}name=(?:'(?P<quoted>[^']{0,64})'(?=[\s,.]|$)|(?P<plain>.{0,64}?)(?=,\s|,?$))", re.DOTALL)
 _SXID = re.compile(
     rf"nvidia-nvswitch[0-9]{{0,4}}:\s{{1,8}}SXid\s{{0,4}}\((?:PCI:)?(?P<pci>{FULL_ADDRESS}|[0-9a-fA-F]{{4,8}}:[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}})\)"
     r"\s{0,4}:\s{0,8}(?P<code>[0-9]{1,6})(?![0-9A-Za-z_])"
@@ -142,5 +142,4 @@ def _parse_sxid(text: str, found: re.Match[str]) -> Message:
 def _module_address(text: str) -> str | None:
     """The first device address; `GPU at PCI:0000:01:00: GPU-…` has it without a function."""
     short = _NVRM_ADDRESS.search(text)
-    full = first_address(text)
-    return full or (normal_address(short["pci"]) if short else None)
+    return normal_address(short["pci"]) if short else first_address(text)

@@ -31,22 +31,27 @@ _DATE = re.compile(
 )
 _CLOCK_ONLY = re.compile(rf"{_CLOCK}(?=\s)")
 _UNIX = re.compile(r"\d{9,11}\.\d{3,9}(?=\s)")
-_SECONDS = re.compile(r"\[\s{0,12}\d{1,12}\.\d{1,9}\]")
+_SECONDS = re.compile(r"\[\s{0,12}\d{1,12}\.\d{1,9}(?: <\s{0,12}\d{1,9}\.\d{1,9}>)?\]")
 _PEOPLE = re.compile(
     rf"\[\s{{0,8}}(?:\+\d{{1,8}}\.\d{{1,9}}|[^\W\d_]{{3}} {{0,2}}\d{{1,2}} \d{{1,2}}:\d{{2}}"
     rf"|[^\]\[]{{3,40}} {_CLOCK}(?: [A-Z]{{2,5}})? \d{{4}}"
     rf"|[^\]\[]{{3,40}} \d{{4}} {_CLOCK})\]"
 )
-_DELTA = re.compile(r"<\s{0,12}\d{1,9}\.\d{1,9}>\s")
-_CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,10}\]")
+_CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,10}(?:@C\d{1,5})?\]")
 _HOST = re.compile(r"\s{1,4}(?P<host>[\w.:@/-]{1,255})(?=\s)")
 _SELECTOR = re.compile(
     r"\s{1,4}(?P<facility>[a-z0-9]{2,8})\.(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug)(?=\s)"
 )
 _TAG = re.compile(r"\s{0,4}kernel(?:\[\d{1,10}\])?:\s?")
 _RFC5424 = re.compile(r"\s{1,4}kernel(?: [\w.-]{1,48}){2} (?:-|\[[^\]]{0,200}\])\s")
+_HYPERVISOR = re.compile(r"\s{1,4}(?:\w{1,8}\(\d{1,5}\) )?(?:vmkernel: )?cpu\d{1,5}:\d{1,10}(?: opID=\w{1,32})?\)\s?")
+_FILE = re.compile(r"[\w./-]{1,255}:(?:\d{1,9}:)?(?=[^\W\d_]{3} {1,2}\d|\d{4}-)(?=[^\n]{15,90} kernel: )")
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
 _HOST_TAG = re.compile(r"(?P<host>[\w.-]{1,64})(?::| \||:? \|)\s{1,4}(?=\[|kernel:)")
 _CUT_HEADER = re.compile(r"\S{1,255} (?=kernel: )")
+
+
+_BLANK = frozenset({" ", "\t"})
 
 
 class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,14 +63,16 @@ class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_line(line: str) -> KernelLine | None:
     """Take any known prefix off *line*; None if somebody other than the kernel wrote it."""
-    line = line.rstrip("\r\n\x00 ")
+    if "\x1b" in line:
+        line = _COLOUR.sub("", line)
+    line = line.strip("\r\n\x00 ")
     if found := _RAW.match(line):
         return _raw_line(line, found)
     head = line[:LONGEST_PREFIX]
     end = _after_header(head)
     if end is None:
         return None
-    end = _skip(head, end, _SECONDS, _PEOPLE, _DELTA, _CALLER)
+    end = _skip(head, end, _SECONDS, _PEOPLE, _CALLER)
     return KernelLine(text=line[end:].lstrip().removesuffix("**"))
 
 
@@ -109,7 +116,7 @@ def _after_header(head: str) -> int | None:
         at = found.end()
     if (found := _DECODED.match(head, at)) and found["facility"] == "kern":
         return _after_decoded_time(head, found.end())
-    if found := _HOST_TAG.match(head, at):
+    if found := _FILE.match(head, at) or _HOST_TAG.match(head, at):
         at = found.end()
     if found := _CUT_HEADER.match(head, at):
         at = found.end()
@@ -132,7 +139,7 @@ def _after_stamp(head: str, at: int) -> int | None:
 
 def _after_tag(head: str, at: int, bare: int) -> int | None:
     """Past host, selector and tag, or only to *bare* (the end of the stamp) where the message follows at once."""
-    if found := _TAG.match(head, at) or _RFC5424.match(head, at):
+    if found := _TAG.match(head, at) or _RFC5424.match(head, at) or _HYPERVISOR.match(head, at):
         return found.end()
     host = _HOST.match(head, at)
     if not host:
@@ -149,11 +156,11 @@ def _after_tag(head: str, at: int, bare: int) -> int | None:
 def _skip(head: str, at: int, *grammars: re.Pattern[str]) -> int:
     """Past any of *grammars*, in any order, each with blanks around it."""
     while True:
+        while head[at : at + 1] in _BLANK:
+            at += 1
         for grammar in grammars:
             if found := grammar.match(head, at):
                 at = found.end()
-                while head[at : at + 1] == " ":
-                    at += 1
                 break
         else:
             return at

@@ -110,7 +110,9 @@ def _judge_sxid(message: Message) -> Judgement:
         )
     fatal = message.fatal if message.fatal is not None else False
     tier = "reboot" if fatal and code.severity == "always-fatal" else "reset" if fatal else "record"
-    return _judged(message, f"sxid-{code.code}", tier, Blame.DEVICE, code.summary)
+    # One event is told in several lines of the same code; only the first is the event.
+    is_event = not message.detail.startswith(("Severity", "Data"))
+    return _judged(message, f"sxid-{code.code}", tier, Blame.DEVICE, code.summary, raises=is_event)
 
 
 def _judge_words(message: Message) -> Judgement:
