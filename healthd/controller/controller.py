@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from healthd.clock import Clock
 from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, NotFound
 from healthd.controller.act import perform, record, release_pod, settle
 from healthd.controller.measure import measure_move, measure_world
@@ -51,6 +52,7 @@ class Controller:
     def __init__(
         self,
         cluster: Cluster,
+        clock: Clock,
         adapters: Mapping[str, GangAdapter[Any]],
         checkpoints: Checkpoints,
         *,
@@ -62,6 +64,7 @@ class Controller:
         look_every: timedelta = timedelta(seconds=10),
     ) -> None:
         self._cluster = cluster
+        self._clock = clock
         self._mirror = mirror or cluster
         self._adapters = adapters
         self._checkpoints = checkpoints
@@ -78,6 +81,7 @@ class Controller:
         waits = [await self._attend_safely(uid, world, now) for uid in self._gangs(world)]
         await self._tidy(world)
         measure_world(self._metrics, world)
+        self._metrics.loop_succeeded("controller", now)
         return min([self._look_every, *waits])
 
     def _gangs(self, world: World) -> list[str]:
@@ -101,7 +105,7 @@ class Controller:
                 return self._look_every
         for _ in range(MOVES_PER_CYCLE):
             world = await observe(self._cluster, self._adapters)
-            wait = await self._move(uid, world, now)
+            wait = await self._move(uid, world, self._clock.now())
             if wait is not AT_ONCE:
                 return wait
         return AT_ONCE

@@ -1,7 +1,7 @@
 """
 The breaker: faults that come in crowds are a broken switch, store, or healthd itself, and restarts make it worse.
 
-It stops new recoveries only; those that run go on, and nothing keeps nodes from being cleared or people from being told.
+It stops new recoveries only: those that run go on, nodes are cleared, and people are told.
 """
 
 from __future__ import annotations

@@ -209,6 +209,14 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
             "`never`: hold and say so.",
         ),
     ] = StartFresh.NEVER_SAVED
+    look_every: Annotated[
+        timedelta,
+        _duration(
+            "How often the checkpoints of a running gang are looked at for a new step, and everything else is read "
+            "again even if nothing seems to have changed. Faults do not wait for it.",
+            at_least=timedelta(milliseconds=50),
+        ),
+    ] = timedelta(seconds=10)
     breaker_restarts: Annotated[
         int,
         Meta(

@@ -285,7 +285,8 @@ def _restarts_from(step: int, recovery: Recovery, previous: Recovery | None) -> 
     status = recovery.status
     if status.attempts:
         last_step, count, causes = status.attempts[-1].checkpoint.step, status.no_advance, status.causes
-    elif previous is not None and previous.status.attempts:
+    elif previous is not None and previous.status.attempts and previous.status.phase is Phase.RECOVERED:
+        # After any other end a person started the gang again, and the count with it.
         last = previous.status
         last_step, count, causes = last.attempts[-1].checkpoint.step, last.no_advance, status.causes
     else:

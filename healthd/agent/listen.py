@@ -1,0 +1,78 @@
+"""
+Hand the kernel log to the agents of this machine.
+
+One reader serves all agents. A log that cannot be read is said once, with the way to allow it, and leaves the agents
+half blind: they go on with what else they have, and no node of theirs is called healthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import structlog
+
+from healthd.agent.agent import Agent, KernelNews
+from healthd.clock import Clock
+from healthd.core.objects import KernelLogCursor
+from healthd.probes.kernel_log import KernelLog
+from healthd.telemetry.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+
+class Listener:
+    """Reads one kernel log for *agents* and calls *on_news* when a finding changed."""
+
+    def __init__(self, agents: Sequence[Agent], clock: Clock, metrics: Metrics, on_news: Callable[[], None]) -> None:
+        self._agents = agents
+        self._clock = clock
+        self._metrics = metrics
+        self._on_news = on_news
+        self._trouble: str | None = "the kernel log is not open yet"
+
+    def trouble(self) -> str | None:
+        """Why the kernel log is not being read; None while it is. A check of `/readyz`."""
+        return self._trouble
+
+    def blind(self, why: str) -> None:
+        """Nobody reads the kernel log, because of *why*."""
+        self._trouble = why
+        self._metrics.kernel_log_up.set(0)
+        for agent in self._agents:
+            agent.set_log_readable(False)
+        log.error("kernel_log.blind", why=why, so="hardware faults that only the kernel log tells of are not seen")
+        self._on_news()
+
+    async def follow(self, kernel_log: KernelLog) -> None:
+        """Read until the log ends or breaks, then say so."""
+        self._trouble = None
+        self._metrics.kernel_log_up.set(1)
+        try:
+            batches: Any = kernel_log.batches()
+            async with aclosing(batches):
+                async for batch in batches:
+                    self._hear(KernelNews(records=batch.records, last_sequence=batch.last_sequence, lost=batch.lost))
+        except OSError as error:
+            self.blind(f"reading it failed: {error}")
+        else:
+            self.blind("it ended")
+
+    def _hear(self, news: KernelNews) -> None:
+        self._metrics.kernel_records.inc(len(news.records))
+        self._metrics.kernel_records_lost.inc(news.lost)
+        if news.lost:
+            log.warning("kernel_log.lost", records=news.lost)
+        now = self._clock.now()
+        changed = [agent.take_in(news, now) for agent in self._agents]  # all of them, whatever the first one says
+        if any(changed):
+            self._on_news()
+
+
+def common_cursor(agents: Sequence[Agent], boot_id: str) -> KernelLogCursor:
+    """Where a reader for all *agents* begins: at the one that has seen least. Each skips what it knows."""
+    cursors = [agent.cursor for agent in agents]
+    if not cursors or any(cursor.boot_id != boot_id for cursor in cursors):
+        return KernelLogCursor()
+    return min(cursors, key=lambda cursor: cursor.sequence)

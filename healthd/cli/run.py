@@ -1,0 +1,156 @@
+"""`healthd run`: keep a training job on this machine going when a GPU breaks."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import signal
+import sys
+import uuid
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from healthd.cli.config import load
+from healthd.cli.errors import UserError
+from healthd.clock import SystemClock
+from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
+from healthd.core.policy import Config, parse_duration
+from healthd.local.gang import RunSpec
+from healthd.local.machine import kernel_log_opener, this_machine
+from healthd.local.runtime import LocalRuntime, RefusedToStart
+from healthd.local.slots import Slot, slots_for
+from healthd.local.state import AlreadyRunning, database, held, state_dir
+from healthd.probes.kmsg import read_boot_id
+from healthd.probes.nvml import inventory
+from healthd.telemetry.address import AddressError
+from healthd.telemetry.logs import configure
+
+log = structlog.get_logger(__name__)
+
+EPILOG = """\
+Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, CUDA_VISIBLE_DEVICES where there are GPUs, and
+after a restart HEALTHD_RESUME_FROM, HEALTHD_RESUME_STEP and HEALTHD_ATTEMPT. Ctrl-C stops the job with its grace
+period; the same --name goes on later from the newest checkpoint that loads.
+
+example: healthd run --nproc 7 --spares 1 --checkpoint out/ -- python train.py --save-dir out/
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `healthd run`."""
+    parser.usage = "healthd run [options] --nproc N --checkpoint DIR -- COMMAND [ARG ...]"
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--nproc", type=_positive, required=True, metavar="N", help="ranks, one on each slot")
+    parser.add_argument("--spares", type=_natural, default=0, metavar="N", help="slots held free for recoveries (0)")
+    parser.add_argument(
+        "--min-nodes", type=_positive, metavar="M", help="without a spare go on with fewer ranks, but not below M"
+    )
+    parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="where the job saves checkpoints")
+    parser.add_argument("--grace", default="", metavar="30s", help="between SIGTERM and SIGKILL (recovery.grace)")
+    parser.add_argument("--name", default="", help="of the run, to go on with it later (default: the directory's name)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file, see `healthd config`")
+    parser.add_argument("--metrics", default="", metavar="ADDR", help="serve /metrics, /healthz and /readyz there")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state and logs")
+    parser.add_argument("--quiet", action="store_true", help="ranks' output goes to their log files only")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="what every rank runs, after --")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the gang; the answer is its exit code."""
+    config = _with_options(load(args.config), args)
+    name = _name(args.name or Path.cwd().name)
+    state = args.state or state_dir(name)
+    configure(config.log.format, config.log.level, sys.stderr)
+    try:
+        with held(state):
+            return asyncio.run(_run(args, config, name, state, SystemClock()))
+    except AlreadyRunning as error:
+        raise UserError(f"{error}; stop it, or choose another --name") from None
+    except (RefusedToStart, UnusableStore, AddressError) as error:
+        raise UserError(str(error)) from None
+    except OSError as error:
+        raise UserError(f"the state in {state} cannot be used: {error}") from error
+
+
+def _with_options(config: Config, args: argparse.Namespace) -> Config:
+    """The command line beats the file."""
+    if not args.metrics:
+        return config
+    return msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, address=args.metrics))
+
+
+def _name(text: str) -> str:
+    """A run's name is the name of its Job."""
+    name = re.sub("[^a-z0-9-]+", "-", text.lower()).strip("-")[:40].strip("-")
+    if not name:
+        raise UserError(f"--name {text!r} has no letter or digit in it; choose a name such as my-training")
+    return name
+
+
+def _positive(text: str) -> int:
+    number = _natural(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal() or len(text) > 5:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks")
+    return int(text)
+
+
+async def _run(args: argparse.Namespace, config: Config, name: str, state: Path, clock: SystemClock) -> int:
+    boot_id = read_boot_id()
+    spec = RunSpec(
+        name=name,
+        command=args.command,
+        nproc=args.nproc,
+        spares=args.spares,
+        min_nodes=args.min_nodes,
+        checkpoint=args.checkpoint,
+        grace=parse_duration(args.grace) if args.grace else config.recovery.grace,
+        state=state,
+        working_dir=Path.cwd(),
+    )
+    machine = this_machine(
+        await _slots(spec),
+        boot_id=boot_id,
+        open_kernel_log=kernel_log_opener(config.kernel_log, clock, boot_id),
+        terminal=None if args.quiet else sys.stdout,
+    )
+    if config.kernel_log.trust_user_space:
+        log.warning("kernel_log.trusts_user_space", note="any process that may write to the log can quarantine a slot")
+    with EmbeddedCluster.open(database(state), clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
+        runtime = LocalRuntime(spec, config, machine, cluster, clock)
+        return await _until_signal(runtime)
+
+
+async def _until_signal(runtime: LocalRuntime) -> int:
+    """SIGINT and SIGTERM stop the gang with its grace; the exit code then says which signal it was."""
+    caught: list[int] = []
+
+    def stop(number: int) -> None:
+        caught.append(number)
+        runtime.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    code = await runtime.run()
+    return 128 + caught[0] if caught else code
+
+
+async def _slots(spec: RunSpec) -> list[Slot]:
+    """One GPU for each rank where NVML finds GPUs, else just numbers."""
+    found = await asyncio.to_thread(inventory)
+    if found.reason:
+        log.info("gpus.none", why=found.reason, so="slots are numbers, and kernel messages cannot be mapped to them")
+    try:
+        return slots_for(spec.nproc, found.devices, spares=spec.spares)
+    except ValueError as error:
+        raise UserError(str(error)) from None

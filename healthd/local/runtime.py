@@ -1,0 +1,289 @@
+"""
+`healthd run` put together: the agents, the controller and the cluster of one machine, around the ranks of one gang.
+
+Everything that decides is the code that runs on Kubernetes; only the nodes (slots), the Job controller and the kubelet
+(processes) are this machine's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+
+import structlog
+
+from healthd.agent.agent import Agent
+from healthd.agent.listen import Listener, common_cursor
+from healthd.clock import Clock
+from healthd.cluster.loop import cycle_on_change
+from healthd.cluster.port import Cluster, NotFound
+from healthd.controller.controller import Controller
+from healthd.controller.lookup import FileCheckpoints
+from healthd.core.gang import Ending, Root, StartHint, is_terminal
+from healthd.core.model import Phase
+from healthd.core.objects import (
+    ANNOTATION_STOPPED_BY,
+    ChosenCheckpoint,
+    Job,
+    Node,
+    NodeHealth,
+    Pod,
+    Recovery,
+    Slim,
+)
+from healthd.core.policy import Config
+from healthd.gangs import ADAPTERS
+from healthd.gangs.job import JobAdapter
+from healthd.local.gang import NAMESPACE, Create, Done, GoOn, Refuse, Resume, RunSpec, job_of, plan
+from healthd.local.jobs import JobController
+from healthd.local.machine import Machine
+from healthd.local.processes import ProcessRunner
+from healthd.local.slots import Slot, register
+from healthd.probes.errors import CannotRead
+from healthd.telemetry.http import Server, serve
+from healthd.telemetry.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+WATCHED: Sequence[type[Slim]] = [Job, Pod, Node, NodeHealth, Recovery]
+LOOK_EVERY = timedelta(seconds=1)
+GAVE_UP = 1
+"""Exit code when healthd gave up and no rank left a better one."""
+
+
+class RefusedToStart(Exception):
+    """The run cannot begin; says why and what to do."""
+
+
+class LocalRuntime:
+    """One gang on this machine, from its start to its end."""
+
+    def __init__(self, spec: RunSpec, config: Config, machine: Machine, cluster: Cluster, clock: Clock) -> None:
+        self.spec = spec
+        self.cluster = cluster
+        self.metrics = Metrics()
+        self._config = config
+        self._machine = machine
+        self._clock = clock
+        self._adapter = JobAdapter()
+        self._checkpoints = FileCheckpoints()
+        self._stopping = False
+        self._stop_wakes = asyncio.Event()
+        self._agents_wake = asyncio.Event()
+        self._agents = [self._agent_of(slot) for slot in machine.slots]
+        self._listener = Listener(self._agents, clock, self.metrics, self._agents_wake.set)
+        self._runner = ProcessRunner(
+            cluster, clock, log_dir=spec.state / "logs", environ=machine.environ, terminal=machine.terminal
+        )
+        self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
+        self._controller = Controller(
+            cluster,
+            clock,
+            ADAPTERS,
+            self._checkpoints,
+            recovery=config.recovery,
+            hang=config.hang,
+            metrics=self.metrics,
+            activity=self._runner,
+            look_every=config.recovery.look_every,
+        )
+
+    def stop(self) -> None:
+        """The user wants it to end: ranks get their grace, and a later run of the name goes on."""
+        self._stopping = True
+        self._stop_wakes.set()
+
+    async def run(self) -> int:
+        """Until the gang ends or is stopped. Answers its exit code. Raises RefusedToStart, ClusterError, OSError."""
+        step = await self._plan()
+        if isinstance(step, Refuse):
+            raise RefusedToStart(step.why)
+        if isinstance(step, Done):
+            log.info("run.done", name=self.spec.name, note="it finished in an earlier run")
+            return 0
+        now = self._clock.now()
+        await register(self.cluster, self._machine.slots, boot_id=self._machine.boot_id, now=now)
+        for agent in self._agents:
+            await agent.load(now)
+        self.metrics.quarantine_budget.set(self._config.quarantine.budget)
+        async with self._serving(), self._working():
+            await self._begin(step)
+            return await self._until_over()
+
+    async def _begin(self, step: Create | Resume | GoOn) -> None:
+        match step:
+            case Create(replace=replaces):
+                await self._create(replaces)
+            case Resume():
+                await self._resume()
+            case GoOn():
+                log.info("run.goes_on", name=self.spec.name)
+
+    async def _until_over(self) -> int:
+        code: int | None = None
+
+        async def is_over() -> bool:
+            nonlocal code
+            code = await self._exit_code()
+            return code is not None or self._stopping
+
+        await self._until(is_over)
+        if code is None:
+            await self._suspend()
+        return code or 0
+
+    async def _plan(self) -> Create | Resume | GoOn | Done | Refuse:
+        try:
+            job = await self.cluster.get(Job, self.spec.name, NAMESPACE)
+        except NotFound:
+            return plan(self.spec, None, None, ())
+        root = self._adapter.read(job)
+        return plan(self.spec, job, root, await self._recoveries(root))
+
+    async def _create(self, replaces: bool) -> None:
+        if replaces:
+            await self.cluster.delete(Job, self.spec.name, namespace=NAMESPACE)
+            await self._until(self._is_gone)
+        job = job_of(self.spec, ChosenCheckpoint())
+        answer = await self._checkpoints.latest(self._adapter.read(job))
+        for rejected in answer.rejected:
+            log.warning("checkpoint.rejected", path=rejected.path, step=rejected.step, why=rejected.reason)
+        if answer.found:
+            log.info("checkpoint.found", path=answer.found.path, step=answer.found.step)
+        await self.cluster.create(job_of(self.spec, answer.found or ChosenCheckpoint()))
+
+    async def _resume(self) -> None:
+        """Every process of the last attempt is proven gone before the next one starts, here as in a recovery."""
+        await self._until(self._is_quiet)
+        root = self._adapter.read(await self.cluster.get(Job, self.spec.name, NAMESPACE))
+        answer = await self._checkpoints.latest(root)
+        checkpoint = answer.found or ChosenCheckpoint()
+        hint = StartHint(recovery="", attempt=root.attempt + 1, checkpoint=checkpoint, placement={})
+        await self._adapter.start(self.cluster, root, hint)
+        log.info("run.resumes", attempt=hint.attempt, checkpoint=checkpoint.path, step=checkpoint.step)
+
+    async def _suspend(self) -> None:
+        """What the user stops stays stopped: no recovery's mark, so that no controller starts it again."""
+        log.info("run.stops", name=self.spec.name, grace=str(self.spec.grace))
+        patch = {"metadata": {"annotations": {ANNOTATION_STOPPED_BY: None}}, "spec": {"suspend": True}}
+        await self.cluster.patch(Job, self.spec.name, patch, namespace=NAMESPACE)
+        await self._until(self._is_quiet)
+
+    async def _exit_code(self) -> int | None:
+        """None while the gang lives or may live again."""
+        try:
+            root = self._adapter.read(await self.cluster.get(Job, self.spec.name, NAMESPACE))
+        except NotFound:
+            return GAVE_UP
+        if root.ending is Ending.COMPLETE:
+            return 0
+        gave_up = [r for r in await self._recoveries(root) if r.status.phase is Phase.GAVE_UP]
+        latest = max(gave_up, key=lambda r: r.status.attempt, default=None)
+        given_up_now = latest is not None and latest.status.attempt > root.attempt
+        if root.ending is Ending.FAILED or given_up_now:
+            return await self._failing_rank() or GAVE_UP
+        return None
+
+    async def _failing_rank(self) -> int:
+        """The exit code of a rank that failed by itself, if any did."""
+        pods = (await self.cluster.list(Pod, namespace=NAMESPACE)).items
+        ends = [s.state.terminated for pod in pods for s in pod.status.container_statuses if s.state.terminated]
+        failed = [end for end in ends if end.reason == "Error" and not end.signal]
+        return failed[-1].exit_code if failed else 0
+
+    async def _is_quiet(self) -> bool:
+        return all(is_terminal(pod) for pod in (await self.cluster.list(Pod, namespace=NAMESPACE)).items)
+
+    async def _is_gone(self) -> bool:
+        try:
+            await self.cluster.get(Job, self.spec.name, NAMESPACE)
+        except NotFound:
+            return await self._is_quiet()
+        return False
+
+    async def _recoveries(self, root: Root) -> list[Recovery]:
+        found = (await self.cluster.list(Recovery, namespace=NAMESPACE)).items
+        return [recovery for recovery in found if recovery.spec.gang.uid == root.ref.uid]
+
+    async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Return when *condition* holds; it is looked at after each change, and when the user wants to stop."""
+        held = asyncio.Event()
+
+        async def look(_: datetime) -> timedelta:
+            if await condition():
+                held.set()
+            return LOOK_EVERY
+
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._loop([Job, Pod, Recovery], look, self._stop_wakes))
+            await held.wait()
+            watching.cancel()
+
+    @contextlib.asynccontextmanager
+    async def _working(self) -> AsyncIterator[None]:
+        """All loops, until the block ends; then every process of a rank is stopped and seen gone."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                loops = [
+                    group.create_task(self._runner.run(), name="runner"),
+                    group.create_task(self._loop([Job, Pod, Node], self._jobs.cycle), name="jobs"),
+                    group.create_task(self._loop(WATCHED, self._controller.cycle), name="controller"),
+                    group.create_task(self._loop([Node], self._cycle_agents, self._agents_wake), name="agents"),
+                    group.create_task(self._listen(), name="kernel log"),
+                ]
+                yield
+                for loop in loops:
+                    loop.cancel()
+        finally:
+            await self._runner.shutdown(self.spec.grace)
+
+    @contextlib.asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
+        address = self._config.http.address
+        if not address:
+            yield
+            return
+        server: Server = await serve(address, self.metrics, {"kernel_log": self._listener.trouble})
+        log.info("http.serving", url=server.url)
+        try:
+            yield
+        finally:
+            await server.close()
+
+    async def _loop(
+        self,
+        kinds: Sequence[type[Slim]],
+        cycle: Callable[[datetime], Awaitable[timedelta]],
+        wake: asyncio.Event | None = None,
+    ) -> None:
+        await cycle_on_change(self.cluster, self._clock, kinds, cycle, wake or asyncio.Event())
+
+    async def _cycle_agents(self, now: datetime) -> timedelta:
+        return min([await agent.cycle(now) for agent in self._agents])
+
+    async def _listen(self) -> None:
+        cursor = common_cursor(self._agents, self._machine.boot_id)
+        try:
+            kernel_log = self._machine.open_kernel_log(cursor)
+        except CannotRead as refusal:
+            self._listener.blind(str(refusal))
+        else:
+            await self._listener.follow(kernel_log)
+        await asyncio.Event().wait()  # blind, but not over
+
+    def _agent_of(self, slot: Slot) -> Agent:
+        owned = frozenset(device.pci for device in slot.devices)
+        return Agent(
+            slot.name,
+            self.cluster,
+            self._clock,
+            boot_id=self._machine.boot_id,
+            policy=self._config.quarantine,
+            metrics=self.metrics,
+            owns=owned.__contains__,
+            job=lambda: self.spec.name,
+            inventory=slot.devices,
+            trust_user_space=self._config.kernel_log.trust_user_space,
+        )
