@@ -12,11 +12,20 @@ _TURNS = 5
 """Turns of the loop in which a task that was cancelled last may still end."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep what writes to the machine's one kernel log on one worker of pytest-xdist."""
     for item in items:
         if item.get_closest_marker("kmsg"):
             item.add_marker(pytest.mark.xdist_group("kmsg"))
+
+
+@pytest.fixture(autouse=True)
+def _kernel_log_is_not_shared(request: pytest.FixtureRequest) -> None:
+    """pytest-xdist forgets its groups in silence with a pytest that it does not know."""
+    grouping = getattr(request.config.option, "loadgroup", False)
+    if grouping and request.node.get_closest_marker("kmsg") and not request.node.nodeid.endswith("@kmsg"):
+        pytest.fail("pytest-xdist ignored the group of this test: see pytest in pyproject.toml", pytrace=False)
 
 
 @pytest.fixture(autouse=True)
