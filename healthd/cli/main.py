@@ -48,6 +48,7 @@ class CommandModule(Protocol):
 COMMANDS: Mapping[str, Command] = {
     "run": Command("healthd.cli.run", "run a training job on this machine, and keep it going when a GPU breaks"),
     "repair": Command("healthd.cli.repair", "say that a node was repaired, so that it goes back into service"),
+    "explain": Command("healthd.cli.explain", "tell why a gang was restarted, and what was done"),
     "klog": Command("healthd.cli.klog", "show what healthd reads in a kernel log"),
     "checkpoints": Command("healthd.cli.checkpoints", "find the newest checkpoint that will really load"),
     "config": Command("healthd.cli.config", "check a configuration file, or print the reference of all keys"),

@@ -1,0 +1,196 @@
+"""
+Explain one recovery: what happened, what was decided and why, what was done, and how we know.
+
+Gathers facts from recorded objects alone, so it tells the same to whoever asks and whenever; `core.explain_text` puts
+them into words. What the objects no longer tell is left out, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import msgspec
+
+from healthd.core.model import ENDED, CauseKind, Finding, Phase
+from healthd.core.objects import (
+    Attempt,
+    Cause,
+    ChosenCheckpoint,
+    FencedPod,
+    Node,
+    NodeHealth,
+    Recovery,
+    RejectedCheckpoint,
+    TimelineEntry,
+)
+from healthd.core.quarantine import read_record
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was seen. *record* is the kernel record's number, or -1; *at* is the kernel's own time."""
+
+    at: datetime
+    source: str
+    text: str
+    record: int = -1
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause, with the evidence of its finding where that is still on record."""
+
+    kind: CauseKind
+    message: str
+    at: datetime
+    node: str = ""
+    finding: str = ""
+    evidence: list[Sight] = []
+
+
+class Lap(msgspec.Struct, frozen=True, kw_only=True):
+    """One stay in a phase; *ms* is None for the one that has not been left."""
+
+    phase: Phase
+    at: datetime
+    message: str
+    ms: float | None
+
+
+class BadNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that is to blame. *quarantined_since* is None when it is not in quarantine any more."""
+
+    node: str
+    quarantined_since: datetime | None = None
+    findings: list[str] = []
+    """Ids of the findings that stand and keep it out of service."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is on record about one recovery. Times are UTC, durations milliseconds."""
+
+    recovery: str
+    namespace: str
+    gang: str
+    phase: Phase
+    held_in: Phase | None
+    message: str
+    began: datetime | None
+    ended: datetime | None
+    ms: float | None
+    """From the first entry of the timeline to the last; None until it ended."""
+    causes: list[Why]
+    nodes: list[BadNode]
+    timeline: list[Lap]
+    phases: dict[str, float]
+    """Milliseconds in each phase, over all stays."""
+    pods: list[FencedPod]
+    checkpoint: ChosenCheckpoint | None
+    rejected: list[RejectedCheckpoint]
+    lost_steps: int | None
+    """From the last step known before the fault back to the one that was loaded; None where steps were not seen."""
+    replacements: dict[str, str]
+    """Bad node -> spare."""
+    attempts: list[Attempt]
+    no_advance: int
+    not_before: datetime | None
+    confirmed_step: int | None
+
+
+def explain(recovery: Recovery, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth]) -> Explanation:
+    """Gather what *recovery* and the objects of its nodes tell."""
+    status, spec = recovery.status, recovery.spec
+    timeline = laps(status.timeline)
+    causes = status.causes or [spec.cause]
+    ended = status.timeline[-1].at if status.timeline and status.phase in ENDED else None
+    began = status.timeline[0].at if status.timeline else None
+    return Explanation(
+        recovery=recovery.metadata.name,
+        namespace=recovery.metadata.namespace,
+        gang=f"{spec.gang.kind} {spec.gang.name}",
+        phase=status.phase,
+        held_in=status.held_in,
+        message=status.message,
+        began=began,
+        ended=ended,
+        ms=milliseconds(ended - began) if ended and began else None,
+        causes=[_why(cause, health) for cause in causes],
+        nodes=[_bad_node(name, nodes, health) for name in _blamed(causes)],
+        timeline=timeline,
+        phases=phases(timeline),
+        pods=list(status.pods),
+        checkpoint=status.checkpoint,
+        rejected=list(status.rejected),
+        lost_steps=_lost_steps(recovery),
+        replacements=dict(status.replacements),
+        attempts=list(status.attempts),
+        no_advance=status.no_advance,
+        not_before=status.not_before,
+        confirmed_step=status.confirmed_step if status.confirmed_step >= 0 else None,
+    )
+
+
+def laps(timeline: Sequence[TimelineEntry]) -> list[Lap]:
+    """The entries of a timeline, each with the time until the next."""
+    lengths: list[float | None] = [milliseconds(after.at - entry.at) for entry, after in pairwise(timeline)]
+    return [
+        Lap(phase=entry.phase, at=entry.at, message=entry.message, ms=ms)
+        for entry, ms in zip(timeline, [*lengths, None], strict=False)
+    ]
+
+
+def phases(timeline: Sequence[Lap]) -> dict[str, float]:
+    """Milliseconds in each phase, in the order in which they were first entered."""
+    total: dict[str, float] = {}
+    for lap in timeline:
+        if lap.ms is not None:
+            total[lap.phase.value] = round(total.get(lap.phase.value, 0.0) + lap.ms, 3)
+    return total
+
+
+def milliseconds(duration: timedelta) -> float:
+    """To the microsecond."""
+    return round(duration / timedelta(milliseconds=1), 3)
+
+
+def _why(cause: Cause, health: Mapping[str, NodeHealth]) -> Why:
+    finding = _finding(cause, health)
+    return Why(
+        kind=cause.kind,
+        message=cause.message,
+        at=cause.at,
+        node=cause.node,
+        finding=cause.finding,
+        evidence=_sights(finding) if finding else [],
+    )
+
+
+def _finding(cause: Cause, health: Mapping[str, NodeHealth]) -> Finding | None:
+    known = health.get(cause.node)
+    found = known.status.findings if known and cause.finding else []
+    return next((finding for finding in found if finding.id == cause.finding), None)
+
+
+def _sights(finding: Finding) -> list[Sight]:
+    return [Sight(at=seen.at, source=seen.source, text=seen.text, record=seen.sequence) for seen in finding.evidence]
+
+
+def _blamed(causes: Sequence[Cause]) -> list[str]:
+    return list(dict.fromkeys(cause.node for cause in causes if cause.node))
+
+
+def _bad_node(name: str, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth]) -> BadNode:
+    record = read_record(nodes[name]) if name in nodes else None
+    findings = health[name].status.findings if name in health else []
+    return BadNode(
+        node=name,
+        quarantined_since=record.since if record else None,
+        findings=[f.id for f in findings if f.quarantines and f.cleared_at is None],
+    )
+
+
+def _lost_steps(recovery: Recovery) -> int | None:
+    status = recovery.status
+    if status.checkpoint is None or status.step_at_fault < 0:
+        return None
+    return status.step_at_fault - max(status.checkpoint.step, 0)

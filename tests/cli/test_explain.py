@@ -1,0 +1,94 @@
+"""`healthd explain`: reads the state of a run, and says what is missing when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from healthd.cli.main import main
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.model import Phase
+from healthd.core.objects import Recovery, RecoveryStatus, TimelineEntry
+from healthd.local.state import database
+from tests.builders import a_recovery
+from tests.fakes import START, ManualClock, counting_uids
+
+RECOVERED = RecoveryStatus(
+    phase=Phase.RECOVERED,
+    message="training moved on to step 20",
+    timeline=[TimelineEntry(phase=Phase.RECOVERED, at=START, message="training moved on to step 20")],
+)
+
+
+def a_state(path: Path, names: Sequence[str]) -> Path:
+    """The state of a run with a recovery of each name."""
+
+    async def fill() -> None:
+        path.mkdir(parents=True)
+        with EmbeddedCluster.open(database(path), clock=ManualClock(), new_uid=counting_uids()) as cluster:
+            for name in names:
+                await cluster.create(a_recovery(name))
+                patch = {"status": msgspec.to_builtins(RECOVERED)}
+                await cluster.patch(Recovery, name, patch, namespace="default", subresource="status")
+
+    asyncio.run(fill())
+    return path
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return a_state(tmp_path / "train", ["train-1", "train-2"])
+
+
+def test_without_a_name_every_recovery_is_a_line(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--state", str(state)]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["RECOVERY", "train-1", "train-2"]
+
+
+def test_a_recovery_is_told_by_name(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "train-2", "--state", str(state)]) == 0
+
+    assert capsys.readouterr().out.startswith("train-2: Recovered")
+
+
+def test_json_has_one_object_a_line(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--state", str(state), "--json"]) == 0
+
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(o["recovery"], o["phase"]) for o in objects] == [("train-1", "Recovered"), ("train-2", "Recovered")]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("train-", "'train-' could be train-1, train-2"),
+        ("trian-2", "did you mean 'train-2'?"),
+        ("zzz", "there are train-1, train-2"),
+    ],
+)
+def test_an_unclear_name_is_refused_with_what_there_is(
+    name: str, says: str, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", name, "--state", str(state)]) == 2
+
+    assert says in capsys.readouterr().err
+
+
+def test_a_place_without_state_is_named_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--state", str(tmp_path)]) == 2
+
+    assert f"there is no run in {tmp_path}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_recoveries_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--state", str(a_state(tmp_path / "calm", []))]) == 0
+
+    assert "no recovery so far" in capsys.readouterr().out
