@@ -15,56 +15,21 @@ import re
 import select
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
-
-import msgspec
 
 from healthd.clock import Clock
 from healthd.core.model import KernelRecord
 from healthd.core.objects import KernelLogCursor
 from healthd.probes.errors import cannot_open_kernel_log
+from healthd.probes.kernel_log import Batch, Mailbox
 from healthd.probes.kernel_record import KernelTime, may_matter, microseconds_of, parse_record
-from healthd.probes.ring import NOTHING, Drained, End, Lost, Read, Ring, Wanted
-from healthd.probes.urgency import Priority, Urgency
+from healthd.probes.ring import Drained, End, Read, Ring, Wanted
+from healthd.probes.urgency import Priority, ThreadScheduling, Urgency
 
 KMSG = "/dev/kmsg"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-MOST_PENDING = 4096
-"""Records that may wait for the event loop; then the reader stops, and what the ring drops meanwhile is counted."""
-
-
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    What was read since the last batch, oldest first.
-
-    It may hold no record and no loss: then it says only that everything up to *last_sequence* was read and is boring.
-    """
-
-    records: tuple[KernelRecord, ...] = ()
-    gap: Lost = NOTHING
-    """The records that were overwritten before anybody read them."""
-    last_sequence: int
-
-    @property
-    def lost(self) -> int:
-        """How many records are missing, exactly."""
-        return self.gap.count
-
-
-class KernelLog(Protocol):
-    """A source of kernel records."""
-
-    @property
-    def boot_id(self) -> str:
-        """The boot that the records and their sequence numbers belong to."""
-        ...
-
-    def batches(self) -> AsyncIterator[Batch]:
-        """Every record once, in order, as it comes; ends when the source does. Raises OSError when it breaks."""
-        ...
 
 
 def read_boot_id(path: Path = BOOT_ID) -> str:
@@ -138,7 +103,7 @@ class Kmsg:
         self._ring = Ring(fd, wanted=wanted, last_sequence=last_sequence, read=read)
         self._time = kernel_time
         self._trust_user_space = trust_user_space
-        self._urgency = Urgency()
+        self._urgency = Urgency(ThreadScheduling())
 
     @property
     def boot_id(self) -> str:
@@ -150,7 +115,7 @@ class Kmsg:
         """The best that the scheduler granted the reader so far; `realtime` is asked for at the first burst."""
         return self._urgency.priority
 
-    async def batches(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncGenerator[Batch, None]:
         """Every record that may matter, once, in order. May be run once."""
         mailbox = Mailbox(asyncio.get_running_loop())
         bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -178,7 +143,7 @@ class Kmsg:
         except Exception as error:  # the thread's one way to say why it ended: whoever takes batches sees it raised
             mailbox.end(error)
         else:
-            mailbox.end(None)
+            mailbox.end()
 
     def _read_until_closed(self, mailbox: Mailbox, bell: int) -> None:
         urgency = self._urgency
@@ -197,7 +162,7 @@ class Kmsg:
                 if drained.end is End.CLOSED:
                     return
                 if drained.end is End.DRY and urgency.may_sleep():
-                    mailbox.move_cursor(self._ring.last_sequence)
+                    mailbox.flush()
                     just_woke = self._sleep(poll)
 
     def _sleep(self, poll: select.epoll) -> bool:
@@ -212,87 +177,11 @@ class Kmsg:
             self._time.fit(microseconds_of(drained.newest))
 
     def _hand_over(self, mailbox: Mailbox, drained: Drained) -> None:
-        if drained.wanted or drained.lost.count:
+        if drained.count:
             parsed = [parse_record(raw, boot_id=self._boot_id, time=self._time) for raw in drained.wanted]
             records = [record for record in parsed if record and self._is_trusted(record)]
-            mailbox.put(records, drained.lost, self._ring.last_sequence)
+            last = self._ring.last_sequence
+            mailbox.put(records, count=drained.count, gap=drained.lost, last_sequence=last)
 
     def _is_trusted(self, record: KernelRecord) -> bool:
         return record.facility == 0 or self._trust_user_space
-
-
-class Mailbox:
-    """
-    Carries batches from the reading thread to the event loop, merged while the loop is busy.
-
-    One wake-up per batch taken, however often something is put in. Full means that `put` waits: memory stays flat.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, most_pending: int = MOST_PENDING) -> None:
-        self._loop = loop
-        self._most_pending = most_pending
-        self._changed = threading.Condition()
-        self._arrived = asyncio.Event()
-        self._records: list[KernelRecord] = []
-        self._gap = NOTHING
-        self._last_sequence = -1
-        self._taken_sequence = -1
-        self._ended = False
-        self._error: Exception | None = None
-        self.is_open = True
-
-    def put(self, records: list[KernelRecord], gap: Lost, last_sequence: int) -> None:
-        """Called by the thread: waits while the box is full."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._records) < self._most_pending or not self.is_open)
-            self._records += records
-            self._gap = self._gap.plus(gap)
-            self._last_sequence = last_sequence
-            self._wake()
-
-    def move_cursor(self, last_sequence: int) -> None:
-        """Called by the thread before it sleeps: what was boring is read, too."""
-        with self._changed:
-            if last_sequence > self._last_sequence:
-                self._last_sequence = last_sequence
-                self._wake()
-
-    def end(self, error: Exception | None) -> None:
-        """Called by the thread as its last word."""
-        with self._changed:
-            self._ended, self._error = True, error
-            self._wake()
-
-    async def take(self) -> Batch | None:
-        """Called by the loop: what has come since the last call; None when there will be nothing more."""
-        while True:
-            await self._arrived.wait()
-            with self._changed:
-                self._arrived.clear()
-                batch = self._empty()
-                self._changed.notify_all()
-                if batch is not None:
-                    if self._ended:
-                        self._arrived.set()
-                    return batch
-                if self._ended:
-                    if self._error is not None:
-                        raise self._error
-                    return None
-
-    def close(self) -> None:
-        """Called by the loop: nobody will take anything more."""
-        with self._changed:
-            self.is_open = False
-            self._changed.notify_all()
-
-    def _empty(self) -> Batch | None:
-        if self._last_sequence == self._taken_sequence and not self._gap.count:
-            return None
-        batch = Batch(records=tuple(self._records), gap=self._gap, last_sequence=self._last_sequence)
-        self._records, self._gap, self._taken_sequence = [], NOTHING, self._last_sequence
-        return batch
-
-    def _wake(self) -> None:
-        if self.is_open:
-            self._loop.call_soon_threadsafe(self._arrived.set)

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Protocol
 
 WINDOW = 0.004
 """Seconds; one tick of a kernel with HZ=250."""
@@ -33,25 +34,64 @@ class Priority(StrEnum):
     NORMAL = "normal"
 
 
+class Scheduling(Protocol):
+    """The scheduler's three answers to a thread that asks for itself; False means that it was refused."""
+
+    def head_start(self) -> bool:
+        """Run a little before ordinary work."""
+        ...
+
+    def realtime(self) -> bool:
+        """Run before all ordinary work."""
+        ...
+
+    def ordinary(self) -> bool:
+        """Give `realtime` back."""
+        ...
+
+
+class ThreadScheduling:
+    """Asks Linux for the calling thread (0 means the thread there, not the process). Needs CAP_SYS_NICE or rlimits."""
+
+    def head_start(self) -> bool:
+        """Nice -20."""
+        return _granted(lambda: os.setpriority(os.PRIO_PROCESS, 0, -20))
+
+    def realtime(self) -> bool:
+        """SCHED_RR at its lowest priority: enough to run before everything that is not real-time itself."""
+        return self._policy(os.SCHED_RR, 1)
+
+    def ordinary(self) -> bool:
+        """SCHED_OTHER; the nice value stays."""
+        return self._policy(os.SCHED_OTHER, 0)
+
+    def _policy(self, policy: int, priority: int) -> bool:
+        # No child may inherit a real-time class by accident.
+        return _granted(
+            lambda: os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, os.sched_param(priority)),
+        )
+
+
 class Urgency:
     """
     Decides between sleeping and spinning from how many records came lately, and holds the thread's priority.
 
-    All methods are called on the thread that reads; priorities are per thread on Linux.
+    All methods are called on the thread that reads. *now*: seconds of a clock that never steps.
     """
 
-    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, scheduling: Scheduling, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._scheduling = scheduling
         self._now = now
         self._window_start = now()
         self._in_window = 0
         self._flood_start: float | None = None
-        self._urgent = False
+        self._is_urgent = False
         self.priority = Priority.NORMAL
         """The best that was granted so far."""
 
     def begin(self) -> None:
-        """Ask for the standing priority: a small head start over ordinary work, when it is permitted."""
-        if _granted(lambda: os.setpriority(os.PRIO_PROCESS, 0, -20)):
+        """Ask for the standing priority."""
+        if self._scheduling.head_start():
             self.priority = Priority.NICE
 
     def woke(self) -> None:
@@ -61,8 +101,10 @@ class Urgency:
     def read(self, count: int) -> None:
         """*count* records were read in one go."""
         self._in_window += count
-        if self._in_window >= BURST and not self._urgent:
-            self._hurry()
+        if self._in_window >= BURST and not self._is_urgent:
+            self._is_urgent = True
+            if self._scheduling.realtime():
+                self.priority = Priority.REALTIME
 
     def may_sleep(self) -> bool:
         """Asked when the source is dry: False while records come faster than a sleeper could follow."""
@@ -75,18 +117,13 @@ class Urgency:
         return self._flood_start is None or now - self._flood_start > SPIN_LIMIT
 
     def patience(self) -> float | None:
-        """How long to sleep before `calm`: for ever when there is no priority to give back."""
-        return CALM if self._urgent else None
+        """How long to sleep at most, in seconds; None for ever, when there is no priority to give back."""
+        return CALM if self._is_urgent else None
 
     def calm(self) -> None:
         """Nothing came for CALM seconds: the burst is over."""
-        self._urgent = False
-        _granted(lambda: os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0)))
-
-    def _hurry(self) -> None:
-        self._urgent = True
-        if _granted(lambda: os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))):
-            self.priority = Priority.REALTIME
+        self._is_urgent = False
+        self._scheduling.ordinary()
 
 
 def _granted(ask: Callable[[], None]) -> bool:
