@@ -1,0 +1,122 @@
+"""The command line: it starts quickly, and every way to fail has its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from healthd import __version__
+from healthd.cli.errors import UserError
+from healthd.cli.main import COMMANDS, Command, main
+
+HERE = {"play": Command(__name__, "do as this test says"), "other": Command("no.such.module", "is never imported")}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command `play`, whose module this is."""
+    parser.add_argument("outcome")
+    parser.add_argument("--twice", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command `play`."""
+    match args.outcome:
+        case "user-error":
+            raise UserError("no such place")
+        case "interrupt":
+            raise KeyboardInterrupt
+        case outcome:
+            return int(outcome) * (2 if args.twice else 1)
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_command_gets_its_arguments_and_gives_the_exit_code() -> None:
+    assert main(["play", "--twice", "3"], HERE) == 6
+
+
+def test_help_lists_every_command_and_imports_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"], {"other": HERE["other"]}) == 0
+    assert re.search(r"other +is never imported", capsys.readouterr().out)
+
+
+def test_help_of_a_command_shows_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "--help"], HERE) == 0
+
+    printed = capsys.readouterr().out
+    assert "Do as this test says." in printed
+    assert "--twice" in printed
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"healthd {__version__}\n"
+
+
+def test_no_command_shows_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([], HERE) == 2
+    assert "usage: healthd" in capsys.readouterr().err
+
+
+def test_an_unknown_command_gets_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pley"], HERE) == 2
+    assert "there is no command 'pley'; did you mean 'play'?" in capsys.readouterr().err
+
+
+def test_a_user_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "user-error"], HERE) == 2
+    assert capsys.readouterr() == ("", "healthd: no such place\n")
+
+
+def test_ctrl_c_is_exit_code_130(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "interrupt"], HERE) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_went_away_ends_the_command_quietly() -> None:
+    code = "import sys; from healthd.cli.main import main; sys.exit(main(['config', '--reference']))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        complaint = process.stderr.read()
+
+    assert (process.returncode, complaint) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", [["--version"], ["config", "--reference"]], ids=["at the end", "in the middle"])
+def test_output_that_does_not_fit_on_the_disk_is_said_in_one_line(arguments: list[str]) -> None:
+    code = f"import sys; from healthd.cli.main import main; sys.exit(main({arguments!r}))"
+    command = [sys.executable, "-E", "-c", code]  # -E: buffered, whatever the environment says
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (2, "healthd: cannot write: No space left on device\n")
+
+
+def test_every_command_in_the_table_is_there() -> None:
+    assert [name for name, command in COMMANDS.items() if find_spec(command.module) is None] == []
+
+
+@pytest.mark.parametrize("command", [[], ["klog"]], ids=["healthd --help", "healthd klog --help"])
+def test_starting_imports_nothing_heavy(command: list[str]) -> None:
+    code = f"""
+import sys
+from healthd.cli.main import main
+main({[*command, "--help"]!r})
+print(*sys.modules, file=sys.stderr)
+"""
+
+    loaded = set(run_python(code).stderr.split())
+
+    assert "healthd.cli.main" in loaded
+    assert not loaded & {"asyncio", "aiohttp", "rich", "yaml", "structlog", "prometheus_client", "sqlite3", "pynvml"}
