@@ -16,8 +16,8 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.embedded.store import Key
 from healthd.cluster.embedded.watch import FOREIGN_TICK
 from healthd.cluster.port import Event, EventType, Gone, Invalid, Unavailable
-from healthd.core.objects import Lease, Node, Pod
-from tests.builders import a_lease, a_node, a_pod
+from healthd.core.objects import ChosenCheckpoint, Lease, Node, Pod, Recovery
+from tests.builders import a_job, a_lease, a_node, a_pod, a_recovery
 from tests.fakes import ManualClock, counting_uids, settle
 
 
@@ -94,14 +94,12 @@ async def test_empty_list_where_there_was_none_is_no_change(cluster: EmbeddedClu
 
 
 async def test_empty_object_is_kept_where_it_means_something(cluster: EmbeddedCluster) -> None:
-    await cluster.create(a_pod("pod-a"))
-    running = {"status": {"containerStatuses": [{"name": "main", "state": {}}]}}
-    await cluster.patch(Pod, "pod-a", running, namespace="default", subresource="status")
-    running["status"]["containerStatuses"][0]["state"] = {"running": {}}
+    await cluster.create(a_recovery("train-1"))
+    patch: dict[str, Any] = {"status": {"checkpoint": {}}}
 
-    pod = await cluster.patch(Pod, "pod-a", running, namespace="default", subresource="status")
+    recovery = await cluster.patch(Recovery, "train-1", patch, namespace="default", subresource="status")
 
-    assert pod.status.container_statuses[0].state.running is not None
+    assert recovery.status.checkpoint == ChosenCheckpoint()
 
 
 async def test_watch_begins_with_a_bookmark_past_other_kinds(cluster: EmbeddedCluster, follow: Follow) -> None:
@@ -166,6 +164,24 @@ async def test_history_is_bounded(cluster: EmbeddedCluster) -> None:
     kept = cluster._store._rows("SELECT count(*) FROM history")[0][0]
 
     assert 200 <= kept <= 300
+
+
+async def test_version_just_before_the_oldest_kept_can_be_watched_from(cluster: EmbeddedCluster) -> None:
+    before = (await cluster.create(a_node())).metadata.resource_version
+    await relabel(cluster, 2)
+    cluster.compact(str(int(before) + 1))
+
+    event = await anext(cluster.watch(Node, since=before))
+
+    assert int(event.resource_version) == int(before) + 1
+
+
+async def test_removed_dependents_leave_no_trace(cluster: EmbeddedCluster) -> None:
+    job = await cluster.create(a_job())
+    await cluster.create(a_pod("pod-a", owner=job))
+    await cluster.delete(Pod, "pod-a", namespace="default")
+
+    assert cluster._store.dependents(job.metadata.uid) == []
 
 
 async def test_compaction_of_everything_keeps_the_counter(cluster: EmbeddedCluster) -> None:

@@ -61,6 +61,12 @@ async def test_generated_names_differ_and_keep_their_prefix(cluster: Cluster, na
     assert first.metadata.name != second.metadata.name
 
 
+async def test_generated_name_fits_into_a_label(cluster: Cluster, namespace: str) -> None:
+    made = await cluster.create(a_lease("", namespace=namespace, generate_name="a" * 100))
+
+    assert len(made.metadata.name) == 63
+
+
 async def test_name_made_anew_gets_another_uid(cluster: Cluster, name: str, namespace: str) -> None:
     first = await cluster.create(a_lease(name, namespace=namespace))
     await cluster.delete(Lease, name, namespace=namespace)

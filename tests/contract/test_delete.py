@@ -152,6 +152,14 @@ async def test_finalizer_keeps_the_object_until_it_is_patched_away(cluster: Clus
     assert not await exists(cluster, Recovery, name, namespace)
 
 
+async def test_begun_deletion_counts_as_a_generation(cluster: Cluster, name: str, namespace: str) -> None:
+    await cluster.create(a_recovery(name, namespace=namespace, finalizers=[FENCE]))
+    await cluster.patch(Recovery, name, {"spec": {"firstAttempt": 2}}, namespace=namespace)
+    await cluster.delete(Recovery, name, namespace=namespace)
+
+    assert (await cluster.get(Recovery, name, namespace)).metadata.generation == 3
+
+
 async def test_object_waits_for_its_last_finalizer(cluster: Cluster, name: str, namespace: str) -> None:
     await cluster.create(a_pod(name, namespace=namespace, finalizers=[FENCE, OTHER]))
     await cluster.delete(Pod, name, namespace=namespace)

@@ -130,7 +130,12 @@ async def test_object_that_stops_to_match_is_deleted_in_its_last_matching_state(
 
     events = cluster.watch(Node, since=made.metadata.resource_version, labels={"gang": name})
 
-    assert (await next_object(events, DELETED)).metadata.labels == {"gang": name}
+    event = await next_change(events)
+
+    assert event.type is DELETED
+    assert event.obj is not None
+    assert event.obj.metadata.labels == {"gang": name}
+    assert event.obj.metadata.resource_version == event.resource_version
 
 
 async def test_object_that_goes_on_matching_is_modified(cluster: Cluster, name: str) -> None:

@@ -17,12 +17,14 @@ _SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """No vowels and no look-alikes: a generated name spells nothing by chance."""
+_LONGEST_PREFIX = 58
+"""So that the generated name fits into a label value."""
 
 
 def generated_name(prefix: str, seed: str) -> str:
-    """*prefix* and five characters drawn from *seed*, as `generateName` asks for."""
+    """*prefix*, cut where an API server cuts it, and five characters drawn from *seed*."""
     digest = hashlib.blake2s(seed.encode(), digest_size=5).digest()
-    return prefix[:248] + "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in digest)
+    return prefix[:_LONGEST_PREFIX] + "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in digest)
 
 
 def check_identity(resource: Resource, name: str, namespace: str) -> None:
