@@ -102,7 +102,15 @@ def _known_step(name: str) -> int:
 def _names(root: Path) -> Iterator[tuple[str, bool]]:
     with os.scandir(root) as listing:
         for item in listing:
-            yield item.name, item.is_dir()
+            yield item.name, _is_folder(item)
+
+
+def _is_folder(item: os.DirEntry[str]) -> bool:
+    """Also for a link in a circle: the check of that step then says so, and the other steps go on."""
+    try:
+        return item.is_dir()
+    except OSError:
+        return True
 
 
 def _without(name: str, temporary: re.Match[str] | None) -> str:

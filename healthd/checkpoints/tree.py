@@ -101,12 +101,12 @@ class Tree:
             return read_at(fd, name, offset=0, size=size)
 
 
-def survey(path: Path) -> Tree:
+def survey(path: Path, *, most_entries: int = MOST_ENTRIES) -> Tree:
     """List every file of the checkpoint at *path*, a directory or a single file. Raises Damaged."""
     try:
         info = path.stat()
         if stat.S_ISDIR(info.st_mode):
-            return Tree(path, path, dict(_walk(path)))
+            return Tree(path, path, dict(_walk(path, most_entries)))
     except OSError as error:
         raise Unstable(explain(path.name, error)) from error
     return Tree(path, path.parent, {path.name: _entry(info)})
@@ -168,7 +168,7 @@ def explain(name: str, error: OSError) -> str:
             return f"{name}: {error.strerror or error}"
 
 
-def _walk(path: Path) -> Iterator[tuple[str, Entry]]:
+def _walk(path: Path, most_entries: int) -> Iterator[tuple[str, Entry]]:
     folders = [(str(path), "", 0)]
     count = 0
     while folders:
@@ -176,8 +176,8 @@ def _walk(path: Path) -> Iterator[tuple[str, Entry]]:
         with os.scandir(folder) as listing:
             for item in listing:
                 count += 1
-                if count > MOST_ENTRIES:
-                    raise Damaged(f"more than {MOST_ENTRIES:,} entries, too many to verify")
+                if count > most_entries:
+                    raise Damaged(f"more than {most_entries:,} entries, too many to verify")
                 if not item.is_dir(follow_symlinks=False):
                     yield from _listed(prefix, item)
                 elif level >= MOST_LEVELS:

@@ -112,9 +112,10 @@ def _print_json(value: object) -> None:
 def _print_table(outcomes: Sequence[Checkpoint | Rejected]) -> None:
     from rich.console import Console  # imported here: machines should not wait for what only people need
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("step", "checkpoint", "will it load?", box=None, pad_edge=False)
+    table = Table(Column("step", no_wrap=True), Column("checkpoint", no_wrap=True), box=None, pad_edge=False)
+    table.add_column("will it load?", overflow="fold")
     for outcome in outcomes:
         valid = isinstance(outcome, Checkpoint)
         step = "?" if outcome.step == UNKNOWN_STEP else str(outcome.step)
@@ -125,7 +126,8 @@ def _print_table(outcomes: Sequence[Checkpoint | Rejected]) -> None:
         )
         table.add_row(step, escape(Path(outcome.path).name), says, style="" if valid else "dim")
     if outcomes:
-        Console(highlight=False).print(table)
+        width = None if sys.stdout.isatty() else 1000  # in a pipe one line for each, so that grep finds all of it
+        Console(highlight=False, width=width).print(table)
 
 
 def _why_none(path: Path) -> str:
@@ -133,6 +135,8 @@ def _why_none(path: Path) -> str:
 
 
 def _format(text: str) -> str:
+    if not text:  # the default, which argparse passes through here too
+        return text
     try:
         declared(text)
     except UnknownFormat as error:

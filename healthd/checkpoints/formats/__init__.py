@@ -22,11 +22,11 @@ def declared(spec: str) -> Format:
     """
     The format that a person declared: a name of the table, or `marked:NAME` for a marker file. Raises UnknownFormat.
     """
-    name, _, argument = spec.partition(":")
+    name, colon, argument = spec.partition(":")
     if name == Marked.name and argument and "/" not in argument:
         return Marked(marker=argument)
     known = {fmt.name: fmt for fmt in FORMATS}
-    if argument or name not in known:
+    if colon or name not in known:
         raise UnknownFormat(f"unknown checkpoint format {spec!r}: use one of {', '.join(known)}, or marked:MARKER-FILE")
     return known[name]
 

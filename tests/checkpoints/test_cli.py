@@ -1,0 +1,80 @@
+"""`healthd checkpoints`: what a person and a script see."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from healthd.cli.checkpoints import add_arguments, run
+from tests.checkpoints.builders import REAL, a_sharded_step, shard_name
+
+
+def call(*words: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return run(parser.parse_args([str(word) for word in words]))
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Step 10 holds, step 20 is torn."""
+    a_sharded_step(tmp_path, 10)
+    torn = a_sharded_step(tmp_path, 20)
+    os.truncate(torn / shard_name(0, 4), 200)
+    return tmp_path
+
+
+def test_latest_prints_one_object(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("latest", root, "--json") == 0
+
+    answer = printed(capsys)
+    rejected = answer.pop("rejected")
+    assert answer == {"path": str(root / "step-000010"), "step": 10, "format": "safetensors"}
+    assert [(r["path"], r["step"]) for r in rejected] == [(str(root / "step-000020"), 20)]
+    assert "200 of" in rejected[0]["reason"]
+
+
+def test_latest_without_any_valid_exits_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("latest", tmp_path / "nowhere", "--json") == 3
+
+    assert printed(capsys) == {"path": None, "step": None, "format": None, "rejected": []}
+
+
+def test_latest_tells_a_person_why_not(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("latest", root) == 0
+
+    out = capsys.readouterr().out
+    assert "step-000020" in out
+    assert "torn write" in out
+
+
+def test_list_judges_every_step(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("list", root, "--json") == 0
+
+    assert [(row["step"], row["valid"]) for row in printed(capsys)["checkpoints"]] == [(20, False), (10, True)]
+
+
+@pytest.mark.parametrize(("name", "code"), [("ckpt-10.pt", 0), ("legacy-10.pt", 3)])
+def test_verify_judges_one(name: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("verify", REAL / name, "--json") == code
+
+    assert printed(capsys)["valid"] is (code == 0)
+
+
+def test_an_unknown_format_is_a_usage_error_that_lists_the_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        call("latest", tmp_path, "--format", "onnx")
+
+    assert ended.value.code == 2
+    assert "use one of torch_dcp, safetensors, torch_zip, marked" in capsys.readouterr().err

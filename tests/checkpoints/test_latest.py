@@ -1,0 +1,292 @@
+"""The newest that holds is found; each newer one is told with its reason."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from healthd.checkpoints.formats import UnknownFormat
+from healthd.checkpoints.latest import Cache, Candidate, Checkpoint, Level, Rejected, latest, verify
+from healthd.checkpoints.tree import Damaged, Tree, survey
+from tests.checkpoints.builders import REAL, a_sharded_step, refusal, safetensors_bytes, shard_name, torch_zip_bytes
+
+
+class Meddling:
+    """A format that accepts everything, and does something to the files while it reads."""
+
+    name = "meddling"
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+        self.reads = 0
+
+    def owns(self, filename: str) -> bool:
+        return True
+
+    def detect(self, tree: Tree) -> bool:
+        return True
+
+    def verify(self, tree: Tree, level: Level) -> None:
+        self.reads += 1
+        self.act()
+
+
+def a_run(root: Path, *step_numbers: int) -> Path:
+    for step in step_numbers:
+        a_sharded_step(root, step)
+    return root
+
+
+def tear(root: Path, step: int) -> None:
+    os.truncate(root / f"step-{step:06}" / shard_name(1, 4), 200)
+
+
+def test_the_newest_that_holds_is_found(tmp_path: Path) -> None:
+    answer = latest(a_run(tmp_path, 10, 20, 30))
+
+    assert answer.found == Checkpoint(path=str(tmp_path / "step-000030"), step=30, format="safetensors")
+    assert answer.rejected == ()
+
+
+def test_it_falls_back_step_by_step(tmp_path: Path) -> None:
+    a_run(tmp_path, 10, 20, 30, 40)
+    for step in (40, 30, 20):
+        tear(tmp_path, step)
+
+    answer = latest(tmp_path)
+
+    assert answer.found is not None
+    assert answer.found.step == 10
+    assert [rejected.step for rejected in answer.rejected] == [40, 30, 20]
+    assert all("200 of " in rejected.reason for rejected in answer.rejected)
+
+
+def test_with_none_that_holds_all_are_told(tmp_path: Path) -> None:
+    a_run(tmp_path, 10, 20)
+    tear(tmp_path, 10)
+    tear(tmp_path, 20)
+
+    answer = latest(tmp_path)
+
+    assert answer.found is None
+    assert [rejected.step for rejected in answer.rejected] == [20, 10]
+
+
+def test_an_unfinished_newest_is_told(tmp_path: Path) -> None:
+    a_run(tmp_path, 10)
+    (tmp_path / "step-000020.tmp").mkdir()
+
+    answer = latest(tmp_path)
+
+    assert answer.found is not None
+    assert [(r.step, r.reason) for r in answer.rejected] == [(20, "not finished: temporary name")]
+
+
+def test_only_steps_that_are_newer_are_looked_at(tmp_path: Path) -> None:
+    a_run(tmp_path, 10, 20, 30)
+    tear(tmp_path, 30)
+
+    answer = latest(tmp_path, newer_than=20)
+
+    assert answer.found is None
+    assert [rejected.step for rejected in answer.rejected] == [30]
+
+
+def test_a_root_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+    answer = latest(tmp_path / "later")
+
+    assert (answer.found, answer.rejected) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("ckpt-10.pt", "torch_zip"),
+        ("model-10.safetensors", "safetensors"),
+        ("step-10-single", "torch_dcp"),
+        ("step-10-four-ranks", "torch_dcp"),
+    ],
+)
+def test_a_root_may_be_one_checkpoint_of_any_format(name: str, format: str) -> None:  # noqa: A002 - as in the answer
+    answer = latest(REAL / name)
+
+    assert answer.found == Checkpoint(path=str(REAL / name), step=10, format=format)
+
+
+def test_a_declared_format_is_required(tmp_path: Path) -> None:
+    answer = latest(a_run(tmp_path, 10), format="torch_dcp")
+
+    assert answer.found is None
+    assert answer.rejected[0].reason == "nothing of the declared format torch_dcp in it"
+
+
+def test_an_unknown_format_is_an_error_of_the_caller(tmp_path: Path) -> None:
+    with pytest.raises(UnknownFormat):
+        latest(tmp_path, format="onnx")
+
+
+def test_an_empty_step_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "step-10").mkdir()
+
+    assert refusal(tmp_path / "step-10") == "an empty directory"
+
+
+def test_a_step_of_no_known_format_says_what_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+
+    assert refusal(tmp_path).startswith("no known checkpoint format in it (notes.txt)")
+
+
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        (lambda f: f.write_bytes(b"longer than before"), "weights: changed while being read"),
+        (lambda f: os.utime(f, ns=(1, 1)), "weights: changed while being read"),
+        (
+            lambda f: shutil.copy2(f, f.with_name("x")) and f.with_name("x").rename(f),
+            "weights: changed while being read",
+        ),
+        (lambda f: f.unlink(), "weights: deleted while being read"),
+        (lambda f: shutil.rmtree(f.parent), "step-10: deleted while being read"),
+        (lambda f: (f.parent / "late").touch(), "late: appeared while the checkpoint was being read"),
+    ],
+    ids=["rewritten", "touched", "replaced", "deleted", "step deleted", "added"],
+)
+def test_a_checkpoint_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, act: Callable[[Path], object], why: str
+) -> None:
+    file = tmp_path / "step-10" / "weights"
+    file.parent.mkdir()
+    file.write_bytes(b"before")
+
+    outcome = verify(Candidate(path=file.parent, step=10), formats=[Meddling(lambda: act(file))])
+
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason == why
+
+
+def test_a_step_that_vanishes_does_not_end_the_search(tmp_path: Path) -> None:
+    outcome = verify(Candidate(path=tmp_path / "step-10", step=10))
+
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason == "step-10: deleted while being read"
+
+
+def test_a_fault_of_a_format_is_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "weights").touch()
+
+    outcome = verify(Candidate(path=tmp_path, step=10), formats=[Meddling(lambda: 1 // 0)])
+
+    assert isinstance(outcome, Rejected)
+    assert "a fault of healthd: ZeroDivisionError" in outcome.reason
+
+
+def test_the_cache_spares_the_second_reading(tmp_path: Path) -> None:
+    (tmp_path / "weights").touch()
+    cache, format_ = Cache(), Meddling(lambda: None)
+    candidate = Candidate(path=tmp_path, step=10)
+
+    first = verify(candidate, cache=cache, formats=[format_])
+    second = verify(candidate, cache=cache, formats=[format_])
+
+    assert first == second
+    assert format_.reads == 1
+
+
+def test_the_cache_forgets_what_changed(tmp_path: Path) -> None:
+    a_run(tmp_path, 10)
+    cache = Cache()
+    latest(tmp_path, cache=cache)
+    tear(tmp_path, 10)
+
+    assert latest(tmp_path, cache=cache).found is None
+
+
+def test_a_quick_proof_does_not_stand_for_a_full_one(tmp_path: Path) -> None:
+    damaged = bytearray(torch_zip_bytes())
+    damaged[damaged.index(b"\1" * 64)] = 0
+    (tmp_path / "ckpt-10.pt").write_bytes(damaged)
+    cache = Cache()
+
+    assert latest(tmp_path, level=Level.QUICK, cache=cache).found is not None
+    assert latest(tmp_path, level=Level.FULL, cache=cache).found is None
+    assert latest(tmp_path, level=Level.QUICK, cache=cache).found is None
+
+
+def test_what_is_not_a_file_is_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+
+    assert refusal(tmp_path) == "model.safetensors: a FIFO, not a regular file"
+
+
+def test_a_socket_is_not_opened(tmp_path: Path) -> None:
+    here = Path.cwd()
+    with socket.socket(socket.AF_UNIX) as listener:
+        os.chdir(tmp_path)
+        try:
+            listener.bind("ckpt-10.pt")
+        finally:
+            os.chdir(here)
+
+    assert refusal(tmp_path / "ckpt-10.pt") == "ckpt-10.pt: a socket, not a regular file"
+
+
+def test_a_device_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").symlink_to("/dev/zero")
+
+    assert refusal(tmp_path) == "model.safetensors: a device, not a regular file"
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").symlink_to("model.safetensors")
+    (tmp_path / "deeper").symlink_to(tmp_path)
+
+    assert refusal(tmp_path) == "model.safetensors: a link that leads in a circle, not a regular file"
+
+
+def test_a_step_that_is_a_link_in_a_circle_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "step-10").symlink_to("step-10")
+    a_run(tmp_path, 5)
+
+    assert latest(tmp_path).found == Checkpoint(path=str(tmp_path / "step-000005"), step=5, format="safetensors")
+
+
+def test_files_may_be_links_into_a_store(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(safetensors_bytes({"w": 1}))
+    (tmp_path / "step-10").mkdir()
+    (tmp_path / "step-10" / "model.safetensors").symlink_to("../blob")
+
+    assert refusal(tmp_path / "step-10") == ""
+
+
+def test_folders_nested_without_end_are_refused(tmp_path: Path) -> None:
+    tmp_path.joinpath(*["d"] * 40).mkdir(parents=True)
+
+    assert "nested deeper than 16 directories" in refusal(tmp_path)
+
+
+def test_a_name_made_to_fool_a_terminal_is_escaped(tmp_path: Path) -> None:
+    (tmp_path / "\x1b[2Jmodel\n.safetensors").touch()
+    (tmp_path / os.fsdecode(b"\xff.txt")).touch()
+
+    assert refusal(tmp_path) == r"\x1b[2Jmodel\n.safetensors: empty file"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_no_permission_is_an_answer(tmp_path: Path) -> None:
+    folder = a_sharded_step(tmp_path, 10)
+    (folder / shard_name(0, 4)).chmod(0)
+
+    assert "permission denied" in refusal(folder)
+
+
+def test_too_many_entries_are_refused(tmp_path: Path) -> None:
+    a_sharded_step(tmp_path, 10)
+
+    with pytest.raises(Damaged, match="more than 3 entries"):
+        survey(tmp_path, most_entries=3)

@@ -1,0 +1,83 @@
+"""Pickles read as data: plain values come out, nothing is built, and no few bytes cost much."""
+
+from __future__ import annotations
+
+import collections
+import pickle
+from typing import Any
+
+import pytest
+
+from healthd.checkpoints.pickles import BadPickle, Built, read_pickle
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        [1, 255, 256, 65536, -1, 2**40, -(2**40), 2**3000],
+        {"a": [1.5, "é"], ("x", 1): (), 3: {"b": 4}},
+        [[]] * 3,
+        "long" * 100,
+        list(range(3000)),
+        (1, 2, 3, 4),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_plain_values_come_out_as_they_went_in(value: Any, protocol: int) -> None:
+    assert read_pickle(pickle.dumps(value, protocol), ()) == value
+
+
+@pytest.mark.parametrize("value", [b"raw", b"long" * 100, {4, 5}, frozenset({"a", "b"})])
+def test_bytes_and_sets_come_out_as_they_went_in(value: Any) -> None:
+    assert read_pickle(pickle.dumps(value, 4), ()) == value
+
+
+def test_ordered_dictionaries_are_dictionaries() -> None:
+    value = collections.OrderedDict(a=1, b=2)
+
+    assert read_pickle(pickle.dumps(value), {"collections.OrderedDict"}) == {"a": 1, "b": 2}
+
+
+def test_an_allowed_class_is_noted_and_not_built() -> None:
+    value = read_pickle(b"\x80\x02cshop\nOrder\nK\x07\x85R}X\x01\x00\x00\x00aK\x01sb.", {"shop.Order"})
+
+    assert isinstance(value, Built)
+    assert (value.name, value.args, value.state) == ("shop.Order", (7,), {"a": 1})
+
+
+def test_any_other_class_is_refused_by_name() -> None:
+    with pytest.raises(BadPickle, match=r"asks for 'builtins\.eval'"):
+        read_pickle(b"\x80\x02cbuiltins\neval\nX\x01\x00\x00\x001\x85R.", {"shop.Order"})
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pytest.param(b"\x80\x04Nr\xff\xff\xff\xff.", id="memo at four billion"),
+        pytest.param(b"\x80\x04\x8e" + b"\xff" * 7 + b"\x7fx.", id="bytes of an absurd length"),
+        pytest.param(b"\x80\x04)" + b"\x85" * 300_000 + b"}\x94h\x00K\x01s.", id="nothing deep as a key"),
+        pytest.param(b"\x80\x04})" + b"\x85" * 300_000 + b"K\x01s.", id="key nested a million deep"),
+        pytest.param(b"\x80\x04)" + b"\x85" * 300_000 + b"\x8c\x01x\x93.", id="module nested a million deep"),
+        pytest.param(b"\x80\x04}()" + b"\x85" * 300_000 + b"\x90.", id="set items into a dictionary"),
+        pytest.param(b"\x80\x04P1\n.", id="persistent id"),
+        pytest.param(b"\x80\x04\x82\x01.", id="extension registry"),
+        pytest.param(b"(i" + b"os\nsystem\n.", id="old instance"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b".", id="stop with nothing"),
+        pytest.param(b"\x80\x04K\x01K\x02R.", id="call of a number"),
+        pytest.param(b"\x80\x04]K\x01e.", id="no mark"),
+        pytest.param(b"\x80\x04(K\x01d.", id="key without value"),
+        pytest.param(b"\x80\x04h\x07.", id="unknown memo"),
+        pytest.param(b"\x80\x04\x8c\x02\xff\xfe.", id="text that is none"),
+    ],
+)
+def test_hostile_bytes_end_in_a_refusal_or_plain_data(hostile: bytes) -> None:
+    try:
+        value = read_pickle(hostile, {"shop.Order"})
+    except BadPickle:
+        return
+
+    assert value is None or isinstance(value, dict)

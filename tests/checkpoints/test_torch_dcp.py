@@ -1,0 +1,134 @@
+"""Directories of torch.distributed.checkpoint: metadata read as data, every piece where it says."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from healthd.checkpoints.latest import Level
+from tests.checkpoints.builders import REAL, a_dcp_step, an_object, data, dcp_metadata, refusal
+
+RANKS = [f"__{rank}_0.distcp" for rank in range(4)]
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Path:
+    """A copy of what four ranks of torch wrote."""
+    return Path(shutil.copytree(REAL / "step-10-four-ranks", tmp_path / "step-10"))
+
+
+@pytest.mark.parametrize("name", ["step-10-single", "step-10-four-ranks"])
+@pytest.mark.parametrize("level", Level)
+def test_a_directory_of_the_real_library_holds(name: str, level: Level) -> None:
+    assert refusal(REAL / name, level=level) == ""
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_a_dropped_file_is_refused(real: Path, name: str) -> None:
+    (real / name).unlink()
+
+    assert refusal(real) == f"{name}: missing"
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_a_file_that_lacks_one_byte_is_refused_by_a_quick_look(real: Path, name: str) -> None:
+    size = (real / name).stat().st_size
+    os.truncate(real / name, size - 1)
+
+    assert refusal(real, level=Level.QUICK) == f"{name}: {size - 1:,} of {size:,} bytes (torn write)"
+
+
+def test_without_metadata_the_save_was_not_finished(real: Path) -> None:
+    (real / ".metadata").rename(real / ".metadata.tmp")
+
+    assert refusal(real) == ".metadata: missing; it is written last (save not finished)"
+
+
+def test_metadata_cut_anywhere_is_refused(real: Path) -> None:
+    whole = (real / ".metadata").read_bytes()
+    held = []
+    for length in [*range(0, len(whole), 7), len(whole) - 1]:
+        (real / ".metadata").write_bytes(whole[:length])
+        if not refusal(real, level=Level.QUICK):
+            held.append(length)
+
+    assert held == []
+
+
+def test_a_flipped_byte_in_a_tensor_is_refused(real: Path) -> None:
+    file = real / "__2_0.distcp"
+    content = bytearray(file.read_bytes())
+    with zipfile.ZipFile(io.BytesIO(content[1577:])) as piece:
+        tensor = next(piece.read(name) for name in piece.namelist() if name.endswith("/data/0"))
+    content[content.index(tensor, 1577)] ^= 1
+    file.write_bytes(content)
+
+    assert refusal(real, level=Level.QUICK) == ""
+    assert refusal(real) == f"__2_0.distcp: the checksum of archive/data/0 does not match its {len(tensor)} bytes"
+
+
+def test_a_zeroed_piece_is_refused(real: Path) -> None:
+    file = real / "__1_0.distcp"
+    file.write_bytes(bytes(file.stat().st_size))
+
+    assert refusal(real) == "__1_0.distcp: zeros at byte 0, where a tensor should begin (torn write)"
+
+
+def test_a_shard_of_another_save_is_seen_by_its_size(real: Path) -> None:
+    shutil.copy(real / "__0_0.distcp", real / "__3_0.distcp")
+
+    assert "__3_0.distcp: 1,577 of 5,676 bytes (torn write)" in refusal(real)
+
+
+def test_a_handmade_directory_holds(tmp_path: Path) -> None:
+    assert refusal(a_dcp_step(tmp_path, 10)) == ""
+
+
+@pytest.mark.parametrize("path", ["../secret", "/etc/passwd", ""])
+def test_metadata_that_leads_outside_is_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / ".metadata").write_bytes(dcp_metadata({"w": (path, 0, 8)}))
+
+    assert "not inside the checkpoint" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("place", [(-1, 8), (0, -8), (0, 2**70)])
+def test_absurd_places_are_refused(tmp_path: Path, place: tuple[int, int]) -> None:
+    folder = a_dcp_step(tmp_path, 10)
+    (folder / ".metadata").write_bytes(dcp_metadata({"w": ("__0_0.distcp", *place)}))
+
+    assert refusal(folder)
+
+
+def test_pieces_that_share_bytes_are_refused(tmp_path: Path) -> None:
+    folder = a_dcp_step(tmp_path, 10)
+    (folder / ".metadata").write_bytes(dcp_metadata({f"w{n}": ("__0_0.distcp", n, 100) for n in range(3)}))
+
+    assert refusal(folder) == "__0_0.distcp: two pieces share byte 1"
+
+
+class Exploit:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch /tmp/should-never-be-there",)
+
+
+def test_a_pickle_that_runs_code_is_refused_and_named(tmp_path: Path) -> None:
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(Exploit()))
+
+    assert refusal(tmp_path) == f".metadata: asks for '{os.system.__module__}.system', which is not let through"
+
+
+@pytest.mark.parametrize(
+    "content", [data({}), data([1, 2]), an_object("torch", "Size", {}), data({"storage_data": {}})]
+)
+def test_other_pickles_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ".metadata").write_bytes(b"\x80\x02" + content + b".")
+
+    assert refusal(tmp_path).startswith(".metadata: ")
