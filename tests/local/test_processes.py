@@ -1,0 +1,275 @@
+"""The kubelet of this machine: bound pods become processes, and their endings become proofs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from healthd.clock import SystemClock
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.gang import is_terminal
+from healthd.core.objects import ANNOTATION_ATTEMPT, Container, Device, EnvVar, Pod, Terminated
+from healthd.local.marks import find_processes
+from healthd.local.processes import ProcessRunner
+from healthd.local.slots import register, slots_for
+from tests.builders import a_pod
+from tests.local.helpers import (
+    Witness,
+    heard_pids,
+    in_background,
+    running,
+    shell,
+    stubborn,
+    until,
+    until_gone,
+    witness_at,
+)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    """Its uids are unique on this machine: they mark processes, and tests run beside each other."""
+    numbers = iter(range(1, 1000))
+    new_uid = lambda: f"{os.getpid()}-{tmp_path.name}-{next(numbers)}"  # noqa: E731
+    with EmbeddedCluster.open(None, clock=SystemClock(), new_uid=new_uid) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[Witness]:
+    with witness_at(tmp_path / "witness") as witness:
+        yield witness
+
+
+def a_runner(
+    cluster: EmbeddedCluster,
+    tmp_path: Path,
+    terminal: TextIO | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> ProcessRunner:
+    return ProcessRunner(cluster, SystemClock(), log_dir=tmp_path / "logs", environ=environ, terminal=terminal)
+
+
+@asynccontextmanager
+async def a_machine(cluster: EmbeddedCluster, tmp_path: Path) -> AsyncIterator[ProcessRunner]:
+    runner = a_runner(cluster, tmp_path)
+    async with in_background(runner):
+        yield runner
+
+
+async def a_running_pod(cluster: EmbeddedCluster, command: list[str], name: str = "rank", **fields: object) -> Pod:
+    await cluster.create(a_pod(name, node="slot-0", index=0, container=running(command), **fields))  # type: ignore[arg-type]
+    return await until(cluster, Pod, name, lambda pod: pod.status.phase == "Running", "default")
+
+
+async def the_end_of(cluster: EmbeddedCluster, name: str = "rank") -> Terminated:
+    pod = await until(cluster, Pod, name, is_terminal, "default")
+    end = pod.status.container_statuses[0].state.terminated
+    assert end is not None
+    return end
+
+
+async def test_a_bound_pod_runs_and_reports_how_it_ended(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    async with a_machine(cluster, tmp_path):
+        await cluster.create(a_pod("rank", node="slot-0", index=0, container=running(shell("exit 3"))))
+        end = await the_end_of(cluster)
+        pod = await cluster.get(Pod, "rank", "default")
+
+    assert (end.exit_code, end.signal, end.reason) == (3, 0, "Error")
+    assert (pod.status.phase, pod.status.reason) == ("Failed", "Error")
+    assert end.started_at is not None
+
+
+async def test_an_unbound_pod_is_left_alone(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    runner = a_runner(cluster, tmp_path)
+    await cluster.create(a_pod("rank"))
+    before = await cluster.get(Pod, "rank", "default")
+    await runner.cycle(SystemClock().now())
+
+    assert await cluster.get(Pod, "rank", "default") == before
+
+
+async def test_a_deleted_pod_stays_until_its_last_process_is_gone(
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
+) -> None:
+    async with a_machine(cluster, tmp_path):
+        await a_running_pod(cluster, stubborn(witness, "unmarked"), grace_seconds=1)
+        await heard_pids(witness)
+        await cluster.delete(Pod, "rank", namespace="default")
+        await until_gone(cluster, "rank")
+
+        assert witness.is_alone()
+
+
+async def test_a_finalizer_keeps_the_proof(cluster: EmbeddedCluster, tmp_path: Path, witness: Witness) -> None:
+    async with a_machine(cluster, tmp_path):
+        await a_running_pod(cluster, stubborn(witness), finalizers=["healthd.dev/fence"])
+        await heard_pids(witness)
+        await cluster.delete(Pod, "rank", namespace="default", grace_seconds=0)
+        end = await the_end_of(cluster)
+
+        assert witness.is_alone()
+        assert "no process of it is left" in end.message
+
+
+async def test_a_pod_whose_object_was_taken_away_loses_its_processes(
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
+) -> None:
+    async with a_machine(cluster, tmp_path):
+        await a_running_pod(cluster, stubborn(witness))
+        await heard_pids(witness)
+        await cluster.delete(Pod, "rank", namespace="default", grace_seconds=0)
+
+        await witness.silence()
+
+
+async def test_a_slot_is_not_given_away_while_processes_of_a_vanished_pod_live(
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
+) -> None:
+    async with a_machine(cluster, tmp_path):
+        await a_running_pod(cluster, stubborn(witness), "old")
+        await heard_pids(witness)
+        await cluster.delete(Pod, "old", namespace="default", grace_seconds=0)
+        script = 'if exec 3>"$1"; then echo started >&3; fi; sleep 1000'
+        await a_running_pod(cluster, shell(script, witness.path), "new")
+
+        assert await witness.hear() == "started"
+        assert find_processes((await cluster.get(Pod, "new", "default")).metadata.uid)
+
+
+async def test_a_pod_deleted_before_its_start_never_runs(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    pod = a_pod("rank", node="slot-0", finalizers=["healthd.dev/fence"], container=running(["touch", str(mark)]))
+    await cluster.create(pod)
+    await cluster.delete(Pod, "rank", namespace="default")
+    async with a_machine(cluster, tmp_path):
+        end = await the_end_of(cluster)
+
+    assert end.reason == "NeverStarted"
+    assert not mark.exists()
+
+
+async def test_a_pod_that_was_begun_in_an_earlier_life_is_not_begun_again(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    mark = tmp_path / "ran"
+    await cluster.create(a_pod("rank", node="slot-0", container=running(["touch", str(mark)])))
+    now = SystemClock().now().isoformat()
+    await cluster.patch(Pod, "rank", {"status": {"startTime": now}}, namespace="default", subresource="status")
+    async with a_machine(cluster, tmp_path):
+        end = await the_end_of(cluster)
+
+    assert (end.reason, end.message) == ("Lost", "healthd was restarted; none is left")
+    assert not mark.exists()
+
+
+async def test_output_of_both_streams_is_in_the_log_of_the_rank_and_attempt(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    container = running(shell("printf 'one\\n'; printf '\\377\\000two' >&2"))
+    async with a_machine(cluster, tmp_path):
+        pod = a_pod("rank", node="slot-0", index=3, annotations={ANNOTATION_ATTEMPT: "2"}, container=container)
+        await cluster.create(pod)
+        await the_end_of(cluster)
+
+    assert (tmp_path / "logs/attempt-2/rank-3.log").read_bytes() == b"one\n\xff\x00two"
+
+
+async def test_the_terminal_shows_each_line_with_its_rank(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    terminal = io.StringIO()
+    runner = a_runner(cluster, tmp_path, terminal)
+    async with in_background(runner):
+        await cluster.create(a_pod("rank", node="slot-0", index=3, container=running(shell("echo one; printf two"))))
+        await the_end_of(cluster)
+
+    assert terminal.getvalue() == "[rank 3] one\n[rank 3] two\n"
+
+
+async def test_a_rank_has_its_own_environment_on_top_of_healthds(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    environ = {"PATH": os.environ["PATH"], "USER_SETTING": "kept", "HEALTHD_RESUME_FROM": "/of/another/gang"}
+    command = ["sh", "-c", "env; pwd"]
+    container = Container(command=command, env=[EnvVar(name="RANK", value="3")], working_dir=str(tmp_path))
+    runner = a_runner(cluster, tmp_path, environ=environ)
+    async with in_background(runner):
+        pod = await cluster.create(a_pod("rank", node="slot-0", index=3, container=container))
+        await the_end_of(cluster)
+    printed = (tmp_path / "logs/attempt-0/rank-3.log").read_text().splitlines()
+
+    assert {"USER_SETTING=kept", "RANK=3", f"HEALTHD_POD_UID={pod.metadata.uid}", str(tmp_path)} <= set(printed)
+    assert not [line for line in printed if line.startswith(("HEALTHD_RESUME_FROM", "HEALTHD_SHIM_OF"))]
+
+
+async def test_a_rank_on_a_gpu_slot_sees_that_gpu_alone(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    gpus = [Device(pci=f"0000:{number:02x}:00.0", uuid=f"GPU-{number}") for number in range(2)]
+    await register(cluster, slots_for(2, gpus), boot_id="boot-1", now=SystemClock().now())
+    container = running(shell("echo $CUDA_VISIBLE_DEVICES $LOCAL_RANK"))
+    async with a_machine(cluster, tmp_path):
+        await cluster.create(a_pod("rank", node="slot-1", index=1, container=container))
+        await the_end_of(cluster)
+
+    assert (tmp_path / "logs/attempt-0/rank-1.log").read_text() == "GPU-1 0\n"
+
+
+async def test_a_log_that_cannot_be_written_fails_the_pod_with_the_reason(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    async with a_machine(cluster, tmp_path):
+        await cluster.create(a_pod("rank", node="slot-0", container=running(["true"])))
+        end = await the_end_of(cluster)
+
+    assert end.reason == "StartError"
+    assert end.message.startswith("cannot be started: its log cannot be written: ")
+
+
+async def test_the_last_output_moves_only_when_the_rank_says_something(
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
+) -> None:
+    script = 'exec 3>"$1"; echo ready >&3; read go <"$2"; echo hello; echo said >&3; sleep 1000'
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    runner = a_runner(cluster, tmp_path)
+    async with in_background(runner):
+        pod = await a_running_pod(cluster, shell(script, witness.path, gate))
+        await witness.hear()
+        started = runner.last_output(pod.metadata.uid)
+        await runner.cycle(SystemClock().now())
+        quiet = runner.last([pod])
+        await asyncio.to_thread(gate.write_text, "go\n")
+        await witness.hear()
+        await runner.cycle(SystemClock().now())
+
+        assert started is not None
+        assert quiet == started
+        assert (runner.last([pod]) or started) > started
+    assert runner.last([]) is None
+
+
+async def test_shutdown_gives_ranks_their_grace(cluster: EmbeddedCluster, tmp_path: Path, witness: Witness) -> None:
+    script = 'exec 3>"$1"; trap "echo saving >&3; exit 5" TERM; echo ready >&3; while :; do sleep 60 & wait; done'
+    runner = a_runner(cluster, tmp_path)
+    async with in_background(runner):
+        await a_running_pod(cluster, shell(script, witness.path))
+        await witness.hear()
+        await runner.shutdown(timedelta(seconds=30))
+        end = await the_end_of(cluster)
+
+        assert await witness.hear() == "saving"
+        assert (end.exit_code, end.signal) == (5, 0)
+
+
+async def test_nothing_is_started_during_a_shutdown(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    runner = a_runner(cluster, tmp_path)
+    await runner.shutdown(timedelta(0))
+    await cluster.create(a_pod("rank", node="slot-0"))
+    await runner.cycle(SystemClock().now())
+
+    assert (await cluster.get(Pod, "rank", "default")).status.start_time is None

@@ -1,0 +1,88 @@
+"""Slots are this machine's nodes, and a restart keeps what was decided about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.objects import LABEL_SPARE, Device, Node, Taint
+from healthd.core.spares import is_ready
+from healthd.local.slots import device_uuids, register, slots_for
+from tests.fakes import START, ManualClock, counting_uids
+
+GPUS = [Device(pci=f"0000:{number:02x}:00.0", uuid=f"GPU-{number}") for number in range(4)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids()) as embedded:
+        yield embedded
+
+
+def test_without_gpus_a_slot_is_a_number() -> None:
+    slots = slots_for(2, [], spares=1)
+
+    assert [(slot.name, slot.spare, slot.devices) for slot in slots] == [
+        ("slot-0", False, ()),
+        ("slot-1", False, ()),
+        ("slot-2", True, ()),
+    ]
+
+
+def test_each_slot_has_its_own_gpus_in_the_order_of_the_bus() -> None:
+    slots = slots_for(2, list(reversed(GPUS)), per_slot=2)
+
+    assert [[device.uuid for device in slot.devices] for slot in slots] == [["GPU-0", "GPU-1"], ["GPU-2", "GPU-3"]]
+
+
+def test_too_few_gpus_are_an_error_with_the_numbers() -> None:
+    with pytest.raises(ValueError, match="4 ranks and 1 spares with 1 GPU each need 5 GPUs; this machine has 4"):
+        slots_for(4, GPUS, spares=1)
+
+
+async def test_slots_become_ready_nodes(cluster: EmbeddedCluster) -> None:
+    plain, spare = await register(cluster, slots_for(1, GPUS[:2], spares=1), boot_id="boot-1", now=START)
+
+    assert is_ready(plain)
+    assert plain.status.node_info.boot_id == "boot-1"
+    assert (plain.status.capacity, device_uuids(plain)) == ({"nvidia.com/gpu": "1"}, ["GPU-0"])
+    assert (plain.metadata.labels, plain.spec.taints) == ({}, [])
+    assert spare.metadata.labels == {LABEL_SPARE: "true"}
+    assert [(taint.key, taint.effect) for taint in spare.spec.taints] == [(LABEL_SPARE, "NoSchedule")]
+
+
+async def test_a_second_registration_changes_nothing(cluster: EmbeddedCluster) -> None:
+    slots = slots_for(1, GPUS[:2], spares=1)
+    first = await register(cluster, slots, boot_id="boot-1", now=START)
+    second = await register(cluster, slots, boot_id="boot-1", now=START + timedelta(hours=1))
+
+    assert second == first
+
+
+async def test_a_restart_keeps_quarantines_claims_and_who_is_a_spare(cluster: EmbeddedCluster) -> None:
+    slots = slots_for(1, [], spares=1)
+    await register(cluster, slots, boot_id="boot-1", now=START)
+    bad = {"unschedulable": True, "taints": [{"key": "healthd.dev/quarantined", "value": "xid-79"}]}
+    await cluster.patch(Node, "slot-0", {"spec": bad, "metadata": {"annotations": {"healthd.dev/quarantine": "{}"}}})
+    await cluster.patch(Node, "slot-1", {"spec": {"taints": None}, "metadata": {"labels": {LABEL_SPARE: None}}})
+    quarantined, claimed = await register(cluster, slots, boot_id="boot-2", now=START)
+
+    assert quarantined.spec.unschedulable
+    assert quarantined.spec.taints == [Taint(key="healthd.dev/quarantined", value="xid-79")]
+    assert quarantined.metadata.annotations == {"healthd.dev/quarantine": "{}"}
+    assert (claimed.spec.taints, claimed.metadata.labels) == ([], {})
+    assert claimed.status.node_info.boot_id == "boot-2"
+
+
+async def test_conditions_of_others_stay(cluster: EmbeddedCluster) -> None:
+    slots = slots_for(1, [])
+    await register(cluster, slots, boot_id="boot-1", now=START)
+    conditions = [{"type": "AcceleratorHealthy", "status": "False"}, {"type": "Ready", "status": "False"}]
+    await cluster.patch(Node, "slot-0", {"status": {"conditions": conditions}}, subresource="status")
+    [node] = await register(cluster, slots, boot_id="boot-1", now=START + timedelta(hours=1))
+
+    assert [(c.type, c.status) for c in node.status.conditions] == [("AcceleratorHealthy", "False"), ("Ready", "True")]
+    assert node.status.conditions[1].last_transition_time == START + timedelta(hours=1)
