@@ -49,6 +49,9 @@ class Root:
     ref: GangRef
     resource_version: str
     suspended: bool
+    """It is asked to have no members."""
+    stopped: bool
+    """Its own controller says that it has none, and makes no more."""
     stopped_by: str
     """The recovery that suspended it; empty: nobody or the user."""
     attempt: int
@@ -100,6 +103,15 @@ def index_of(pod: Pod) -> str:
 def is_terminal(pod: Pod) -> bool:
     """Its containers have ended and will not start again."""
     return pod.status.phase in TERMINAL_PHASES
+
+
+def will_not_run(pod: Pod) -> bool:
+    """
+    It has ended, or it was deleted before it got a node.
+
+    An API server binds no pod that is being deleted, so there is no kubelet that would ever call such a pod ended.
+    """
+    return is_terminal(pod) or (not pod.spec.node_name and pod.metadata.deletion_timestamp is not None)
 
 
 def members(view: GangView) -> tuple[Pod, ...]:

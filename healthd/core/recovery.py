@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from healthd.core.acts import Act, ClaimSpare, FindCheckpoint, ReleasePods, StartGang, StopGang
 from healthd.core.faults import hardware_fault
 from healthd.core.fence import fence_pods, unproven
-from healthd.core.gang import Ending, GangView, Root, StartHint, is_terminal, members
+from healthd.core.gang import Ending, GangView, Root, StartHint, members, will_not_run
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import (
     FINALIZER_FENCE,
@@ -186,9 +186,13 @@ def _stopping(s: Situation) -> Decision:
         return joined
     if not s.stopped_by_us:
         return Decision(acts=(StopGang(s.name),), reason="stop the gang")
-    alive = [pod.metadata.name for pod in s.view.pods if not is_terminal(pod)]
+    alive = [pod.metadata.name for pod in s.view.pods if not will_not_run(pod)]
     if alive:
         return Decision(reason=f"waiting for {_some(alive)} to end")
+    if not s.root.stopped:
+        return Decision(
+            reason=f"waiting for the controller of {s.root.ref.kind} {s.root.ref.name} to say that it stopped"
+        )
     return s.enter(Phase.FENCING, "no member runs any more")
 
 

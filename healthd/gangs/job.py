@@ -49,6 +49,9 @@ class JobAdapter:
             ref=GangRef(kind="Job", name=obj.metadata.name, namespace=obj.metadata.namespace, uid=obj.metadata.uid),
             resource_version=obj.metadata.resource_version,
             suspended=obj.spec.suspend,
+            stopped=obj.spec.suspend
+            and "Suspended" in _standing(obj)
+            and not (obj.status.active or obj.status.terminating),
             stopped_by=notes.get(ANNOTATION_STOPPED_BY, ""),
             attempt=_number(notes.get(ANNOTATION_ATTEMPT)) or 0,
             world=obj.spec.completions or obj.spec.parallelism,
@@ -103,8 +106,12 @@ def hint_annotations(hint: StartHint) -> dict[str, str | None]:
     }
 
 
+def _standing(job: Job) -> set[str]:
+    return {condition.type for condition in job.status.conditions if condition.status == "True"}
+
+
 def _ending(job: Job) -> Ending:
-    standing = {condition.type for condition in job.status.conditions if condition.status == "True"}
+    standing = _standing(job)
     if standing & {"Complete", "SuccessCriteriaMet"}:
         return Ending.COMPLETE
     return Ending.FAILED if standing & {"Failed", "FailureTarget"} else Ending.NOT_ENDED

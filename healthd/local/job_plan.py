@@ -5,15 +5,15 @@ A pod made here carries the tracking finalizer until it has been counted for goo
 the job is not finished, so the number of failures is always the number of such pods, and no crash can count one twice.
 A pod that is deleted by suspend loses it first, and is never counted.
 
-One difference to Kubernetes: the back-off of an index counts failures since the job was last resumed, not before.
-Who suspends and resumes a gang has waited already.
+Two differences to Kubernetes. The back-off of an index counts failures since the job was last resumed, not before: who
+suspends and resumes a gang has waited already. And suspending forgets which indexes succeeded.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import msgspec
@@ -129,11 +129,14 @@ def _complete(view: _View) -> Plan:
 
 
 def _suspend(view: _View) -> Plan:
+    """Forgets which indexes succeeded: the members of a gang need each other, so all of them run again."""
     conditions = _told(view, "Suspended", "True", "JobSuspended", "Job suspended")
+    view = replace(view, done=set())
     status = _status(view, deleted=view.active, conditions=conditions)
-    tracked = [pod for pod in view.active if is_tracked(pod)]
+    active = [pod for pod in view.active if is_tracked(pod)]
+    succeeded = [pod for pod in view.ended if pod.status.phase == "Succeeded" and is_tracked(pod)]
     return Plan(
-        release=[*tracked, *_counted(view)],
+        release=[*active, *succeeded],
         delete=view.active,
         status=msgspec.structs.replace(status, start_time=None),
     )
