@@ -21,7 +21,7 @@ UNKNOWN_STEP = -1
 _WORDS = (
     r"(?:global_?)?steps?",
     r"iter(?:ation)?s?|it|batch|ba",
-    r"checkpoint|ckpt|chkpt|snapshot|model|save",
+    r"checkpoint|ckpt|chkpt|snapshot|model|save|^(?:train_?)?state|^weights",
     r"epoch|ep",
 )
 """Words that stand before a step number; an earlier row wins in a name such as `epoch=1-step=500`."""

@@ -47,8 +47,6 @@ class Entry(NamedTuple):
     """One listed name that is not a directory."""
 
     stamp: Stamp
-    allocated: int
-    """Bytes that have a place on the disk; fewer than `size` when parts were never written."""
     not_a_file: str = ""
     """Why it must not be opened: `a FIFO`, `a broken link`; empty for a regular file."""
 
@@ -85,7 +83,7 @@ class Tree:
         try:
             if _stamp(os.fstat(fd)) != entry.stamp:
                 raise Unstable(f"{name}: changed while being read")
-            _refuse_holes(fd, name, entry)
+            _refuse_holes(fd, name, entry.stamp.size)
             yield fd
         except OSError as error:
             raise Unstable(explain(name, error)) from error
@@ -159,7 +157,7 @@ def explain(name: str, error: OSError) -> str:
     """An operating system error in words for a person."""
     match error.errno:
         case errno.ENOENT:
-            return f"{name}: deleted while being read"
+            return f"{name}: not there (deleted meanwhile?)"
         case errno.ELOOP:
             return f"{name}: a link that leads in a circle"
         case errno.EACCES | errno.EPERM:
@@ -192,7 +190,7 @@ def _listed(prefix: str, item: os.DirEntry[str]) -> Iterator[tuple[str, Entry]]:
     except OSError as error:
         if item.is_symlink():
             why = "a link that leads in a circle" if error.errno == errno.ELOOP else "a broken link"
-            yield prefix + item.name, Entry(Stamp(0, 0, 0), 0, why)
+            yield prefix + item.name, Entry(Stamp(0, 0, 0), why)
         elif error.errno != errno.ENOENT:  # a name that vanished since the listing was never there
             raise
 
@@ -206,21 +204,22 @@ def _entry(info: os.stat_result) -> Entry:
         stat.S_IFBLK: "a device",
         stat.S_IFDIR: "a link to a directory",
     }
-    return Entry(_stamp(info), info.st_blocks * 512, kinds.get(stat.S_IFMT(info.st_mode), "of an unknown kind"))
+    return Entry(_stamp(info), kinds.get(stat.S_IFMT(info.st_mode), "of an unknown kind"))
 
 
 def _stamp(info: os.stat_result) -> Stamp:
     return Stamp(info.st_size, info.st_mtime_ns, info.st_ino)
 
 
-def _refuse_holes(fd: int, name: str, entry: Entry) -> None:
+def _refuse_holes(fd: int, name: str, size: int) -> None:
     """
     Refuse a file with parts that were never written and read as zeros: a writer made room first and died.
 
-    `allocated` alone proves nothing (compressing file systems), so the file system is asked where the hole is.
+    The writers of torch and safetensors leave no holes, not even for tensors of zeros.
     """
-    if entry.allocated >= entry.stamp.size:
+    try:
+        hole = os.lseek(fd, 0, os.SEEK_HOLE) if size else 0
+    except OSError:  # this file system cannot tell
         return
-    hole = os.lseek(fd, 0, os.SEEK_HOLE)
-    if hole < entry.stamp.size:
-        raise Damaged(f"{name}: never written from byte {hole:,} on (a hole in {entry.stamp.size:,} bytes: torn write)")
+    if hole < size:
+        raise Damaged(f"{name}: never written from byte {hole:,} on (a hole in {size:,} bytes: torn write)")

@@ -20,6 +20,7 @@ from healthd.checkpoints.tree import Damaged, read_at
 LARGEST_DIRECTORY = 64 << 20
 """Bytes; about 700,000 members."""
 _CHUNK = 1 << 20
+_SMALL = 1 << 16
 
 _END = struct.Struct("<4s4H2IH")
 _END_64_LOCATOR = struct.Struct("<4sIQI")
@@ -37,11 +38,21 @@ class Slice:
     name: str
     start: int
     length: int
+    held: bytes = b""
+    """All of it, when it is small: one read instead of a dozen."""
+
+    @classmethod
+    def at(cls, fd: int, name: str, start: int, length: int) -> Slice:
+        """The archive at these bytes of an open file. Raises Damaged."""
+        held = read_at(fd, name, offset=start, size=length) if length <= _SMALL else b""
+        return cls(fd, name, start, length, held)
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the archive. Raises Damaged when they reach beyond its end."""
         if offset < 0 or offset + size > self.length:
             raise Damaged(f"{self.name}: its archive directory points outside of it")
+        if self.held:
+            return self.held[offset : offset + size]
         return read_at(self.fd, self.name, offset=self.start + offset, size=size)
 
 

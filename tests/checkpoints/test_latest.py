@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from healthd.checkpoints.formats import UnknownFormat
-from healthd.checkpoints.latest import Cache, Candidate, Checkpoint, Level, Rejected, latest, verify
+from healthd.checkpoints.latest import Cache, Candidate, Checkpoint, Level, Rejected, latest, newest_step, verify
 from healthd.checkpoints.tree import Damaged, Tree, survey
 from tests.checkpoints.builders import REAL, a_sharded_step, refusal, safetensors_bytes, shard_name, torch_zip_bytes
 
@@ -152,7 +153,7 @@ def test_a_step_of_no_known_format_says_what_is_in_it(tmp_path: Path) -> None:
             "weights: changed while being read",
         ),
         (lambda f: f.unlink(), "weights: deleted while being read"),
-        (lambda f: shutil.rmtree(f.parent), "step-10: deleted while being read"),
+        (lambda f: shutil.rmtree(f.parent), "step-10: not there (deleted meanwhile?)"),
         (lambda f: (f.parent / "late").touch(), "late: appeared while the checkpoint was being read"),
     ],
     ids=["rewritten", "touched", "replaced", "deleted", "step deleted", "added"],
@@ -174,7 +175,7 @@ def test_a_step_that_vanishes_does_not_end_the_search(tmp_path: Path) -> None:
     outcome = verify(Candidate(path=tmp_path / "step-10", step=10))
 
     assert isinstance(outcome, Rejected)
-    assert outcome.reason == "step-10: deleted while being read"
+    assert outcome.reason == "step-10: not there (deleted meanwhile?)"
 
 
 def test_a_fault_of_a_format_is_a_refusal(tmp_path: Path) -> None:
@@ -277,12 +278,35 @@ def test_a_name_made_to_fool_a_terminal_is_escaped(tmp_path: Path) -> None:
     assert refusal(tmp_path) == r"\x1b[2Jmodel\n.safetensors: empty file"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_no_permission_is_an_answer(tmp_path: Path) -> None:
-    folder = a_sharded_step(tmp_path, 10)
+@pytest.fixture
+def nobody() -> Iterator[Path]:
+    """A directory of an ordinary user, as whom the test runs: root may read everything."""
+    with tempfile.TemporaryDirectory() as scratch:
+        user = os.geteuid()
+        Path(scratch).chmod(0o777)
+        os.seteuid(user or 65534)
+        try:
+            yield Path(scratch)
+        finally:
+            os.seteuid(user)
+
+
+def test_no_permission_to_read_a_file_is_an_answer(nobody: Path) -> None:
+    folder = a_sharded_step(nobody, 10)
     (folder / shard_name(0, 4)).chmod(0)
 
-    assert "permission denied" in refusal(folder)
+    assert refusal(folder).startswith(f"{shard_name(0, 4)}: permission denied")
+
+
+def test_no_permission_to_look_into_the_root_is_an_answer(nobody: Path) -> None:
+    a_run(nobody / "run", 10)
+    (nobody / "run").chmod(0)
+
+    answer = latest(nobody / "run")
+
+    assert answer.found is None
+    assert "permission denied" in answer.rejected[0].reason
+    assert newest_step(nobody / "run") is None
 
 
 def test_too_many_entries_are_refused(tmp_path: Path) -> None:

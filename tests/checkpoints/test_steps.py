@@ -24,6 +24,8 @@ from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, parse_ste
         ("epoch_3", 3),
         ("model-10.safetensors", 10),
         ("ckpt-10.pt", 10),
+        ("weights_10.pt", 10),
+        ("state_10.pt", 10),
         ("epoch=1-step=500.ckpt", 500),
         ("ep1-ba200-rank0.pt", 200),
     ],

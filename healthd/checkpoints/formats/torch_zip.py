@@ -63,7 +63,7 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
         raise Damaged(f"{name}: empty file")
     with tree.open(name) as fd:
         _refuse_other_kinds(read_at(fd, name, offset=0, size=min(size, len(_LEGACY))), name)
-        verify_archive(zips.Slice(fd, name, 0, size), level)
+        verify_archive(zips.Slice.at(fd, name, 0, size), level)
 
 
 def _refuse_other_kinds(start: bytes, name: str) -> None:
