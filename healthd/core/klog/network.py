@@ -9,7 +9,7 @@ import re
 from healthd.core.klog.message import FULL_ADDRESS, Kind, Message, first_address
 
 _MLX5 = re.compile(
-    rf"mlx5(?:_\w{{1,12}})?(?:\.sf mlx5_core\.sf\.\d{{1,6}})?(?: ?{FULL_ADDRESS})?(?: [\w.@-]{{1,32}})?"
+    rf"mlx5(?:_\w{{1,48}})?(?:\.sf mlx5_core\.sf\.\d{{1,6}})?(?: ?{FULL_ADDRESS})?(?: [\w.@-]{{1,32}})?"
     r"(?: \([^)]{1,48}\))?:"
 )
 _EFA = re.compile(rf"efa(?: {FULL_ADDRESS})?(?: [\w.-]{{1,32}})?:")

@@ -25,12 +25,17 @@ _SXID = re.compile(
     rf"nvidia-nvswitch[0-9]{{0,4}}:\s{{1,8}}SXid\s{{0,4}}\((?:PCI:)?(?P<pci>{FULL_ADDRESS}|[0-9a-fA-F]{{4,8}}:[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}})\)"
     r"\s{0,4}:\s{0,8}(?P<code>[0-9]{1,6})(?![0-9A-Za-z_])"
 )
+_NOISE = re.compile(r"NVRM: Xid\b|nvidia-nvswitch[0-9]{0,4}: (?:SXid|open|close|release)\b")
+"""Lines that look like an error but give none that can be read, and the chatter of opening a switch."""
 _MODULE = re.compile(
-    rf"(?:NVRM:|NVRM(?=\s)|nvidia(?:[-_][a-z0-9_]{{1,24}})?(?:\s{FULL_ADDRESS})?:|nvidia\s{{0,2}}\([a-z]{{1,16}}\):)(?=\s|$)"
+    rf"(?:NVRM:|NVRM(?=\s)|nvidia(?:[-_][a-z0-9_]{{1,24}})?(?:\s{FULL_ADDRESS})?:|nvidia-peermem|nvidia-vgpu-mgr\[[0-9]{{1,10}}\]:"
+    r"|\[nvidia-vgpu-vfio\])(?=\s|$)"
 )
-_OWNED = re.compile(rf"nvidia (?P<pci>{FULL_ADDRESS}): ")
 _LOST = re.compile(r"has fallen off the bus|fallen off the bus and is not responding", re.IGNORECASE)
-_NVRM_ADDRESS = re.compile(r"PCI:(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?![.0-9a-fA-F])")
+_NVRM_ADDRESS = re.compile(
+    r"PCI:(?P<slot>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?![.0-9a-fA-F])"
+    r"|GPU (?:at )?(?P<local>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])(?![.0-9a-fA-F])"
+)
 _RECOVERY = re.compile(
     r"recovery action changed from 0x[0-9a-fA-F]{1,8}(?: \([^)]{0,64}\))? to 0x(?P<new>[0-9a-fA-F]{1,8})"
 )
@@ -53,7 +58,7 @@ def parse_nvidia(text: str) -> Message | None:
         return _parse_xid(text, found)
     if found := _SXID.match(text):
         return _parse_sxid(text, found)
-    if _MODULE.match(text):
+    if _MODULE.match(text) and not _NOISE.match(text):
         return Message(kind=Kind.NVRM, text=text, pci=_module_address(text), gpu_lost=_LOST.search(text) is not None)
     return None
 
@@ -140,6 +145,6 @@ def _parse_sxid(text: str, found: re.Match[str]) -> Message:
 
 
 def _module_address(text: str) -> str | None:
-    """The first device address; `GPU at PCI:0000:01:00: GPU-…` has it without a function."""
+    """The device that the line is about; some give it without a function, or without a domain."""
     short = _NVRM_ADDRESS.search(text)
-    return normal_address(short["pci"]) if short else first_address(text)
+    return normal_address(short["slot"] or short["local"]) if short else first_address(text)

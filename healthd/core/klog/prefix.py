@@ -15,19 +15,21 @@ import msgspec
 LONGEST_PREFIX = 400
 """More than any log daemon writes before the message; bounds the work on a line of noise."""
 
-_MONTH = r"[^\W\d_]{2,10}\.?|\d{1,2}月"
+_MONTH = r"[^\W\d_]{2,10}\.?|\d{1,2}[月월]"
 _CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?: ?[AP]M)?"
-_ZONE = r"Z|[+-]\d{2}:?\d{2}|[A-Z]{2,5}|[+-]\d{2}"
+_OFFSET = r"Z|[+-]\d{2}(?::?\d{2})?"
+_ZONE = r"[A-Z]{2,5}"
+"""CEST and its like. A log level looks the same, so a zone counts only before the year or the kernel's tag."""
 
 _RAW = re.compile(r"(?P<priority>\d{1,4}),(?P<sequence>\d{1,20}),(?P<usec>\d{1,20}),[^;,]{1,16}(?:,[^;]{1,64})?;")
-_QUOTING = re.compile(r"(?:\ufeff|\*\*|`{1,3}|> ?|\.\.\. ?|… ?)+")
+_QUOTING = re.compile(r"(?:\ufeff|\*\*|`{1,3}|> ?|\.\.\. ?|… ?|\[(?:\.\.\.|…)\] ?)+")
 _LEVEL = re.compile(r"<(?P<priority>\d{1,3})>(?:1 (?=\d{4}-))?")
 _DECODED = re.compile(r"(?P<facility>[a-z]\w{1,9}) {0,8}: ?[a-z]{1,8} {0,8}: ?")
-_ISO = re.compile(rf"\[?\d{{4}}-\d{{2}}-\d{{2}}[T ]{_CLOCK} ?(?:{_ZONE})?\]?(?=\s)")
-_WEEKDAY_ISO = re.compile(rf"[^\W\d_]{{2,6}}\.? \d{{4}}-\d{{2}}-\d{{2}} {_CLOCK}(?: (?:{_ZONE}))?(?=\s)")
+_ISO = re.compile(rf"\[?\d{{4}}-\d{{2}}-\d{{2}}[T ]{_CLOCK} ?(?:{_OFFSET})?\]?(?=\s)")
+_WEEKDAY_ISO = re.compile(rf"[^\W\d_]{{2,6}}\.? \d{{4}}-\d{{2}}-\d{{2}} {_CLOCK}(?=\s)")
 _DATE = re.compile(
     rf"(?:[^\W\d_]{{2,6}}\.? )?(?:(?:{_MONTH}) {{1,2}}\d{{1,2}}|\d{{1,2}}\.? (?:{_MONTH})) (?:\d{{4}} )?{_CLOCK}"
-    rf"(?: (?:{_ZONE}))?(?: \d{{4}})?(?=\s)"
+    rf"(?:(?: {_ZONE})? \d{{4}})?(?=\s)"
 )
 _CLOCK_ONLY = re.compile(rf"{_CLOCK}(?=\s)")
 _UNIX = re.compile(r"\d{9,11}\.\d{3,9}(?=\s)")
@@ -38,14 +40,16 @@ _PEOPLE = re.compile(
     rf"|[^\]\[]{{3,40}} \d{{4}} {_CLOCK})\]"
 )
 _CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,10}(?:@C\d{1,5})?\]")
-_HOST = re.compile(r"\s{1,4}(?P<host>[\w.:@/-]{1,255})(?=\s)")
-_SELECTOR = re.compile(
-    r"\s{1,4}(?P<facility>[a-z0-9]{2,8})\.(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug)(?=\s)"
-)
-_TAG = re.compile(r"\s{0,4}kernel(?:\[\d{1,10}\])?:\s?")
+_TAG = re.compile(r"\s{0,4}kernel(?:\[0\])?:\s?")
 _RFC5424 = re.compile(r"\s{1,4}kernel(?: [\w.-]{1,48}){2} (?:-|\[[^\]]{0,200}\])\s")
+_SELECTOR = r"\.(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug)\s"
+_HOST = rf"(?:\s{{1,4}}{_ZONE})?\s{{1,4}}(?!(?!kern\.)[a-z0-9]{{2,8}}{_SELECTOR})[\w.:@/-]{{1,255}}"
+"""Busybox and OpenWrt name facility and level before the tag; any facility but the kernel's is a program's line."""
+_HOST_AND_TAG = re.compile(rf"{_HOST}(?:\s{{1,4}}kern(?={_SELECTOR})\.\w{{1,8}})?(?:{_TAG.pattern}|{_RFC5424.pattern})")
 _HYPERVISOR = re.compile(r"\s{1,4}(?:\w{1,8}\(\d{1,5}\) )?(?:vmkernel: )?cpu\d{1,5}:\d{1,10}(?: opID=\w{1,32})?\)\s?")
 _FILE = re.compile(r"[\w./-]{1,255}:(?:\d{1,9}:)?(?=[^\W\d_]{3} {1,2}\d|\d{4}-)(?=[^\n]{15,90} kernel: )")
+_VGPU_MANAGER = re.compile(rf"{_HOST}(?=\s{{1,4}}nvidia-vgpu-mgr\[)")
+"""The one program whose lines are read beside the kernel's: the host side of the driver. It gives no Xid of its own."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
 _HOST_TAG = re.compile(r"(?P<host>[\w.-]{1,64})(?::| \||:? \|)\s{1,4}(?=\[|kernel:)")
 _CUT_HEADER = re.compile(r"\S{1,255} (?=kernel: )")
@@ -128,29 +132,21 @@ def _after_decoded_time(head: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _after_stamp(head: str, at: int) -> int | None:
+def _after_stamp(head: str, at: int) -> int:
     """Past `<stamp> <host> kernel:`, or past a bare stamp, or past nothing."""
-    for stamp in (_ISO, _WEEKDAY_ISO, _DATE, _UNIX, _CLOCK_ONLY, _SECONDS):
+    for stamp in (_SECONDS, _DATE, _ISO, _PEOPLE, _WEEKDAY_ISO, _UNIX, _CLOCK_ONLY):
         if found := stamp.match(head, at):
-            return _after_tag(head, found.end(), found.end())
+            return _after_tag(head, found.end())
     tag = _TAG.match(head, at)
     return tag.end() if tag else at
 
 
-def _after_tag(head: str, at: int, bare: int) -> int | None:
-    """Past host, selector and tag, or only to *bare* (the end of the stamp) where the message follows at once."""
-    if found := _TAG.match(head, at) or _RFC5424.match(head, at) or _HYPERVISOR.match(head, at):
-        return found.end()
-    host = _HOST.match(head, at)
-    if not host:
-        return bare
-    after = host.end()
-    if selector := _SELECTOR.match(head, after):
-        if selector["facility"] != "kern":
-            return None
-        after = selector.end()
-    tag = _TAG.match(head, after) or _RFC5424.match(head, after)
-    return tag.end() if tag else bare
+def _after_tag(head: str, at: int) -> int:
+    """Past host and tag of the kernel, or nowhere where the message follows the stamp at once."""
+    for grammar in (_TAG, _HOST_AND_TAG, _RFC5424, _HYPERVISOR, _VGPU_MANAGER):
+        if found := grammar.match(head, at):
+            return found.end()
+    return at
 
 
 def _skip(head: str, at: int, *grammars: re.Pattern[str]) -> int:

@@ -1,0 +1,114 @@
+"""Messages of the machine and of its fabrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthd.core.klog import Kind, parse_message
+
+
+@pytest.mark.parametrize(
+    ("text", "fatal"),
+    [
+        ("pcieport 0000:40:01.1: AER: Corrected error received: 0000:41:00.0", False),
+        ("pcieport 0000:40:01.1: AER: Multiple Uncorrected (Non-Fatal) error received: 0000:41:00.0", False),
+        ("pcieport 0000:40:01.1: AER: Uncorrected (Fatal) error received: id=0100", True),
+        ("nvme 0000:40:01.1: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Transmitter ID)", False),
+        ("nvidia 0000:40:01.1: AER: can't recover (no error_detected callback)", True),
+        ("mlx5_core 0000:40:01.1:   device [15b3:1021] error status/mask=00001000/00000000", None),
+        ("mlx5_core 0000:40:01.1:    [12] Timeout", None),
+        ("pcieport 0000:40:01.1:    [ 6] BadTLP                (First)", None),
+        ("pcieport 0000:40:01.1:   TLP Header: 00000000 00000000 00000000 00000000", None),
+        ("pcieport 0000:40:01.1: DPC: containment event, status:0x1f01 source:0x0000", None),
+    ],
+)
+def test_pcie_errors_name_the_first_device(text: str, fatal: bool | None) -> None:
+    message = parse_message(text)
+
+    assert message is not None
+    assert (message.kind, message.pci, message.fatal) == (Kind.AER, "0000:40:01.1", fatal)
+
+
+@pytest.mark.parametrize(
+    ("text", "fatal"),
+    [
+        ("mce: [Hardware Error]: CPU 9: Machine Check: 0 Bank 3: be00000000800400", True),
+        ("mce: [Hardware Error]: CPU 9: Machine Check: 0 Bank 3: 9c00000000800400", False),
+        ("mce: [Hardware Error]: Machine check events logged", None),
+        ("{3}[Hardware Error]: event severity: recoverable", None),
+        ("EDAC MC1: 1 UE memory read error on CPU_SrcID#0", True),
+        ("EDAC MC1: 1 CE memory read error on CPU_SrcID#0", None),
+        ("CMCI storm detected: switching to poll mode", None),
+        ("Memory failure: 0x1f00: recovery action for dirty LRU page: Recovered", None),
+    ],
+)
+def test_machine_checks_say_whether_the_hardware_corrected_them(text: str, fatal: bool | None) -> None:
+    message = parse_message(text)
+
+    assert message is not None
+    assert (message.kind, message.fatal) == (Kind.MCE, fatal)
+
+
+@pytest.mark.parametrize(
+    ("text", "pid", "process"),
+    [
+        ("trainer invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0", None, "trainer"),
+        ("io worker invoked oom-killer: gfp_mask=0xcc0", None, "io worker"),
+        ("Out of memory: Killed process 4242 (trainer) total-vm:1kB, anon-rss:1kB", 4242, "trainer"),
+        ("Out of memory: Kill process 4242 (trainer) score 905 or sacrifice child", 4242, "trainer"),
+        ("Out of memory: Killed process 4242, UID 1000, (trainer).", 4242, "trainer"),
+        ("Memory cgroup out of memory: Killed process 4242 ((sd-pam)) total-vm:1kB", 4242, "(sd-pam)"),
+        ("Killed process 4242 (trainer)", 4242, "trainer"),
+        (
+            "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/a,task=trainer,pid=4242,uid=0",
+            4242,
+            "trainer",
+        ),
+        ("oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null)", None, None),
+        ("oom_reaper: reaped process 4242 (trainer), now anon-rss:0kB", None, None),
+        ("Tasks in /kubepods/pod1 are going to be killed due to memory.oom.group set", None, None),
+    ],
+)
+def test_memory_exhausted_names_who_asked_or_who_died(text: str, pid: int | None, process: str | None) -> None:
+    message = parse_message(text)
+
+    assert message is not None
+    assert (message.kind, message.pid, message.process) == (Kind.OOM, pid, process)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "pci"),
+    [
+        ("mlx5_core 0000:9c:00.1: poll_health:819:(pid 0): device's health compromised", Kind.MLX5, "0000:9c:00.1"),
+        ("mlx5_core 0000:9c:00.1 ens1f1np1: Link down", Kind.MLX5, "0000:9c:00.1"),
+        ("mlx5_core: probe of the device failed", Kind.MLX5, None),
+        ("mlx5_cmd_check:810:(pid 77): MODIFY_QP(0x502) failed", Kind.MLX5, None),
+        ("efa 0000:9c:00.1 rdmap5s0: Failed to process command CREATE_QP", Kind.EFA, "0000:9c:00.1"),
+        ("efa 0000:9c:00.1: Setup irq:33", Kind.EFA, "0000:9c:00.1"),
+        ("infiniband mlx5_4: dump error cqe", Kind.IB, None),
+        ("ib0: multicast join failed, status -110", Kind.IB, None),
+    ],
+)
+def test_lines_of_the_fabrics_are_told_apart(text: str, kind: Kind, pci: str | None) -> None:
+    message = parse_message(text)
+
+    assert message is not None
+    assert (message.kind, message.pci) == (kind, pci)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "usb 1-1: new high-speed USB device",
+        "mlx4_core 0000:9c:00.0: command failed",
+        "nfs: server not responding, still trying",
+        "INFO: task kworker:77 blocked for more than 120 seconds.",
+        "trainer[77]: segfault at 0 ip 0 sp 0 error 4 in libcuda.so",
+        'audit: type=1400 apparmor="STATUS" name="nvidia_modprobe"',
+        " SUBSYSTEM=pci",
+        "nvme nvme0: I/O 12 QID 3 timeout, aborting",
+    ],
+)
+def test_everything_else_is_noise(text: str) -> None:
+    assert parse_message(text) is None
