@@ -14,6 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 TICK = 0.1
 """Seconds between looks at the files."""
 CHUNK = 256 * 1024
@@ -62,6 +66,8 @@ class Follower:
     """Reads one log file from *offset* on, never more than `CHUNK` at a time."""
 
     def __init__(self, path: Path, prefix: str, offset: int) -> None:
+        self.finished = False
+        """All of the writer's output has been shown."""
         self._end: int | None = None
         """Where this writer's output ends; what comes after is another one's."""
         self._path = path
@@ -72,7 +78,7 @@ class Follower:
         self._unfinished = 0
 
     def read(self) -> bytes:
-        """What to show now. After `ended`, empty means that all has been shown."""
+        """What to show now; it may be nothing although there is more."""
         behind = self._size() - self._offset
         skipped = self._skip(behind) if behind > BACKLOG else b""
         if behind < 0:  # somebody emptied the file
@@ -82,14 +88,11 @@ class Follower:
         self._offset += len(data)
         shown = skipped + self._prefixer.feed(data)
         self._unfinished = 0 if shown else self._unfinished + 1
-        if self._unfinished >= PATIENCE or (self.ended and not data):
+        self.finished = self._end is not None and not data
+        if self._unfinished >= PATIENCE or self.finished:
+            self._unfinished = 0
             shown += self._prefixer.flush()
         return shown
-
-    @property
-    def ended(self) -> bool:
-        """Nothing more will be written."""
-        return self._end is not None
 
     def end(self) -> None:
         """The writer has ended: what is in the file now is all of it."""
@@ -119,6 +122,8 @@ class Terminal:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._followers: list[Follower] = []
+        self._gone = False
+        """Nothing is shown any more."""
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rank output", daemon=True)
@@ -126,13 +131,15 @@ class Terminal:
 
     def follow(self, path: Path, prefix: str, offset: int) -> Callable[[], None]:
         """Show what is appended to *path* after *offset*. Returns what to call when the writer has ended."""
-        follower = Follower(path, prefix, offset)
         with self._lock:
+            if self._gone:
+                return lambda: None
+            follower = Follower(path, prefix, offset)
             self._followers.append(follower)
         return follower.end
 
     def close(self, timeout: float) -> None:
-        """Show what is left, for at most *timeout* seconds."""
+        """Show what is there, for at most *timeout* seconds, and nothing after that."""
         self._closing.set()
         self._thread.join(timeout)
 
@@ -140,26 +147,30 @@ class Terminal:
         try:
             while not self._closing.wait(TICK):
                 self._show()
-            while self._show():
-                pass
-        except (OSError, ValueError):  # the terminal went away; the files have everything
-            return
+            for follower in self._followers:
+                follower.end()
+            while self._followers:
+                self._show()
+        except (OSError, ValueError) as error:  # the terminal went away; the files have everything
+            log.info("terminal.gone", error=str(error))
+        finally:
+            with self._lock:
+                self._gone = True
+                for follower in self._followers:
+                    follower.close()
 
-    def _show(self) -> bool:
-        """One look at each file: whether anything was shown."""
+    def _show(self) -> None:
+        """One look at each file."""
         with self._lock:
             followers = list(self._followers)
-        shown = [self._show_one(follower) for follower in followers]
-        return any(shown)
+        for follower in followers:
+            self._show_one(follower)
 
-    def _show_one(self, follower: Follower) -> bool:
-        ended = follower.ended
-        data = follower.read()
-        if data:
+    def _show_one(self, follower: Follower) -> None:
+        if data := follower.read():
             self._out.write(data.decode(errors="replace"))
             self._out.flush()
-        elif ended:
+        if follower.finished:
+            follower.close()
             with self._lock:
                 self._followers.remove(follower)
-            follower.close()
-        return bool(data)
