@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 
 import msgspec
@@ -25,6 +27,9 @@ LARGEST_HEADER = 100_000_000
 LARGEST_INDEX = 256_000_000
 _FIRST_READ = 16_384
 """Holds the whole header of most shards, so that one read is enough."""
+_LARGE_HEADER = 1 << 20
+_ONE_LARGE_HEADER = threading.Lock()
+"""Ten thousand files may each claim 100 MB of header; one at a time is in memory."""
 _DTYPE_BITS = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -37,7 +42,7 @@ _DTYPE_BITS = {
 _SHARD = re.compile(r"(?P<stem>.*?)(?P<number>\d{1,9})-of-(?P<total>\d{1,9})(?P<rest>\D*)")
 
 
-class _Tensor(msgspec.Struct):
+class _Tensor(msgspec.Struct, gc=False):
     dtype: str
     shape: list[int]
     data_offsets: tuple[int, int]
@@ -45,6 +50,10 @@ class _Tensor(msgspec.Struct):
 
 class _Index(msgspec.Struct):
     weight_map: dict[str, str]
+
+
+_Promises = dict[str, list[tuple[str, list[str]]]]
+"""Listed file name to the indexes that name it, each with the tensors that it should hold."""
 
 
 class Safetensors:
@@ -64,12 +73,10 @@ class Safetensors:
         """The same at both levels, for want of checksums. Raises Damaged."""
         indexes = sorted(name for name in tree.entries if name.endswith(".safetensors.index.json"))
         shards = sorted(name for name in tree.entries if name.endswith(".safetensors"))
-        maps = [_read_index(tree, index) for index in indexes]
+        promises = _read_promises(tree, indexes)
         indexed = {folder_of(index) for index in indexes}
         refuse_missing_shards(name for name in shards if folder_of(name) not in indexed)
-        held = dict(zip(shards, for_each(partial(_read_tensor_names, tree), shards), strict=True))
-        for index, weight_map in zip(indexes, maps, strict=True):
-            _refuse_unkept_promises(index, weight_map, held)
+        for_each(partial(_verify_file, tree, promises), shards)
 
 
 def refuse_missing_shards(names: Iterable[str]) -> None:
@@ -128,8 +135,7 @@ def _tensor_bytes(entry: _Tensor, tensor: str, name: str) -> int:
     return -(-math.prod(entry.shape) * bits // 8)
 
 
-def _read_tensor_names(tree: Tree, name: str) -> frozenset[str]:
-    """The names of the tensors in one whole file. Raises Damaged."""
+def _verify_file(tree: Tree, promises: _Promises, name: str) -> None:
     size = tree.size(name)
     if size < 8:
         raise Damaged(f"{name}: {size} bytes, too short for any header (torn write)" if size else f"{name}: empty file")
@@ -142,10 +148,11 @@ def _read_tensor_names(tree: Tree, name: str) -> frozenset[str]:
             )
         if 8 + length > size:
             raise Damaged(f"{name}: {size:,} bytes, and its header alone needs {8 + length:,} (torn write)")
-        rest = read_at(fd, name, offset=len(start), size=max(0, 8 + length - len(start)))
-    tensors = parse_header((start + rest)[8 : 8 + length], name)
-    _refuse_wrong_size(name, size, 8 + length + judge_layout(tensors, name))
-    return frozenset(tensors)
+        with _ONE_LARGE_HEADER if length > _LARGE_HEADER else nullcontext():
+            rest = read_at(fd, name, offset=len(start), size=max(0, 8 + length - len(start)))
+            tensors = parse_header((start + rest)[8 : 8 + length], name)
+            _refuse_wrong_size(name, size, 8 + length + judge_layout(tensors, name))
+            _refuse_missing_tensors(name, tensors, promises)
 
 
 def _refuse_wrong_size(name: str, size: int, described: int) -> None:
@@ -155,23 +162,35 @@ def _refuse_wrong_size(name: str, size: int, described: int) -> None:
         raise Damaged(f"{name}: {size:,} bytes where its header describes {described:,}")
 
 
-def _read_index(tree: Tree, index: str) -> dict[str, str]:
-    """Tensor name to listed file name. Raises Damaged."""
+def _refuse_missing_tensors(name: str, tensors: dict[str, _Tensor], promises: _Promises) -> None:
+    for index, promised in promises.get(name, []):
+        absent = next((tensor for tensor in promised if tensor not in tensors), None)
+        if absent is not None:
+            raise Damaged(f"{name}: has no tensor {absent[:80]!r}, which {index} puts there (a shard of another step?)")
+
+
+def _read_promises(tree: Tree, indexes: list[str]) -> _Promises:
+    """What the indexes say of each listed file, all of which are there. Raises Damaged."""
+    promises: _Promises = defaultdict(list)
+    for index in indexes:
+        for file, tensors in _read_index(tree, index).items():
+            name = inside(folder_of(index), file, told_by=index)
+            tree.require(name)
+            if not name.endswith(".safetensors"):
+                raise Damaged(f"{index}: names {file[:80]!r}, which is no safetensors file")
+            promises[name].append((index, tensors))
+    return promises
+
+
+def _read_index(tree: Tree, index: str) -> dict[str, list[str]]:
+    """The tensors that the index puts into each file, files in order. Raises Damaged."""
     try:
         weight_map = msgspec.json.decode(tree.read(index, at_most=LARGEST_INDEX), type=_Index).weight_map
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"{index}: not a whole index (torn write)") from error
     if not weight_map:
         raise Damaged(f"{index}: names no tensor")
-    files = {file: inside(folder_of(index), file, told_by=index) for file in set(weight_map.values())}
-    for file in sorted(files.values()):
-        tree.require(file)
-    return {tensor: files[file] for tensor, file in weight_map.items()}
-
-
-def _refuse_unkept_promises(index: str, weight_map: dict[str, str], held: dict[str, frozenset[str]]) -> None:
+    files: dict[str, list[str]] = defaultdict(list)
     for tensor, file in weight_map.items():
-        if file not in held:
-            raise Damaged(f"{index}: names {file!r}, which is no safetensors file")
-        if tensor not in held[file]:
-            raise Damaged(f"{file}: has no tensor {tensor[:80]!r}, which {index} puts there (a shard of another step?)")
+        files[file].append(tensor)
+    return dict(sorted(files.items()))
