@@ -85,7 +85,7 @@ class Ledger:
         if record.facility and not trust_user_space:
             return self
         partial, text = stitch(self.partial, record.text)
-        ledger = replace(self, partial=partial)
+        ledger = self if partial is self.partial else replace(self, partial=partial)
         message = parse_message(text)
         judgement = judge(message) if message else None
         if judgement is None or not (judgement.raises or judgement.clears):

@@ -33,7 +33,9 @@ def stitch(partial: Partial, text: str) -> tuple[Partial, str]:
     text = text.strip()
     if _HEAD.match(text):
         return Partial(text=text), text
-    if not partial.text or partial.age >= PATIENCE:
+    if not partial.text:
+        return partial, text
+    if partial.age >= PATIENCE:
         return Partial(), text
     if _MIDDLE.match(text):
         return Partial(text=f"{partial.text} {text.removeprefix('NVRM: ')}", age=partial.age + 1), text

@@ -94,7 +94,7 @@ def _judge_recovery(message: Message) -> Judgement:
         action=asked.action,
         blame=Blame.DEVICE,
         quarantines=asked.quarantines,
-        message=_sentence(message, asked.summary, asked.action),
+        message=_sentence(message, asked.summary, ADVICE[asked.action]),
         clears=asked.clears,
         raises=not asked.clears,
     )
@@ -104,12 +104,13 @@ def _judge_sxid(message: Message) -> Judgement:
     """The severity that the line prints counts more than any table."""
     code = sxid_codes().get(message.sxid or 0)
     if code is None:
-        tier = "reset" if message.fatal else "unknown"
+        tier = "fabric" if message.fatal else "unknown"
         return _judged(
             message, f"sxid-unknown-{message.sxid}", tier, Blame.UNKNOWN, "a switch error that is not in the catalogue"
         )
-    fatal = message.fatal if message.fatal is not None else False
-    tier = "reboot" if fatal and code.severity == "always-fatal" else "reset" if fatal else "record"
+    tier = "record"
+    if message.fatal:
+        tier = "fabric_always" if code.severity == "always-fatal" else "fabric"
     # One event is told in several lines of the same code; only the first is the event.
     is_event = not message.detail.startswith(("Severity", "Data"))
     return _judged(message, f"sxid-{code.code}", tier, Blame.DEVICE, code.summary, raises=is_event)
@@ -149,14 +150,14 @@ def _judged(
         action=tier.action,
         blame=tier.blame or blame,
         quarantines=tier.quarantines,
-        message=_sentence(message, summary, tier.action),
+        message=_sentence(message, summary, tier.advice or ADVICE[tier.action]),
         linked=linked,
         raises=raises,
     )
 
 
-def _sentence(message: Message, summary: str, action: Action) -> str:
-    return f"{_subject(message)}: {summary}. {ADVICE[action]}"
+def _sentence(message: Message, summary: str, advice: str) -> str:
+    return f"{_subject(message)}: {summary}. {advice}"
 
 
 def _subject(message: Message) -> str:

@@ -53,6 +53,8 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     action: Action
     reason: str
+    advice: str = ""
+    """What a person should do, where the action alone does not say it."""
     quarantines: bool = False
     blame: Blame | None = None
     """None: as the code says."""

@@ -1,0 +1,153 @@
+"""`healthd klog`: any log in, what it means out."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from healthd.cli.klog import LONGEST_LINE, printable, read_log
+from healthd.cli.main import main
+
+LOG = """\
+[    1.000001] usb 1-1: new high-speed USB device
+[ 8123.004512] NVRM: Xid (PCI:0000:c1:00): 79, pid=901, name=trainer, GPU has fallen off the bus.
+Apr  7 03:14:15 node17 agent[811]: NVRM: Xid (PCI:0000:c1:00): 48, quoted
+4,12,99,-;mlx5_core 0000:9c:00.1: firmware version: 28.43
+"""
+
+
+def healthd(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "healthd.cli.main", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "kern.log"
+    path.write_text(LOG)
+    return path
+
+
+def test_json_has_one_object_per_line_that_means_something(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["klog", "--json", str(log)]) == 0
+
+    xid, mlx5 = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert xid == {
+        "line": 2,
+        "kind": "xid",
+        "xid": 79,
+        "sxid": None,
+        "pci": "0000:c1:00.0",
+        "pid": 901,
+        "process": "trainer",
+        "severity": "fatal",
+        "action": "reboot_node",
+        "text": "NVRM: Xid (PCI:0000:c1:00): 79, pid=901, name=trainer, GPU has fallen off the bus.",
+    }
+    assert (mlx5["line"], mlx5["kind"], mlx5["severity"], mlx5["action"]) == (4, "mlx5", "info", "none")
+
+
+def test_the_table_shows_what_json_shows(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["klog", str(log)]) == 0
+
+    printed = capsys.readouterr().out
+    assert "trainer[901]" in printed
+    assert "reboot_node" in printed
+    assert "quoted" not in printed
+
+
+def test_a_log_of_noise_says_so_and_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "noise.log"
+    path.write_text("[ 1.0] usb 1-1: new device\n")
+
+    assert main(["klog", str(path)]) == 0
+    assert capsys.readouterr() == ("", "healthd: no line means anything to healthd\n")
+
+
+@pytest.mark.parametrize("arguments", [["klog", "--json"], ["klog", "--json", "-"]])
+def test_standard_input_is_read_when_no_file_is_named(arguments: list[str]) -> None:
+    done = healthd(*arguments, stdin=LOG.encode())
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_a_missing_file_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "none.log"
+
+    assert main(["klog", str(missing)]) == 2
+    assert capsys.readouterr().err == (
+        f"healthd: cannot read {missing}: No such file or directory; give a file, or - for standard input\n"
+    )
+
+
+def test_a_folder_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["klog", str(tmp_path)]) == 2
+    assert "Is a directory" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_early_hears_no_complaint(tmp_path: Path) -> None:
+    path = tmp_path / "long.log"
+    path.write_text(LOG * 5000)
+    command = [sys.executable, "-m", "healthd.cli.main", "klog", "--json", str(path)]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        complaint = process.stderr.read()
+
+    assert complaint == b""
+
+
+def test_a_live_log_is_shown_while_it_grows() -> None:
+    command = [sys.executable, "-m", "healthd.cli.main", "klog", "--json"]
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(LOG.encode())
+        process.stdin.flush()
+        shown = json.loads(process.stdout.readline())
+        process.stdin.close()
+
+    assert shown["xid"] == 79
+
+
+def test_bytes_that_are_no_text_are_survived() -> None:
+    raw = b"\x00\xff\xfe\n[ 1.0] NVRM: Xid (PCI:0000:c1:00): 31, pid=1, name=\xff\xfeab, Ch 1\n\xc3"
+
+    readings = list(read_log(io.BytesIO(raw)))
+
+    assert [(reading.line, reading.process) for reading in readings] == [(2, "\ufffd\ufffdab")]
+
+
+def test_a_line_without_an_end_is_cut_and_the_next_one_counts_right() -> None:
+    endless = b"[ 1.0] NVRM: Xid (PCI:0000:c1:00): 31, " + b"x" * (3 * LONGEST_LINE)
+
+    readings = list(read_log(io.BytesIO(endless + b"\n[ 2.0] NVRM: Xid (PCI:0000:c1:00): 48, y\n")))
+
+    assert [(reading.line, reading.xid) for reading in readings] == [(1, 31), (2, 48)]
+    assert len(readings[0].text) < LONGEST_LINE
+
+
+def test_names_of_processes_cannot_drive_the_terminal() -> None:
+    assert printable("a\x1b[2Jb\x07\u202ec") == r"a\x1b[2Jb\x07\u202ec"
+    assert printable("trainer [1] é") == "trainer [1] é"
+
+
+def test_json_needs_neither_tables_nor_event_loops() -> None:
+    code = (
+        "import sys; from healthd.cli.main import main; main(['klog', '--json', '/dev/null']);"
+        "print(sorted({'rich', 'asyncio', 'aiohttp', 'structlog'} & set(sys.modules)))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == "[]\n"
