@@ -55,6 +55,11 @@ class Witness:
             while not self.is_alone():
                 await readable(self._fd)
 
+    @property
+    def unheard(self) -> str:
+        """What ranks wrote beyond the lines that were heard."""
+        return self._unread.decode()
+
     def is_alone(self) -> bool:
         """No process holds the pipe now."""
         try:
