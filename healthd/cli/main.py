@@ -46,6 +46,7 @@ class CommandModule(Protocol):
 
 
 COMMANDS: Mapping[str, Command] = {
+    "demo": Command("healthd.cli.demo", "watch healthd save a training job from faults, on this machine, in a minute"),
     "run": Command("healthd.cli.run", "run a training job on this machine, and keep it going when a GPU breaks"),
     "repair": Command("healthd.cli.repair", "say that a node was repaired, so that it goes back into service"),
     "explain": Command("healthd.cli.explain", "tell why a gang was restarted, and what was done"),

@@ -1,0 +1,141 @@
+"""`healthd demo`: a lost GPU, a torn checkpoint and a crash, played to a training job on this machine in a minute."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from healthd.cli.errors import UserError
+from healthd.clock import Clock, SystemClock
+from healthd.core.policy import LogFormat, LogLevel
+from healthd.local.demo.kernel_logs import Writable, is_real_device, machine_log, own_log
+from healthd.local.demo.outcome import Outcome, judge
+from healthd.local.demo.play import Stage, play
+from healthd.local.demo.scene import Note, Scene, Who
+from healthd.local.demo.script import SLOW, Place, Script, changed_settings, config
+from healthd.local.demo.shows import JsonShow, LinesShow, Show
+from healthd.local.demo.undisturbed import TrainingFailed
+from healthd.local.machine import OpenKernelLog
+from healthd.probes.errors import CannotRead
+from healthd.probes.kmsg import read_boot_id
+from healthd.telemetry.logs import configure
+
+TERMINATED = 128 + signal.SIGTERM
+NOT_AS_TOLD = 1
+
+EPILOG = """\
+Four ranks train on four slots of this machine; two more slots are spares. Nothing but processes and a temporary folder
+is needed: no root, no GPU, no cluster. Exit code 0 only if everything went as told and the weights are equal.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `healthd demo`."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="one JSON object a line; the last one is the outcome")
+    shape.add_argument("--plain", action="store_true", help="lines instead of the live view, also on a terminal")
+    parser.add_argument("--slow", action="store_true", help="slow enough to watch; takes longer than a minute")
+    parser.add_argument("--keep", action="store_true", help="leave the state, logs and checkpoints for a look")
+    parser.add_argument(
+        "--real-kmsg", action="store_true", help="send the faults through this machine's own kernel log (root)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the demo; exit code 0 when it went as told."""
+    root = Path(tempfile.mkdtemp(prefix="healthd-demo-"))
+    try:
+        with _log_file(root) as log:
+            configure(LogFormat.JSON, LogLevel.INFO, log)
+            outcome = asyncio.run(_run(args, root))
+    except asyncio.CancelledError:
+        return TERMINATED
+    except TrainingFailed as error:
+        raise UserError(str(error)) from error
+    finally:
+        if not args.keep:
+            shutil.rmtree(root, ignore_errors=True)
+    return 0 if outcome.is_good else NOT_AS_TOLD
+
+
+@contextlib.contextmanager
+def _log_file(root: Path) -> Iterator[TextIO]:
+    """healthd's own log: beside the rest, so that it does not tear the view."""
+    with (root / "healthd.log").open("w") as log:
+        yield log
+
+
+async def _run(args: argparse.Namespace, root: Path) -> Outcome:
+    script = Script(pace=SLOW) if args.slow else Script()
+    clock, boot_id = SystemClock(), read_boot_id()
+    began = clock.now()
+    kernel, open_kernel_log = _kernel_log(args, script, clock, boot_id)
+    show = _show(args)
+    scene = Scene(began, show=show.note)
+    place = Place(root)
+    settings = config(trust_user_space=args.real_kmsg)
+    stage = Stage(
+        script=script,
+        place=place,
+        config=settings,
+        scene=scene,
+        clock=clock,
+        boot_id=boot_id,
+        kernel=kernel,
+        open_kernel_log=open_kernel_log,
+    )
+    with contextlib.closing(kernel), _cancelled_by(signal.SIGTERM, signal.SIGHUP), show.showing(scene):
+        for text in _remarks(args):
+            scene.note(Note(began, Who.DEMO, text))
+        ending = await play(stage)
+    outcome = judge(script, place, scene, ending, (clock.now() - began).total_seconds(), kept=args.keep)
+    show.end(outcome)
+    return outcome
+
+
+def _show(args: argparse.Namespace) -> Show:
+    if args.json:
+        return JsonShow(sys.stdout)
+    return LinesShow(sys.stdout)
+
+
+def _remarks(args: argparse.Namespace) -> Iterator[str]:
+    yield f"settings of the demo, to be quick: {changed_settings()}"
+    if args.real_kmsg:
+        yield "REAL KERNEL LOG: lines that a process wrote are believed (kernel_log.trust_user_space)"
+
+
+def _kernel_log(args: argparse.Namespace, script: Script, clock: Clock, boot_id: str) -> tuple[Writable, OpenKernelLog]:
+    if not args.real_kmsg:
+        return own_log(clock, boot_id)
+    if real := [device.pci for slot in script.slots for device in slot.devices if is_real_device(device.pci)]:
+        raise UserError(f"--real-kmsg: this machine has a device at {real[0]}, whose made-up fault others may believe")
+    try:
+        return machine_log(clock, boot_id)
+    except CannotRead as error:
+        raise UserError(f"--real-kmsg: {error}") from error
+
+
+@contextlib.contextmanager
+def _cancelled_by(*signals: signal.Signals) -> Iterator[None]:
+    """These signals end the demo as Ctrl-C does: everything is stopped and put away."""
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    for number in signals:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

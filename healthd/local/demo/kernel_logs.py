@@ -1,0 +1,88 @@
+"""
+Kernel logs that the demo can write to: one of its own, or, for root, the machine's.
+
+Either way the records are read, judged and acted upon by what reads `/dev/kmsg` in `healthd run`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from healthd.clock import Clock
+from healthd.core.objects import KernelLogCursor
+from healthd.local.machine import OpenKernelLog
+from healthd.probes.errors import cannot_open_kernel_log
+from healthd.probes.kernel_log import KernelLog
+from healthd.probes.kernel_record import sequence_of
+from healthd.probes.kmsg import KMSG, open_kmsg
+from healthd.probes.pipe import KernelLogPipe
+
+ERROR = "<3>"
+"""The level at which a driver reports a fault. The kernel adds that a process wrote it."""
+
+
+class Writable(Protocol):
+    """A kernel log that takes made-up records."""
+
+    def write(self, text: str) -> int:
+        """Log *text* as an error; the answer is of no use here."""
+        ...
+
+    def close(self) -> None:
+        """No record will follow."""
+        ...
+
+
+def own_log(clock: Clock, boot_id: str) -> tuple[Writable, OpenKernelLog]:
+    """A log that nobody else sees, and how it is opened for reading."""
+    pipe = KernelLogPipe(clock)
+
+    def open_after(cursor: KernelLogCursor) -> KernelLog:
+        return open_kmsg(clock=clock, boot_id=boot_id, cursor=cursor, fd=pipe.fd, kernel_time=pipe.kernel_time)
+
+    return pipe, open_after
+
+
+def machine_log(clock: Clock, boot_id: str) -> tuple[Writable, OpenKernelLog]:
+    """
+    The machine's own log, read from this moment on: what earlier demos wrote is none of ours. Raises CannotRead.
+    """
+    log = MachineLog()
+    begin = KernelLogCursor(boot_id=boot_id, sequence=log.mark("healthd demo: the Xid lines that follow are made up"))
+
+    def open_after(cursor: KernelLogCursor) -> KernelLog:
+        after = max(begin, cursor, key=lambda known: known.sequence)
+        return open_kmsg(clock=clock, boot_id=boot_id, cursor=after, trust_user_space=True)
+
+    return log, open_after
+
+
+def is_real_device(pci: str, devices: Path = Path("/sys/bus/pci/devices")) -> bool:
+    """Whether this machine has a device there: a made-up fault of it could be believed by others who read the log."""
+    return (devices / pci).exists()
+
+
+class MachineLog:
+    """`/dev/kmsg`, to write to. Raises CannotRead where that is not allowed."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd = os.open(KMSG, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise cannot_open_kernel_log(KMSG, error) from error
+
+    def write(self, text: str) -> int:
+        """Log *text* as an error."""
+        return os.write(self._fd, f"{ERROR}{text}\n".encode())
+
+    def mark(self, text: str) -> int:
+        """Log *text*, and answer the number that the kernel gave it or a record just before it."""
+        os.lseek(self._fd, 0, os.SEEK_END)
+        self.write(text)
+        return sequence_of(os.read(self._fd, 8192))
+
+    def close(self) -> None:
+        """Let go of the device."""
+        os.close(self._fd)

@@ -1,0 +1,188 @@
+"""
+Judge a showing: did the story go as told, and are the weights equal? Pure, but for the two checkpoints that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from healthd.core.explain import Explanation, explain, milliseconds
+from healthd.core.explain_text import duration
+from healthd.core.model import CauseKind, Phase
+from healthd.local.demo import trainer
+from healthd.local.demo.play import Ending
+from healthd.local.demo.scene import Scene, World
+from healthd.local.demo.script import Place, Script
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """The checkpoint that a recovery resumed from."""
+
+    step: int
+    path: str
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A newer one that would not have loaded."""
+
+    step: int
+    path: str
+    reason: str
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """One recovery of the showing. *phases* is name -> milliseconds."""
+
+    name: str
+    outcome: str
+    cause: str
+    message: str
+    node: str
+    ms: float | None
+    phases: dict[str, float]
+    checkpoint: Chosen | None
+    rejected: list[Refused]
+    spares: dict[str, str]
+    lost_steps: int
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The last word of a showing. *lost_ms*: how long training was not beyond where it had been."""
+
+    as_told: bool
+    differences: list[str]
+    weights_equal: bool
+    weights: str
+    lost_steps: int
+    lost_ms: float
+    seconds: float
+    undisturbed_seconds: float
+    recoveries: list[Recovered]
+    state: str | None = None
+    """Where the state was left, when it was."""
+
+    @property
+    def is_good(self) -> bool:
+        """Both: the story as told, and equal weights."""
+        return self.as_told and self.weights_equal
+
+
+def judge(script: Script, place: Place, scene: Scene, ending: Ending, seconds: float, *, kept: bool) -> Outcome:
+    """The outcome of a showing that took *seconds*."""
+    calm, told = weights_of(place.calm, script), weights_of(place.checkpoints, script)
+    differences = list(differ(script, scene.world, ending))
+    return Outcome(
+        as_told=not differences,
+        differences=differences,
+        weights_equal=bool(calm) and calm == told,
+        weights=told,
+        lost_steps=scene.training.all_lost_steps,
+        lost_ms=milliseconds(scene.training.lost_time),
+        seconds=round(seconds, 3),
+        undisturbed_seconds=round(ending.undisturbed.total_seconds(), 3),
+        recoveries=[_recovered(story, scene) for story in explanations(scene.world)],
+        state=str(place.root) if kept else None,
+    )
+
+
+def explanations(world: World) -> list[Explanation]:
+    """Each recovery, explained from the recorded state alone."""
+    return [explain(recovery, world.nodes, world.health) for recovery in world.recoveries]
+
+
+def weights_of(checkpoints: Path, script: Script) -> str:
+    """A digest of the weights after the last step; empty when that was never saved whole."""
+    try:
+        return trainer.digest(trainer.load(checkpoints / f"step-{script.steps:06}"))
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def _recovered(story: Explanation, scene: Scene) -> Recovered:
+    cause, checkpoint = story.causes[0], story.checkpoint
+    return Recovered(
+        name=story.recovery,
+        outcome=story.phase.value,
+        cause=cause.kind.value,
+        message=cause.message,
+        node=cause.node,
+        ms=story.ms,
+        phases=story.phases,
+        checkpoint=Chosen(step=checkpoint.step, path=checkpoint.path) if checkpoint else None,
+        rejected=[Refused(step=r.step, path=r.path, reason=r.reason) for r in story.rejected],
+        spares=story.replacements,
+        lost_steps=sum(scene.training.lost_steps(attempt.number) for attempt in story.attempts),
+    )
+
+
+def differ(script: Script, world: World, ending: Ending) -> Iterator[str]:
+    """Where what happened is not what the story promises."""
+    if ending.broke_off:
+        yield f"it ended while the story waited for {ending.broke_off}"
+    if ending.exit_code != 0:
+        yield (
+            f"the training ended with exit code {ending.exit_code}" if ending.exit_code else "the training did not end"
+        )
+    if world.quarantined != [script.node(script.broken)]:
+        yield f"in quarantine: {world.quarantined or 'nothing'}, expected {script.node(script.broken)} alone"
+    if len(world.recoveries) != 2:
+        yield f"there were {len(world.recoveries)} recoveries, expected 2"
+        return
+    first, second = explanations(world)
+    yield from _differ_from_hardware(script, first)
+    yield from _differ_from_software(script, second)
+
+
+def _differ_from_hardware(script: Script, story: Explanation) -> Iterator[str]:
+    yield from _differ_from_recovered(story, CauseKind.HARDWARE, script.torn_at - script.every)
+    if script.torn_at not in {refused.step for refused in story.rejected}:
+        yield f"{story.recovery}: the torn checkpoint of step {script.torn_at} was not refused"
+    if list(story.replacements) != [script.node(script.broken)]:
+        yield f"{story.recovery}: replaced {story.replacements or 'nothing'}, expected {script.node(script.broken)}"
+
+
+def _differ_from_software(script: Script, story: Explanation) -> Iterator[str]:
+    yield from _differ_from_recovered(story, CauseKind.SOFTWARE, (script.crash_at - 1) // script.every * script.every)
+    if story.replacements:
+        yield f"{story.recovery}: used a spare for a fault of the software: {story.replacements}"
+
+
+def _differ_from_recovered(story: Explanation, kind: CauseKind, step: int) -> Iterator[str]:
+    if story.phase is not Phase.RECOVERED:
+        yield f"{story.recovery}: {story.phase}, {story.message}"
+    if story.causes[0].kind is not kind:
+        yield f"{story.recovery}: taken for {story.causes[0].kind}, expected {kind}"
+    if len(story.attempts) != 1:
+        yield f"{story.recovery}: {len(story.attempts)} starts, expected one"
+    if story.checkpoint is None or story.checkpoint.step != step:
+        yield f"{story.recovery}: resumed from {story.checkpoint}, expected step {step}"
+
+
+def in_words(outcome: Outcome) -> Iterator[str]:
+    """The outcome for people; the last line is the one that matters."""
+    for recovery in outcome.recoveries:
+        yield _headline(recovery)
+        yield "  " + " · ".join(f"{name} {duration(ms)}" for name, ms in recovery.phases.items())
+    yield from (f"NOT AS TOLD: {difference}" for difference in outcome.differences)
+    if outcome.state:
+        yield f"kept in {outcome.state}; to ask why: healthd explain --state {outcome.state}/state{_first_name(outcome)}"
+    lost = f"lost {outcome.lost_steps} steps and {duration(outcome.lost_ms)} in {outcome.seconds:.1f} s"
+    if outcome.weights_equal:
+        yield f"Weights equal, bit for bit, to the run without faults ({outcome.weights}); {lost}."
+    else:
+        yield f"WEIGHTS DIFFER from the run without faults; {lost}."
+
+
+def _first_name(outcome: Outcome) -> str:
+    return f" {outcome.recoveries[0].name}" if outcome.recoveries else ""
+
+
+def _headline(recovery: Recovered) -> str:
+    took = f" in {duration(recovery.ms)}" if recovery.ms is not None else ""
+    step = f", from step {recovery.checkpoint.step}" if recovery.checkpoint else ""
+    refused = "".join(f" (step {r.step} refused)" for r in recovery.rejected)
+    spares = "".join(f", {spare} for {bad}" for bad, spare in recovery.spares.items()) or ", no spare"
+    return f"{recovery.name}: {recovery.cause}, {recovery.outcome}{took}{step}{refused}{spares}"

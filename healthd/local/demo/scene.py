@@ -1,0 +1,161 @@
+"""
+What there is to see: the newest state of the cluster, what the trainer says, and what happened so far.
+
+Whoever shows it (lines, JSON, a live view) reads it here; whoever plays the story waits on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from healthd.core.model import ENDED, Finding, Phase
+from healthd.core.objects import Node, NodeHealth, Pod, Recovery
+from healthd.core.quarantine import read_record
+from healthd.local.demo.training import Training
+
+
+class Who(StrEnum):
+    """Who did or said something."""
+
+    DEMO = "demo"
+    KERNEL = "kernel"
+    AGENT = "agent"
+    CONTROLLER = "controller"
+    TRAINER = "trainer"
+
+
+class Tone(StrEnum):
+    """How it should look."""
+
+    PLAIN = "plain"
+    BAD = "bad"
+    GOOD = "good"
+
+
+class Note(NamedTuple):
+    """One thing that happened, at its real time."""
+
+    at: datetime
+    who: Who
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One look at the cluster."""
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    health: Mapping[str, NodeHealth] = field(default_factory=dict)
+    pods: tuple[Pod, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+    """Oldest first."""
+
+    @property
+    def quarantined(self) -> list[str]:
+        """The slots that are out of service."""
+        return [name for name, node in self.nodes.items() if read_record(node)]
+
+    def finding(self, node: str, rule: str) -> Finding | None:
+        """What the agent of *node* found under *rule*."""
+        known = self.health.get(node)
+        return next((f for f in known.status.findings if f.rule == rule), None) if known else None
+
+    def recovered(self, number: int) -> bool:
+        """Whether the recovery *number* (from 1) is over, however it ended."""
+        return len(self.recoveries) >= number and self.recoveries[number - 1].status.phase in ENDED
+
+
+def news(before: World, after: World) -> list[Note]:
+    """What happened between two looks, in the order in which it happened."""
+    return sorted(
+        [*_quarantines(before, after), *_findings(before, after), *_phases(before, after)], key=lambda n: n.at
+    )
+
+
+def _quarantines(before: World, after: World) -> Iterator[Note]:
+    for name, node in after.nodes.items():
+        record = read_record(node)
+        if record and name not in before.quarantined:
+            yield Note(record.since, Who.AGENT, f"{name} is quarantined for {record.finding}", Tone.BAD)
+
+
+def _findings(before: World, after: World) -> Iterator[Note]:
+    for name, health in after.health.items():
+        for finding in health.status.findings:
+            if not finding.quarantines and before.finding(name, finding.rule) is None:
+                yield Note(finding.raised_at, Who.AGENT, f"{name} stays in service: {finding.message}")
+
+
+def _phases(before: World, after: World) -> Iterator[Note]:
+    known = {recovery.metadata.name: recovery.status for recovery in before.recoveries}
+    for recovery in after.recoveries:
+        status = recovery.status
+        old = known.get(recovery.metadata.name)
+        for entry in status.timeline[len(old.timeline) if old else 0 :]:
+            if entry.phase is Phase.RESERVING:
+                yield from _refusals(recovery, entry.at)
+            yield Note(entry.at, Who.CONTROLLER, f"{entry.phase}: {entry.message}", _TONES.get(entry.phase, Tone.PLAIN))
+
+
+def _refusals(recovery: Recovery, at: datetime) -> Iterator[Note]:
+    for refused in recovery.status.rejected:
+        yield Note(at, Who.CONTROLLER, f"step {refused.step} refused: {refused.reason}", Tone.BAD)
+
+
+_TONES = {
+    Phase.DETECTED: Tone.BAD,
+    Phase.HELD: Tone.BAD,
+    Phase.GAVE_UP: Tone.BAD,
+    Phase.SUPERSEDED: Tone.BAD,
+    Phase.RECOVERED: Tone.GOOD,
+}
+
+
+class Scene:
+    """The present state, and a bell that rings when it changes. Belongs to one event loop."""
+
+    def __init__(self, began: datetime, *, show: Callable[[Note], None]) -> None:
+        self.began = began
+        self.world = World()
+        self.training = Training()
+        self.notes: list[Note] = []
+        self.waiting_for = ""
+        """What the story waits for."""
+        self._show = show
+        self._bell = asyncio.Event()
+
+    def see(self, world: World) -> None:
+        """The cluster has changed."""
+        for note in news(self.world, world):
+            self.note(note)
+        self.world = world
+        self._ring()
+
+    def hear(self, attempt: int, line: str, at: datetime) -> None:
+        """Rank 0 of *attempt* has said *line*."""
+        self.training.take_in(attempt, line, at)
+        if line and not line.startswith("step "):
+            self.note(Note(at, Who.TRAINER, line))
+        self._ring()
+
+    def note(self, note: Note) -> None:
+        """Something happened."""
+        self.notes.append(note)
+        self._show(note)
+
+    async def until(self, what: str, condition: Callable[[Scene], bool]) -> None:
+        """Return when *condition* holds; *what* says so to people."""
+        self.waiting_for = what
+        while not condition(self):
+            await self._bell.wait()
+        self.waiting_for = ""
+
+    def _ring(self) -> None:
+        bell, self._bell = self._bell, asyncio.Event()
+        bell.set()

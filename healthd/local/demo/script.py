@@ -1,0 +1,127 @@
+"""The story in numbers: what trains, on what, and when which fault comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from healthd.core.objects import Device
+from healthd.core.policy import Config, KernelLogPolicy, RecoveryPolicy, format_duration
+from healthd.local.slots import Slot, slots_for
+
+RUN = "demo"
+"""The name of the gang."""
+
+RECOVERY = RecoveryPolicy(
+    backoff_base=timedelta(milliseconds=200),
+    fault_window=timedelta(milliseconds=500),
+    grace=timedelta(seconds=2),
+    look_every=timedelta(milliseconds=200),
+)
+"""Shorter waits than the defaults: nobody watches a demo for minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """The demo's job and its faults. Slots are numbered from 0, steps from 1."""
+
+    ranks: int = 4
+    spares: int = 2
+    steps: int = 60
+    every: int = 10
+    """Steps between checkpoints."""
+    pace: float = 0.15
+    """Seconds of rest after each step: a model this small would be done before anybody looks."""
+    torn_at: int = 20
+    """The checkpoint of this step is damaged, and the GPU of `broken` is lost when it has been written."""
+    broken: int = 1
+    blamed: int = 2
+    """The slot whose GPU reports a fault of the application, once the first recovery is over."""
+    crash_at: int = 45
+    """Before this step of the second attempt the rank `crash_rank` fails by its own bug."""
+    crash_rank: int = 3
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The places for ranks, each with a made-up GPU."""
+        devices = [Device(pci=f"0000:{17 * (n + 1):02x}:00.0", name="made up", index=n) for n in range(self.total)]
+        return slots_for(self.ranks, devices, spares=self.spares)
+
+    @property
+    def total(self) -> int:
+        """Slots in all."""
+        return self.ranks + self.spares
+
+    @property
+    def calm_arguments(self) -> list[str]:
+        """The trainer's options for the run without faults."""
+        return ["--steps", str(self.steps), "--every", str(self.every)]
+
+    @property
+    def story_arguments(self) -> list[str]:
+        """The trainer's options for the run that is told."""
+        faults = ["--torn-at", self.torn_at, "--crash-at", self.crash_at, "--crash-rank", self.crash_rank]
+        return [*self.calm_arguments, "--pace", str(self.pace), *map(str, faults), "--crash-attempt", "1"]
+
+    def lost_gpu(self) -> str:
+        """What the driver says when the GPU of slot `broken` is gone."""
+        who = "pid='<unknown>', name=<unknown>"
+        return f"NVRM: Xid (PCI:{self.address(self.broken)}): 79, {who}, GPU has fallen off the bus."
+
+    def bad_access(self) -> str:
+        """What the driver says when a program reads where it may not, here on the GPU of slot `blamed`."""
+        return (
+            f"NVRM: Xid (PCI:{self.address(self.blamed)}): 31, pid=4242, name=python, Ch 00000010, intr 00000000. "
+            "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_3 faulted @ 0x7f2c_a4000000. "
+            "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
+        )
+
+    def address(self, slot: int) -> str:
+        """The PCI address of a slot's GPU as the driver prints it: without the function."""
+        return self.slots[slot].devices[0].pci.removesuffix(".0")
+
+    def node(self, slot: int) -> str:
+        """The name of a slot."""
+        return self.slots[slot].name
+
+
+SLOW = 0.5
+"""`pace` for people who want to watch."""
+
+
+def config(*, trust_user_space: bool) -> Config:
+    """healthd's configuration in the demo."""
+    return Config(recovery=RECOVERY, kernel_log=KernelLogPolicy(trust_user_space=trust_user_space))
+
+
+def changed_settings() -> str:
+    """In which points the demo is configured unlike a real run, in one line."""
+    names = ("backoff_base", "fault_window", "grace", "look_every")
+    return ", ".join(f"recovery.{name} {format_duration(getattr(RECOVERY, name))}" for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folders of one showing."""
+
+    root: Path
+
+    @property
+    def calm(self) -> Path:
+        """Checkpoints of the run without faults."""
+        return self.root / "undisturbed"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Checkpoints of the run that is told."""
+        return self.root / "checkpoints"
+
+    @property
+    def state(self) -> Path:
+        """What healthd keeps, logs of the ranks included."""
+        return self.root / "state"
+
+    def log_of_rank_0(self, attempt: int) -> Path:
+        """Where rank 0 writes what it does."""
+        return self.state / "logs" / f"attempt-{attempt}" / "rank-0.log"

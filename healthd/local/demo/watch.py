@@ -1,0 +1,86 @@
+"""
+Bring what happens to the scene: the cluster by watching it, the trainer by reading its log. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from healthd.clock import Clock
+from healthd.cluster.loop import cycle_on_change
+from healthd.cluster.port import Cluster
+from healthd.core.objects import Node, NodeHealth, Pod, Recovery
+from healthd.local.demo.scene import Scene, World
+from healthd.local.demo.script import Place
+
+LOOK_EVERY = timedelta(milliseconds=20)
+"""Between two looks at the log: files cannot be watched without one, and a step takes longer."""
+
+
+async def look(cluster: Cluster) -> World:
+    """Everything that the demo shows. Raises ClusterError."""
+    recoveries = (await cluster.list(Recovery)).items
+    return World(
+        nodes={node.metadata.name: node for node in (await cluster.list(Node)).items},
+        health={known.metadata.name: known for known in (await cluster.list(NodeHealth)).items},
+        pods=tuple((await cluster.list(Pod)).items),
+        recoveries=tuple(sorted(recoveries, key=lambda recovery: recovery.spec.first_attempt)),
+    )
+
+
+async def watch_cluster(cluster: Cluster, clock: Clock, scene: Scene) -> None:
+    """Keep the scene's world the newest, until cancelled."""
+
+    async def see(_: datetime) -> timedelta:
+        scene.see(await look(cluster))
+        return timedelta(seconds=1)
+
+    await cycle_on_change(cluster, clock, [Node, NodeHealth, Pod, Recovery], see, asyncio.Event())
+
+
+async def follow_training(place: Place, clock: Clock, scene: Scene) -> None:
+    """Bring every line of rank 0 of every attempt to the scene, until cancelled."""
+    log = TrainerLog(place.log_of_rank_0)
+
+    def hear() -> None:
+        for attempt, line in log.read():
+            scene.hear(attempt, line, clock.now())
+
+    try:
+        while True:
+            hear()
+            await clock.sleep(LOOK_EVERY)
+    finally:
+        hear()  # its last words
+
+
+class TrainerLog:
+    """The logs of rank 0, one for each attempt, read line by line as they grow."""
+
+    def __init__(self, path_of: Callable[[int], Path]) -> None:
+        self._path_of = path_of
+        self._attempt = 0
+        self._read = 0
+        """Bytes of the present attempt's log that were told."""
+
+    def read(self) -> Iterator[tuple[int, str]]:
+        """All whole lines that are new, with their attempt."""
+        while True:
+            yield from ((self._attempt, line) for line in self._lines())
+            if not self._path_of(self._attempt + 1).exists():
+                return
+            yield from ((self._attempt, line) for line in self._lines())  # its last words before the next one began
+            self._attempt, self._read = self._attempt + 1, 0
+
+    def _lines(self) -> list[str]:
+        try:
+            with self._path_of(self._attempt).open("rb") as file:
+                file.seek(self._read)
+                whole, _, _ = file.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return []
+        self._read += len(whole) + 1 if whole else 0
+        return whole.decode(errors="replace").splitlines()
