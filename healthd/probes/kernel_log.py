@@ -74,8 +74,9 @@ class Mailbox:
 
     def put(self, records: Sequence[KernelRecord], *, count: int, gap: Lost, last_sequence: int) -> None:
         """
-        Called by the thread for every chunk. Boring chunks only add up, until `flush` or until something matters.
+        Called by the thread for every chunk. Only records wake the loop: counts and losses add up until `flush`.
 
+        In a flood each wake-up would take the interpreter from the reader, and so lose the next records, too.
         Waits while too many records are pending.
         """
         with self._changed:
@@ -84,11 +85,11 @@ class Mailbox:
             self._count += count
             self._gap = self._gap.plus(gap)
             self._last_sequence = last_sequence
-            if records or gap.count:
+            if records:
                 self._ring()
 
     def flush(self) -> None:
-        """Called by the thread before it sleeps: that the boring ones were read must be known, too."""
+        """Called by the thread before it sleeps: what was lost, and that the boring ones were read, must be known."""
         with self._changed:
             if self._count:
                 self._ring()

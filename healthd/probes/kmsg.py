@@ -115,6 +115,11 @@ class Kmsg:
         """The best that the scheduler granted the reader so far; `realtime` is asked for at the first burst."""
         return self._urgency.priority
 
+    @property
+    def overruns(self) -> int:
+        """How often the kernel said that it had overwritten the next record before we came."""
+        return self._ring.overruns
+
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Every record that may matter, once, in order. May be run once."""
         mailbox = Mailbox(asyncio.get_running_loop())

@@ -12,12 +12,13 @@ import os
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 WINDOW = 0.004
 """Seconds; one tick of a kernel with HZ=250."""
-FLOOD = 256
-"""Records in one WINDOW (64,000 a second) from which sleeping till the next tick risks the ring."""
+FLOOD = 400
+"""Records in one WINDOW (100,000 a second) from which sleeping till the next tick risks the ring."""
 BURST = 64
 """Records in one wake-up from which the thread asks to run first."""
 SPIN_LIMIT = 10.0
@@ -51,7 +52,12 @@ class Scheduling(Protocol):
 
 
 class ThreadScheduling:
-    """Asks Linux for the calling thread (0 means the thread there, not the process). Needs CAP_SYS_NICE or rlimits."""
+    """
+    Asks Linux for the calling thread (0 means the thread there, not the process). Needs CAP_SYS_NICE or rlimits.
+
+    The process's main thread is raised with it: while it holds the interpreter's lock nobody else may hold it up, or
+    the reader waits for the flood's writers after all.
+    """
 
     def head_start(self) -> bool:
         """Nice -20."""
@@ -67,8 +73,9 @@ class ThreadScheduling:
 
     def _policy(self, policy: int, priority: int) -> bool:
         # No child may inherit a real-time class by accident.
-        return _granted(
-            lambda: os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, os.sched_param(priority)),
+        return all(
+            _granted(partial(os.sched_setscheduler, thread, policy | os.SCHED_RESET_ON_FORK, os.sched_param(priority)))
+            for thread in (0, os.getpid())
         )
 
 
