@@ -51,8 +51,9 @@ _FILE = re.compile(r"[\w./-]{1,255}:(?:\d{1,9}:)?(?=[^\W\d_]{3} {1,2}\d|\d{4}-)(
 _VGPU_MANAGER = re.compile(rf"{_HOST}(?=\s{{1,4}}nvidia-vgpu-mgr\[)")
 """The one program whose lines are read beside the kernel's: the host side of the driver. It gives no Xid of its own."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
-_HOST_TAG = re.compile(r"(?P<host>[\w.-]{1,64})(?::| \||:? \|)\s{1,4}(?=\[|kernel:)")
-_CUT_HEADER = re.compile(r"\S{1,255} (?=kernel: )")
+_HOST_TAG = re.compile(r"(?=[a-zA-Z_.-]{0,64}\d)[\w.-]{1,64}(?::| \||: \|)\s{1,4}(?=\[|kernel:)")
+"""What pdsh and its like put before a line. Names of hosts have numbers; the words that people put there have none."""
+_CUT_HEADER = re.compile(r"[\w.-]{1,255} (?=kernel: )")
 
 
 _BLANK = frozenset({" ", "\t"})

@@ -41,8 +41,6 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it becomes a finding; chatter of drivers does not."""
     clears: bool = False
     """Xid 154 to 0: the driver takes its advice back."""
-    linked: bool = False
-    """The driver pairs this code with Xid 154, which then says what to do."""
 
 
 def judge(message: Message) -> Judgement:
@@ -52,7 +50,7 @@ def judge(message: Message) -> Judgement:
     if message.kind is Kind.SXID:
         return _judge_sxid(message)
     if message.gpu_lost:
-        return _judged(message, LOST_RULE, "reboot", Blame.DEVICE, "the GPU is gone from the PCIe bus", linked=True)
+        return _judged(message, LOST_RULE, "reboot", Blame.DEVICE, "the GPU is gone from the PCIe bus")
     return _judge_words(message)
 
 
@@ -67,7 +65,7 @@ def _judge_xid(message: Message) -> Judgement:
         summary = "a code that is not in the catalogue"
         return _judged(message, f"xid-unknown-{message.xid}", "unknown", Blame.UNKNOWN, summary)
     tier = _tier_of(code, message)
-    return _judged(message, f"xid-{code.code}", tier, code.blame, code.summary, linked=bool(code.recovery_since))
+    return _judged(message, f"xid-{code.code}", tier, code.blame, code.summary)
 
 
 def _tier_of(code: Code, message: Message) -> str:
@@ -80,13 +78,8 @@ def _judge_recovery(message: Message) -> Judgement:
     """By the number: the label of the same action differs between drivers."""
     asked = None if message.recovery is None else rules().recovery_action(message.recovery)
     if asked is None:
-        return _judged(
-            message,
-            RECOVERY_RULE,
-            "undecided",
-            Blame.UNKNOWN,
-            "the driver changed its recovery action; the line is cut or new",
-        )
+        summary = "the driver changed its recovery action; the line is cut or new"
+        return _judged(message, RECOVERY_RULE, "undecided", Blame.UNKNOWN, summary)
     return Judgement(
         device=message.pci or "node",
         rule=RECOVERY_RULE,
@@ -103,16 +96,15 @@ def _judge_recovery(message: Message) -> Judgement:
 def _judge_sxid(message: Message) -> Judgement:
     """The severity that the line prints counts more than any table."""
     code = sxid_codes().get(message.sxid or 0)
+    # One event is told in several lines of the same code; only the first is the event.
+    is_event = not message.detail.startswith(("Severity", "Data"))
     if code is None:
-        tier = "fabric" if message.fatal else "unknown"
-        return _judged(
-            message, f"sxid-unknown-{message.sxid}", tier, Blame.UNKNOWN, "a switch error that is not in the catalogue"
-        )
+        rule, tier = f"sxid-unknown-{message.sxid}", "fabric" if message.fatal else "unknown"
+        summary = "a switch error that is not in the catalogue"
+        return _judged(message, rule, tier, Blame.UNKNOWN, summary, raises=is_event)
     tier = "record"
     if message.fatal:
         tier = "fabric_always" if code.severity == "always-fatal" else "fabric"
-    # One event is told in several lines of the same code; only the first is the event.
-    is_event = not message.detail.startswith(("Severity", "Data"))
     return _judged(message, f"sxid-{code.code}", tier, Blame.DEVICE, code.summary, raises=is_event)
 
 
@@ -133,14 +125,7 @@ def _judge_hardware_report(message: Message) -> Judgement:
 
 
 def _judged(
-    message: Message,
-    rule: str,
-    tier_name: str,
-    blame: Blame,
-    summary: str,
-    *,
-    linked: bool = False,
-    raises: bool = True,
+    message: Message, rule: str, tier_name: str, blame: Blame, summary: str, *, raises: bool = True
 ) -> Judgement:
     tier: Tier = rules().tier(tier_name)
     return Judgement(
@@ -151,7 +136,6 @@ def _judged(
         blame=tier.blame or blame,
         quarantines=tier.quarantines,
         message=_sentence(message, summary, tier.advice or ADVICE[tier.action]),
-        linked=linked,
         raises=raises,
     )
 

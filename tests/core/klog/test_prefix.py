@@ -85,6 +85,8 @@ OTHERS = {
     "a Go log": "2026/04/07 03:14:15 ",
     "a klog header": "W0407 03:14:15.004512       1 watch.go:88] ",
     "a shell": "$ echo ",
+    "a word before a stamp": "found: [ 8123.004512] ",
+    "JSON that quotes a tag": '{"log":"node17 kernel: ',
     "prose": "we found this: ",
     "a message that repeats": "Apr  7 03:14:15 node17 kernel: message repeated 2 times: [ ",
     "another message": "[ 8123.004512] systemd[1]: ",
