@@ -246,8 +246,9 @@ def _call_with_names(m: _Machine) -> None:
 
 def _set_state(m: _Machine) -> None:
     state = m.stack.pop()
-    if isinstance(m.stack[-1], Built):
-        m.stack[-1].state = state
+    if not isinstance(m.stack[-1], Built):
+        raise BadPickle("gives state to something that is no object")
+    m.stack[-1].state = state
 
 
 def _put(width: int) -> Callable[[_Machine], None]:

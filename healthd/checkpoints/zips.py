@@ -27,7 +27,11 @@ _END_64_LOCATOR = struct.Struct("<4sIQI")
 _END_64 = struct.Struct("<4sQ2H2I4Q")
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _LOCAL = struct.Struct("<4s5H3I2H")
+_ENCRYPTED = 0x2061
+"""Flag bits for encryption, strong encryption, masked headers and patches: all that torch refuses."""
+_MAX_16 = 0xFFFF
 _MAX_32 = 0xFFFFFFFF
+_MISPLACED = "its archive directory is not where its end record says"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +106,26 @@ class _Directory(NamedTuple):
 def _find_directory(archive: Slice) -> _Directory:
     """From the end record, which has to be the very last thing: torch writes no comment behind it."""
     end_at = archive.length - _END.size
-    magic, disk, _, _, count, size, offset, comment = _END.unpack(archive.read(end_at, _END.size))
+    magic, *disks, count, size, offset, comment = _END.unpack(archive.read(end_at, _END.size))
     if magic != b"PK\5\6" or comment:
         raise Damaged(f"{archive.name}: no end of archive in {archive.length:,} bytes (torn write)")
-    found = _Directory(count, size, offset)
+    narrow = wide = _Directory(count, size, offset)
     locator_at = end_at - _END_64_LOCATOR.size
-    if locator_at >= 0:
-        locator = archive.read(locator_at, _END_64_LOCATOR.size)
-        if locator[:4] == b"PK\6\7":
-            end_at = _END_64_LOCATOR.unpack(locator)[2]
-            found, disk = _read_end_64(archive, end_at), 0
-    if disk or found.offset + found.size != end_at:
-        raise Damaged(f"{archive.name}: its archive directory is not where its end record says")
-    return found
+    if locator_at >= 0 and archive.read(locator_at, 4) == b"PK\6\7":
+        end_at, wide = _read_end_64(archive, locator_at)
+    agree = all(n in {w, limit} for n, w, limit in zip(narrow, wide, (_MAX_16, _MAX_32, _MAX_32), strict=True))
+    if disks != [0, 0, wide.members & _MAX_16] or not agree or wide.offset + wide.size != end_at:
+        raise Damaged(f"{archive.name}: {_MISPLACED}")
+    return wide
 
 
-def _read_end_64(archive: Slice, offset: int) -> _Directory:
-    magic, _, _, _, _, _, _, count, size, start = _END_64.unpack(archive.read(offset, _END_64.size))
-    if magic != b"PK\6\6":
-        raise Damaged(f"{archive.name}: its archive directory is not where its end record says")
-    return _Directory(count, size, start)
+def _read_end_64(archive: Slice, locator_at: int) -> tuple[int, _Directory]:
+    """Where the 64-bit end record is, and what it says."""
+    _, disk, end_at, disks = _END_64_LOCATOR.unpack(archive.read(locator_at, _END_64_LOCATOR.size))
+    magic, _, _, _, here, first, count_here, count, size, start = _END_64.unpack(archive.read(end_at, _END_64.size))
+    if magic != b"PK\6\6" or (disk, disks, here, first, count_here) != (0, 1, 0, 0, count):
+        raise Damaged(f"{archive.name}: {_MISPLACED}")
+    return end_at, _Directory(count, size, start)
 
 
 def _parse_directory(raw: bytes, name: str) -> Iterator[Member]:
@@ -129,18 +133,18 @@ def _parse_directory(raw: bytes, name: str) -> Iterator[Member]:
     while at < len(raw):
         if len(raw) - at < _ENTRY.size or raw[at : at + 4] != b"PK\1\2":
             raise Damaged(f"{name}: its archive directory is garbled")
-        (_, _, _, flags, method, _, _, crc, packed, size, n_name, n_extra, n_comment, _, _, _, header) = (
+        (_, _, _, flags, method, _, _, crc, packed, size, n_name, n_extra, n_comment, disk, _, _, header) = (
             _ENTRY.unpack_from(raw, at)
         )
-        member_name = raw[at + _ENTRY.size :][:n_name]
-        extra = raw[at + _ENTRY.size + n_name :][:n_extra]
-        if method or flags & 1:
-            raise Damaged(f"{name}: {_text(member_name)} is compressed or encrypted, which torch never does")
+        name_end = at + _ENTRY.size + n_name
+        member, extra = raw[at + _ENTRY.size : name_end], raw[name_end : name_end + n_extra]
+        if method or flags & _ENCRYPTED or disk:
+            raise Damaged(f"{name}: {_text(member)} is compressed, encrypted or elsewhere, which torch never does")
         size, packed, header = _widen(extra, size, packed, header, name)
         if packed != size:
-            raise Damaged(f"{name}: {_text(member_name)} has two sizes, {packed:,} and {size:,} bytes")
-        yield Member(member_name, crc, size, header, header)
-        at += _ENTRY.size + n_name + n_extra + n_comment
+            raise Damaged(f"{name}: {_text(member)} has two sizes, {packed:,} and {size:,} bytes")
+        yield Member(member, crc, size, header, header)
+        at = name_end + n_extra + n_comment
 
 
 def _widen(extra: bytes, size: int, packed: int, header: int, name: str) -> tuple[int, int, int]:

@@ -65,6 +65,7 @@ def test_any_other_class_is_refused_by_name() -> None:
         pytest.param(b"\x80\x04P1\n.", id="persistent id"),
         pytest.param(b"\x80\x04\x82\x01.", id="extension registry"),
         pytest.param(b"(i" + b"os\nsystem\n.", id="old instance"),
+        pytest.param(b"\x80\x04K\x01}b.", id="state of a number"),
         pytest.param(b"", id="empty"),
         pytest.param(b".", id="stop with nothing"),
         pytest.param(b"\x80\x04K\x01K\x02R.", id="call of a number"),

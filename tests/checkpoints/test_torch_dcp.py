@@ -80,6 +80,21 @@ def test_a_zeroed_piece_is_refused(real: Path) -> None:
     assert refusal(real) == "__1_0.distcp: zeros at byte 0, where a tensor should begin (torn write)"
 
 
+def test_a_piece_without_its_beginning_is_refused(real: Path) -> None:
+    file = real / "__1_0.distcp"
+    content = file.read_bytes()
+    file.write_bytes(content[:1577] + bytes(8) + content[1585:])
+
+    assert refusal(real) == "__1_0.distcp: other bytes at byte 1,577, where a tensor should begin (torn write)"
+
+
+def test_metadata_that_names_a_tensor_has_to_place_it(real: Path) -> None:
+    whole = (real / ".metadata").read_bytes()
+    (real / ".metadata").write_bytes(whole.replace(b"optimizer.lr", b"optimizer.Lr", 1))
+
+    assert refusal(real) == ".metadata: does not say where 'optimizer.Lr' is stored"
+
+
 def test_a_shard_of_another_save_is_seen_by_its_size(real: Path) -> None:
     shutil.copy(real / "__0_0.distcp", real / "__3_0.distcp")
 

@@ -95,7 +95,7 @@ def test_a_zip_bomb_is_refused_without_inflating_it(tmp_path: Path) -> None:
     bomb = an_archive(("archive/data.pkl", bytes(10_000_000)), method=zipfile.ZIP_DEFLATED)
     (tmp_path / "ckpt-10.pt").write_bytes(bomb)
 
-    assert "is compressed" in refusal(tmp_path)
+    assert "is compressed, encrypted or elsewhere" in refusal(tmp_path)
 
 
 def test_members_that_share_bytes_are_refused(tmp_path: Path) -> None:
@@ -114,6 +114,15 @@ def test_a_directory_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ckpt-10.pt").write_bytes(whole)
 
     assert "not where its end record says" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("offset", [-6, -16, -38, -42, -80])
+def test_a_flipped_bit_in_the_end_records_is_refused(tmp_path: Path, offset: int) -> None:
+    content = bytearray(WHOLE)
+    content[offset] ^= 1
+    (tmp_path / "ckpt-10.pt").write_bytes(content)
+
+    assert "not where its end record says" in refusal(tmp_path, level=Level.QUICK)
 
 
 def test_a_bin_file_counts_only_under_a_name_of_torch(tmp_path: Path) -> None:

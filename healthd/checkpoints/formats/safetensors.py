@@ -100,7 +100,7 @@ def parse_header(raw: bytes, name: str) -> dict[str, _Tensor]:
     """The tensors of a JSON header by name. Raises Damaged."""
     try:
         entries = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-        entries.pop("__metadata__", None)
+        msgspec.json.decode(entries.pop("__metadata__", b"{}"), type=dict[str, str])
         return {tensor: msgspec.json.decode(entry, type=_Tensor) for tensor, entry in entries.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         what = "is zeros" if not raw.strip(b"\0") else "is not the JSON that it should be"

@@ -47,8 +47,8 @@ _ALLOWED = frozenset(
 class _Piece(NamedTuple):
     offset: int
     length: int
-    transformed: bool
-    """Compressed or encrypted on the way: no archive to look into."""
+    opaque: bool
+    """Compressed on the way, or whatever bytes a planner made of an object: need not be an archive."""
 
 
 class TorchDcp:
@@ -81,17 +81,33 @@ class TorchDcp:
 def read_metadata(tree: Tree, name: str) -> dict[str, list[_Piece]]:
     """The pieces of each listed file that the metadata names. Raises Damaged."""
     try:
-        metadata = read_pickle(tree.read(name, at_most=LARGEST_METADATA), _ALLOWED)
+        metadata = _fields(read_pickle(tree.read(name, at_most=LARGEST_METADATA), _ALLOWED), name)
     except BadPickle as error:
         raise Damaged(f"{name}: {error}") from error
-    infos = _fields(metadata, name).get("storage_data")
-    if not isinstance(infos, dict) or not infos:
+    kinds, infos = metadata.get("state_dict_metadata"), metadata.get("storage_data")
+    if not isinstance(kinds, dict) or not isinstance(infos, dict) or not infos:
         raise Damaged(f"{name}: names no stored data")
     pieces: dict[str, list[_Piece]] = defaultdict(list)
-    for info in infos.values():
-        path, piece = _parse_info(_fields(info, name), name)
+    stored = set()
+    for index, info in infos.items():
+        key = str(_fields(index, name).get("fqn"))
+        stored.add(key)
+        path, piece = _parse_info(_fields(info, name), name, is_object=_is_object(kinds.get(key)))
         pieces[path].append(piece)
+    _refuse_unstored(kinds, stored, name)
     return {inside(folder_of(name), path, told_by=name): found for path, found in pieces.items()}
+
+
+def _refuse_unstored(kinds: dict[Any, Any], stored: set[str], name: str) -> None:
+    for key, kind in kinds.items():
+        has_data = _is_object(kind) or bool(_fields(kind, name).get("chunks"))
+        if has_data and key not in stored:
+            raise Damaged(f"{name}: does not say where {key!r:.80} is stored")
+
+
+def _is_object(kind: Any) -> bool:
+    """Whether the metadata of a key speaks of any object, and not of a tensor."""
+    return isinstance(kind, Built) and kind.name.endswith(".BytesStorageMetadata")
 
 
 def _fields(value: Any, name: str) -> dict[str, Any]:
@@ -100,10 +116,10 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
     return value.state
 
 
-def _parse_info(fields: dict[str, Any], name: str) -> tuple[str, _Piece]:
+def _parse_info(fields: dict[str, Any], name: str, *, is_object: bool) -> tuple[str, _Piece]:
     match fields:
         case {"relative_path": str(path), "offset": int(offset), "length": int(length)} if offset >= 0 and length >= 0:
-            return path, _Piece(offset, length, bool(fields.get("transform_descriptors")))
+            return path, _Piece(offset, length, is_object or bool(fields.get("transform_descriptors")))
         case _:
             raise Damaged(f"{name}: a piece without path, offset and length")
 
@@ -131,10 +147,11 @@ def _refuse_overlaps(name: str, pieces: list[_Piece]) -> None:
 
 
 def _verify_piece(fd: int, name: str, piece: _Piece) -> None:
-    if piece.transformed or not piece.length:
+    if not piece.length:
         return
     start = read_at(fd, name, offset=piece.offset, size=min(piece.length, 64))
-    if not start.strip(b"\0"):
-        raise Damaged(f"{name}: zeros at byte {piece.offset:,}, where a tensor should begin (torn write)")
     if start.startswith(b"PK\3\4"):
         verify_archive(zips.Slice.at(fd, name, piece.offset, piece.length), Level.FULL)
+    elif not piece.opaque:
+        what = "other bytes" if start.strip(b"\0") else "zeros"
+        raise Damaged(f"{name}: {what} at byte {piece.offset:,}, where a tensor should begin (torn write)")
