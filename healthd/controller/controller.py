@@ -25,7 +25,7 @@ from healthd.controller.ports import Activity, Checkpoints, NoActivity
 from healthd.core import breaker, spares
 from healthd.core.acts import FindCheckpoint
 from healthd.core.faults import find_faults
-from healthd.core.gang import Ending, GangView, Root, attempt_of, is_terminal
+from healthd.core.gang import Ending, GangView, Root, attempt_of, will_not_run
 from healthd.core.model import Phase
 from healthd.core.objects import ANNOTATION_PROGRESS, FINALIZER_FENCE, Cause, Recovery
 from healthd.core.policy import HangPolicy, RecoveryPolicy
@@ -211,7 +211,7 @@ class Controller:
             return
         for pod in world.pods.get(uid, ()):
             needless = root.ending is not Ending.NOT_ENDED or root.deleting or attempt_of(pod) < root.attempt
-            if needless and is_terminal(pod) and FINALIZER_FENCE in pod.metadata.finalizers:
+            if needless and will_not_run(pod) and FINALIZER_FENCE in pod.metadata.finalizers:
                 await release_pod(self._cluster, pod)
 
     def _tell(self, before: Recovery, after: Recovery) -> None:

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from healthd.core.gang import GangView, attempt_of, index_of, is_terminal
+from healthd.core.gang import GangView, attempt_of, index_of, is_terminal, will_not_run
 from healthd.core.objects import FINALIZER_FENCE, FencedPod, Node, Pod
 from healthd.core.spares import is_ready
 
 
 def fence_pods(view: GangView, known: Sequence[FencedPod]) -> list[FencedPod]:
     """
-    *known* and every further pod that may still write, each with the proof that there is by now.
+    *known* and every further pod that may still write, each with the proof that there is by now, as they were made.
 
     A proof once recorded stays, so the pod object may go afterwards.
     """
-    present = {pod.metadata.uid: pod for pod in view.pods}
+    present = {pod.metadata.uid: pod for pod in sorted(view.pods, key=_age)}
     fenced = {pod.uid: pod for pod in known}
     for uid, pod in present.items():
         if uid not in fenced and _may_write(pod, view):
@@ -33,6 +33,11 @@ def fence_pods(view: GangView, known: Sequence[FencedPod]) -> list[FencedPod]:
 def unproven(pods: Sequence[FencedPod]) -> list[str]:
     """Names of the pods without proof."""
     return [pod.name for pod in pods if not pod.proof]
+
+
+def _age(pod: Pod) -> tuple[bool, str, str]:
+    created = pod.metadata.creation_timestamp
+    return created is not None, created.isoformat() if created else "", pod.metadata.name
 
 
 def _may_write(pod: Pod, view: GangView) -> bool:
@@ -60,7 +65,7 @@ def _with_proof(fenced: FencedPod, pod: Pod | None, node: Node | None) -> Fenced
 
 def _proof(fenced: FencedPod, pod: Pod | None, node: Node | None) -> str:
     if not fenced.node:
-        return "it was never bound to a node" if pod is None or is_terminal(pod) else ""
+        return "it was never bound to a node" if pod is None or will_not_run(pod) else ""
     boot_id = node.status.node_info.boot_id if node else ""
     if fenced.boot_id and boot_id and boot_id != fenced.boot_id:
         return f"{fenced.node} has booted since"

@@ -72,7 +72,7 @@ class StartHint:
     attempt: int
     checkpoint: ChosenCheckpoint
     placement: Mapping[str, str]
-    """Completion index -> node name."""
+    """Completion index -> node name. A shorter one than before shrinks the gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

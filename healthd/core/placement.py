@@ -4,10 +4,11 @@ Where the next attempt runs: every member stays where it was, only bad nodes are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from healthd.core.gang import GangView, Root
-from healthd.core.objects import RecoveryStatus
+from healthd.core.objects import FencedPod, RecoveryStatus
 from healthd.core.spares import choose, is_fit
 
 
@@ -34,8 +35,7 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str) -> 
     With too few spares the gang shrinks where its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
     a gang that waits for a missing member wastes every other node.
     """
-    before = {pod.index: pod.node for pod in status.pods if pod.node and pod.index.isdecimal()}
-    before = dict(sorted(before.items(), key=lambda item: int(item[0])))
+    before = _last_places(status.pods, root.world)
     bad = [node for node in before.values() if not is_fit(view.nodes.get(node), view.health.get(node))]
     spares = choose(bad, view.nodes, view.health, kept=status.replacements, recovery=recovery)
     placement = {index: spares.get(node, node) for index, node in before.items() if node not in bad or node in spares}
@@ -48,6 +48,24 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str) -> 
     compact = {str(rank): node for rank, node in enumerate(placement.values())}
     message = f"no spare for {', '.join(missing)}: shrinks from {root.world} to {len(compact)} members"
     return Plan(compact, spares, message)
+
+
+def _last_places(pods: Sequence[FencedPod], world: int) -> dict[str, str]:
+    """
+    The node that each member was on, by index. *pods* are in the order in which they were made.
+
+    A member that was made again elsewhere was on its last node. One whose last pod never got a node returns to an
+    earlier node that nobody else has; one that never had a node stands for itself, as if `member N` were a bad node.
+    """
+    if not any(pod.index.isdecimal() for pod in pods):
+        return {}  # members without numbers: the scheduler alone knows what to do with them
+    last = {pod.index: pod.node for pod in pods}
+    indexes = [str(index) for index in range(world)]
+    places = {index: last[index] for index in indexes if last.get(index)}
+    for index in indexes:
+        earlier = [pod.node for pod in pods if pod.index == index and pod.node and pod.node not in places.values()]
+        places.setdefault(index, earlier[-1] if earlier else f"member {index}")
+    return {index: places[index] for index in indexes}
 
 
 def _told(spares: dict[str, str]) -> str:

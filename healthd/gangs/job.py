@@ -49,9 +49,8 @@ class JobAdapter:
             ref=GangRef(kind="Job", name=obj.metadata.name, namespace=obj.metadata.namespace, uid=obj.metadata.uid),
             resource_version=obj.metadata.resource_version,
             suspended=obj.spec.suspend,
-            stopped=obj.spec.suspend
-            and "Suspended" in _standing(obj)
-            and not (obj.status.active or obj.status.terminating),
+            # Not `terminating`: it counts pods that only our own finalizer keeps.
+            stopped=obj.spec.suspend and "Suspended" in _standing(obj) and not obj.status.active,
             stopped_by=notes.get(ANNOTATION_STOPPED_BY, ""),
             attempt=_number(notes.get(ANNOTATION_ATTEMPT)) or 0,
             world=obj.spec.completions or obj.spec.parallelism,

@@ -1,0 +1,109 @@
+"""Where the next attempt runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from healthd.core.gang import GangOptions, GangView
+from healthd.core.objects import FencedPod, Node, RecoveryStatus
+from healthd.core.placement import Plan, Shortage, place
+from tests.builders import a_node
+from tests.core.gangs import a_root
+
+
+def a_plan(
+    pods: Sequence[tuple[int, str]],
+    *nodes: Node,
+    world: int = 2,
+    min_nodes: int | None = None,
+    **status: dict[str, str],
+) -> Plan | Shortage:
+    """The plan for a gang whose pods, as (index, node) in the order they were made, are to be made again."""
+    fenced = [FencedPod(name=f"p{n}", uid=f"u{n}", node=node, index=str(i)) for n, (i, node) in enumerate(pods)]
+    root = a_root(world=world, options=GangOptions(restart=True, min_nodes=min_nodes))
+    view = GangView(root=root, nodes={node.metadata.name: node for node in nodes})
+    return place(RecoveryStatus(pods=fenced, **status), view, root, "train-1")  # type: ignore[arg-type]
+
+
+GOOD, BAD = a_node("good"), a_node("bad", unschedulable=True)
+SPARE, SPARE_2 = a_node("spare", spare=True), a_node("spare-2", spare=True)
+
+
+def test_every_member_returns_to_its_node() -> None:
+    plan = a_plan([(0, "good"), (1, "other")], GOOD, a_node("other"), SPARE)
+
+    assert plan == Plan({"0": "good", "1": "other"}, {}, "every member stays on its node")
+
+
+def test_a_bad_node_is_replaced_and_nobody_else_moves() -> None:
+    plan = a_plan([(0, "good"), (1, "bad")], GOOD, BAD, SPARE)
+
+    assert plan == Plan({"0": "good", "1": "spare"}, {"bad": "spare"}, "spare in place of bad")
+
+
+def test_two_bad_nodes_get_two_spares() -> None:
+    plan = a_plan([(0, "bad"), (1, "gone")], BAD, SPARE, SPARE_2)
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"0": "spare", "1": "spare-2"}
+
+
+def test_a_choice_on_record_stands() -> None:
+    plan = a_plan([(0, "good"), (1, "bad")], GOOD, BAD, SPARE, SPARE_2, replacements={"bad": "spare-2"})
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"0": "good", "1": "spare-2"}
+
+
+def test_without_a_spare_it_says_what_is_missing() -> None:
+    plan = a_plan([(0, "good"), (1, "bad")], GOOD, BAD)
+
+    assert plan == Shortage("no spare for bad: needs 1 more healthy node")
+
+
+def test_without_a_spare_it_shrinks_where_the_owner_allows() -> None:
+    plan = a_plan([(0, "bad"), (1, "good")], GOOD, BAD, min_nodes=1)
+
+    assert plan == Plan({"0": "good"}, {}, "no spare for bad: shrinks from 2 to 1 members")
+
+
+def test_it_never_shrinks_below_what_the_owner_allows() -> None:
+    plan = a_plan([(0, "bad"), (1, "good")], GOOD, BAD, min_nodes=2)
+
+    assert isinstance(plan, Shortage)
+    assert "fewer than min-nodes 2" in plan.message
+
+
+def test_a_member_that_was_made_again_elsewhere_stays_on_its_last_node() -> None:
+    plan = a_plan([(0, "good"), (1, "other"), (0, "third"), (1, "good")], GOOD, a_node("other"), a_node("third"))
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"0": "third", "1": "good"}
+
+
+def test_two_members_never_share_a_node_because_one_of_them_used_to_be_there() -> None:
+    plan = a_plan([(0, "good"), (1, "other"), (0, ""), (1, "good")], GOOD, a_node("other"), SPARE)
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"0": "spare", "1": "good"}
+
+
+@pytest.mark.parametrize("pods", [[(0, "good")], [(0, "good"), (1, "")]])
+def test_a_member_that_never_had_a_node_is_not_forgotten(pods: list[tuple[int, str]]) -> None:
+    assert a_plan(pods, GOOD) == Shortage("no spare for member 1: needs 1 more healthy node")
+
+    plan = a_plan(pods, GOOD, SPARE)
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"0": "good", "1": "spare"}
+
+
+def test_members_without_numbers_are_left_to_the_scheduler() -> None:
+    root = a_root()
+    pods = [FencedPod(name="a", uid="a", node="bad"), FencedPod(name="b", uid="b", node="good")]
+
+    plan = place(RecoveryStatus(pods=pods), GangView(root=root, nodes={"bad": BAD}), root, "train-1")
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {}

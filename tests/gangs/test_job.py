@@ -1,0 +1,138 @@
+"""Indexed Jobs as gangs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Conflict
+from healthd.core.gang import Ending, GangOptions, Root, StartHint
+from healthd.core.objects import ChosenCheckpoint, Condition, Job, JobStatus
+from healthd.gangs.job import JobAdapter
+from tests.builders import a_job
+from tests.fakes import ManualClock, counting_uids
+
+ADAPTER = JobAdapter()
+SUSPENDED = Condition(type="Suspended", status="True")
+
+
+def test_the_options_of_the_owner_are_read_from_its_annotations() -> None:
+    notes = {
+        "healthd.dev/restart": "enabled",
+        "healthd.dev/checkpoint": "file:///data",
+        "healthd.dev/checkpoint-format": "torch",
+        "healthd.dev/max-no-advance": "5",
+        "healthd.dev/min-nodes": "2",
+    }
+
+    assert ADAPTER.read(a_job(annotations=notes)).options == GangOptions(
+        restart=True, checkpoint="file:///data", checkpoint_format="torch", max_no_advance=5, min_nodes=2
+    )
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "2.5"])
+def test_a_number_that_is_none_counts_as_not_given(text: str) -> None:
+    assert ADAPTER.read(a_job(annotations={"healthd.dev/min-nodes": text})).options.min_nodes is None
+
+
+def test_progress_that_cannot_be_read_is_no_progress() -> None:
+    assert ADAPTER.read(a_job(annotations={"healthd.dev/progress": "{"})).progress.step == -1
+
+
+@pytest.mark.parametrize(
+    ("condition", "ending"),
+    [
+        ("Complete", Ending.COMPLETE),
+        ("SuccessCriteriaMet", Ending.COMPLETE),
+        ("Failed", Ending.FAILED),
+        ("FailureTarget", Ending.FAILED),
+        ("Suspended", Ending.NOT_ENDED),
+    ],
+)
+def test_a_job_ends_by_its_conditions(condition: str, ending: Ending) -> None:
+    job = a_job(status=JobStatus(conditions=[Condition(type=condition, status="True")]))
+
+    assert ADAPTER.read(job).ending is ending
+
+
+@pytest.mark.parametrize(
+    ("suspend", "status", "stopped"),
+    [
+        pytest.param(True, JobStatus(conditions=[SUSPENDED]), True, id="its controller says so"),
+        pytest.param(True, JobStatus(conditions=[SUSPENDED], terminating=1), True, id="only finalizers keep a pod"),
+        pytest.param(True, JobStatus(conditions=[SUSPENDED], active=1), False, id="a pod is active"),
+        pytest.param(True, JobStatus(), False, id="its controller has not noticed yet"),
+        pytest.param(False, JobStatus(conditions=[SUSPENDED]), False, id="it was resumed"),
+    ],
+)
+def test_a_job_has_stopped_when_its_own_controller_makes_no_more_pods(
+    suspend: bool, status: JobStatus, stopped: bool
+) -> None:
+    assert ADAPTER.read(a_job(suspend=suspend, status=status)).stopped is stopped
+
+
+async def stored(cluster: EmbeddedCluster, **fields: object) -> Root:
+    """The root of a Job that is in the cluster."""
+    return ADAPTER.read(await cluster.create(a_job(**fields)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def cluster() -> EmbeddedCluster:
+    """An empty cluster in memory."""
+    return EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids())
+
+
+async def test_stopping_suspends_and_says_by_whom_in_one_write(cluster: EmbeddedCluster) -> None:
+    await ADAPTER.stop(cluster, await stored(cluster), "train-1")
+
+    root = ADAPTER.read(await cluster.get(Job, "train", "default"))
+    assert root.suspended
+    assert root.stopped_by == "train-1"
+
+
+def a_hint(placement: dict[str, str], checkpoint: ChosenCheckpoint | None = None) -> StartHint:
+    """The hint of attempt 3."""
+    return StartHint(recovery="train-3", attempt=3, checkpoint=checkpoint or ChosenCheckpoint(), placement=placement)
+
+
+async def test_starting_hands_over_the_hint_in_one_write(cluster: EmbeddedCluster) -> None:
+    await ADAPTER.stop(cluster, await stored(cluster), "train-3")
+    root = ADAPTER.read(await cluster.get(Job, "train", "default"))
+
+    hint = a_hint({"0": "node-a", "1": "node-b"}, ChosenCheckpoint(path="/data/step_7", step=7))
+    await ADAPTER.start(cluster, root, hint)
+
+    job = await cluster.get(Job, "train", "default")
+    notes = job.spec.template.metadata.annotations
+    assert (job.spec.suspend, ADAPTER.read(job).stopped_by, ADAPTER.read(job).attempt) == (False, "", 3)
+    assert (notes["healthd.dev/resume-from"], notes["healthd.dev/resume-step"]) == ("/data/step_7", "7")
+    assert notes["healthd.dev/attempt"] == "3"
+    assert json.loads(notes["healthd.dev/placement"]) == {"0": "node-a", "1": "node-b"}
+
+
+async def test_a_fresh_start_takes_an_older_hint_away(cluster: EmbeddedCluster) -> None:
+    stale = {"healthd.dev/resume-from": "/data/step_7", "healthd.dev/resume-step": "7"}
+    root = await stored(cluster, suspend=True, template_annotations=stale)
+
+    await ADAPTER.start(cluster, root, a_hint({}))
+
+    notes = (await cluster.get(Job, "train", "default")).spec.template.metadata.annotations
+    assert not notes.keys() & stale.keys()
+
+
+async def test_a_shorter_placement_shrinks_the_gang(cluster: EmbeddedCluster) -> None:
+    await ADAPTER.start(cluster, await stored(cluster, suspend=True, ranks=3), a_hint({"0": "a", "1": "b"}))
+
+    assert ADAPTER.read(await cluster.get(Job, "train", "default")).world == 2
+
+
+async def test_an_act_upon_a_root_that_has_changed_since_is_refused(cluster: EmbeddedCluster) -> None:
+    root = await stored(cluster)
+    await cluster.patch(Job, "train", {"metadata": {"labels": {"a": "b"}}}, namespace="default")
+
+    with pytest.raises(Conflict):
+        await ADAPTER.stop(cluster, root, "train-1")
+    with pytest.raises(Conflict):
+        await ADAPTER.start(cluster, root, a_hint({}))
