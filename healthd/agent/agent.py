@@ -82,7 +82,10 @@ class Agent:
         self._ledger = Ledger()
         self._status = NodeHealthStatus(boot_id=boot_id, inventory=list(inventory))
         self._stored: NodeHealthStatus | None = None
+        self._repair_stamp: datetime | None = None
+        """As it stands on the node."""
         self._repaired_at: datetime | None = None
+        """The same, but never later than when it was first seen: a stamp ahead of time must not hide later faults."""
         self._log_readable = True
         self._refusal: str | None = None
         self._may_hold_slots = True
@@ -101,14 +104,13 @@ class Agent:
     async def load(self, now: datetime) -> None:
         """Take up what an earlier life of this agent knew. Raises ClusterError."""
         node = await self._cluster.get(Node, self.node_name)
-        self._repaired_at = repaired_at(node)
         health = await read_health(self._cluster, self.node_name)
-        if health is None:
-            return
-        known = health.status
-        self._stored = known
-        self._ledger = Ledger.of(known.findings).clear_by_reboot(self._boot_id, now)
-        self._status = msgspec.structs.replace(self._status, cursor=known.cursor, lost_records=known.lost_records)
+        if health is not None:
+            known = health.status
+            self._stored = known
+            self._ledger = Ledger.of(known.findings).clear_by_reboot(self._boot_id, now)
+            self._status = msgspec.structs.replace(self._status, cursor=known.cursor, lost_records=known.lost_records)
+        self._note_repair(node)
 
     def set_log_readable(self, readable: bool) -> None:
         """Whether the kernel log can be read: an agent that sees nothing must not say healthy."""
@@ -164,11 +166,16 @@ class Agent:
 
     def _fade(self, node: Node, now: datetime) -> None:
         """What people and time clear."""
-        repaired = repaired_at(node)
-        if repaired is not None and repaired <= now and repaired != self._repaired_at:
-            self._repaired_at = repaired
-            self._ledger = self._ledger.clear_by_repair(repaired)
+        self._note_repair(node)
         self._ledger = self._ledger.decay(now)
+
+    def _note_repair(self, node: Node) -> None:
+        """Also one that was said while this agent was down, or by a clock that is ahead of ours."""
+        stamp = repaired_at(node)
+        if stamp is not None and stamp != self._repair_stamp:
+            self._repair_stamp = stamp
+            self._repaired_at = min(stamp, self._clock.now())
+            self._ledger = self._ledger.clear_by_repair(self._repaired_at)
 
     async def _guard(self, node: Node, now: datetime) -> Node:
         """Quarantine the node or give it back, as its findings say. Answers the node as it is then."""

@@ -1,0 +1,224 @@
+"""The agent of one node on an embedded cluster: what it publishes, when it quarantines, what it remembers."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from healthd.agent.agent import Agent, KernelNews
+from healthd.agent.budget_slots import take_slots
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.model import KernelRecord, Verdict
+from healthd.core.objects import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Lease, Node, NodeHealth
+from healthd.core.policy import QuarantinePolicy
+from healthd.telemetry.metrics import Metrics
+from tests.builders import a_node
+from tests.fakes import START, ManualClock, counting_uids
+
+OFF_THE_BUS = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+APPLICATION = "NVRM: Xid (PCI:0000:3b:00): 13, pid=1234, name=python, Graphics Exception: ESR 0x404600=0x80000002"
+
+
+class OneNode:
+    """A cluster with the node `node-a`, and lives of its agent."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids())
+        self.policy = QuarantinePolicy()
+        self.boot_id = "boot-1"
+        self.records: list[KernelRecord] = []
+
+    async def agent(self) -> Agent:
+        """A new life of the agent, that has taken up what the one before left."""
+        agent = Agent("node-a", self.cluster, self.clock, boot_id=self.boot_id, policy=self.policy, metrics=Metrics())
+        await agent.load(self.clock.now())
+        return agent
+
+    def a_record(self, text: str = OFF_THE_BUS, *, facility: int = 0, at: datetime | None = None) -> KernelRecord:
+        """The next record of the kernel's log."""
+        when = at or self.clock.now()
+        record = KernelRecord(
+            sequence=len(self.records), at=when, text=text, priority=facility * 8 + 3, boot_id=self.boot_id
+        )
+        self.records.append(record)
+        return record
+
+    async def look(self, agent: Agent, *records: KernelRecord, lost: int = 0) -> None:
+        """One round of the agent."""
+        agent.take_in(KernelNews(records=records, last_sequence=len(self.records) - 1, lost=lost), self.clock.now())
+        await agent.cycle(self.clock.now())
+
+    async def node(self) -> Node:
+        """The node as it stands."""
+        return await self.cluster.get(Node, "node-a")
+
+    async def is_quarantined(self) -> bool:
+        """Whether the node is out of service by healthd."""
+        return ANNOTATION_QUARANTINE in (await self.node()).metadata.annotations
+
+    async def verdict(self) -> Verdict:
+        """What the agent published."""
+        return (await self.cluster.get(NodeHealth, "node-a")).status.verdict
+
+    async def slots(self) -> int:
+        """Budget slots that are taken."""
+        return len((await self.cluster.list(Lease)).items)
+
+    async def repair(self, at: datetime) -> None:
+        """A technician says that the node was repaired."""
+        note = {"metadata": {"annotations": {ANNOTATION_REPAIRED: at.isoformat()}}}
+        await self.cluster.patch(Node, "node-a", note)
+
+
+@pytest.fixture
+async def one() -> OneNode:
+    """A healthy node."""
+    world = OneNode()
+    await world.cluster.create(a_node())
+    return world
+
+
+async def test_a_node_without_findings_is_healthy_and_left_alone(one: OneNode) -> None:
+    await one.look(await one.agent())
+
+    assert await one.verdict() is Verdict.HEALTHY
+    assert not (await one.node()).spec.unschedulable
+
+
+async def test_broken_hardware_takes_the_node_out_of_service_and_says_why(one: OneNode) -> None:
+    await one.look(await one.agent(), one.a_record())
+
+    node = await one.node()
+    assert node.spec.unschedulable
+    assert [(taint.key, taint.value) for taint in node.spec.taints] == [("healthd.dev/quarantined", "xid-79")]
+    assert "Xid 79" in node.metadata.annotations[ANNOTATION_QUARANTINE]
+    assert (await one.verdict(), await one.slots()) == (Verdict.UNHEALTHY, 1)
+
+
+@pytest.mark.parametrize("text", [APPLICATION, "usb 1-1: new device", "NVRM: something unheard of"])
+async def test_a_message_that_does_not_convict_the_hardware_leaves_the_node_alone(one: OneNode, text: str) -> None:
+    await one.look(await one.agent(), one.a_record(text))
+
+    assert not await one.is_quarantined()
+
+
+async def test_a_line_that_a_process_wrote_to_the_log_is_no_evidence(one: OneNode) -> None:
+    await one.look(await one.agent(), one.a_record(facility=1))
+
+    assert not await one.is_quarantined()
+
+
+async def test_a_log_that_cannot_be_read_makes_the_node_unknown_and_nothing_more(one: OneNode) -> None:
+    agent = await one.agent()
+    agent.set_log_readable(False)
+    await one.look(agent)
+
+    assert await one.verdict() is Verdict.UNKNOWN
+    assert not await one.is_quarantined()
+
+
+async def test_the_quarantine_ends_with_the_repair_and_the_slot_is_free_again(one: OneNode) -> None:
+    agent = await one.agent()
+    await one.look(agent, one.a_record())
+    await one.repair(START + timedelta(minutes=1))
+    one.clock.advance(timedelta(minutes=2))
+    await one.look(agent)
+
+    node = await one.node()
+    assert (node.spec.unschedulable, node.spec.taints) == (False, [])
+    assert (await one.verdict(), await one.slots()) == (Verdict.HEALTHY, 0)
+
+
+async def test_a_repair_that_was_said_while_the_agent_was_down_counts(one: OneNode) -> None:
+    await one.look(await one.agent(), one.a_record())
+    await one.repair(START + timedelta(minutes=1))
+    one.clock.advance(timedelta(minutes=2))
+
+    await one.look(await one.agent())
+
+    assert not await one.is_quarantined()
+
+
+async def test_a_record_from_before_the_repair_never_acts(one: OneNode) -> None:
+    old = one.a_record()
+    await one.repair(START + timedelta(minutes=1))
+    one.clock.advance(timedelta(minutes=2))
+
+    await one.look(await one.agent(), old)
+
+    assert not await one.is_quarantined()
+
+
+async def test_a_repair_stamped_by_a_clock_that_is_ahead_clears_now_and_hides_nothing_later(one: OneNode) -> None:
+    agent = await one.agent()
+    await one.look(agent, one.a_record())
+    await one.repair(START + timedelta(hours=1))
+    await one.look(agent)
+    assert not await one.is_quarantined()
+
+    one.clock.advance(timedelta(minutes=1))
+    await one.look(agent, one.a_record())
+
+    assert await one.is_quarantined()
+
+
+async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_the_repair(one: OneNode) -> None:
+    await one.cluster.patch(Node, "node-a", {"spec": {"unschedulable": True}})
+    agent = await one.agent()
+    await one.look(agent, one.a_record())
+    await one.repair(START)
+    await one.look(agent)
+
+    assert not await one.is_quarantined()
+    assert (await one.node()).spec.unschedulable
+
+
+async def test_a_cordon_of_somebody_else_is_never_undone(one: OneNode) -> None:
+    await one.cluster.patch(Node, "node-a", {"spec": {"unschedulable": True}})
+    await one.repair(START)
+    await one.look(await one.agent())
+
+    assert (await one.node()).spec.unschedulable
+
+
+async def test_with_the_budget_used_up_the_node_is_reported_and_not_cordoned(one: OneNode) -> None:
+    one.policy = QuarantinePolicy(budget=0)
+    await one.look(await one.agent(), one.a_record())
+
+    assert not (await one.node()).spec.unschedulable
+    assert (await one.verdict(), await one.slots()) == (Verdict.UNHEALTHY, 0)
+
+
+async def test_told_not_to_cordon_it_only_reports(one: OneNode) -> None:
+    one.policy = QuarantinePolicy(cordon=False)
+    await one.look(await one.agent(), one.a_record())
+
+    assert not (await one.node()).spec.unschedulable
+    assert (await one.verdict(), await one.slots()) == (Verdict.UNHEALTHY, 0)
+
+
+async def test_a_record_that_was_judged_in_an_earlier_life_is_not_judged_again(one: OneNode) -> None:
+    record = one.a_record()
+    await one.look(await one.agent(), record)
+    await one.look(await one.agent(), record)
+
+    health = await one.cluster.get(NodeHealth, "node-a")
+    assert [finding.count for finding in health.status.findings] == [1]
+
+
+async def test_a_reboot_clears_what_a_reboot_puts_right(one: OneNode) -> None:
+    await one.look(await one.agent(), one.a_record())
+    one.boot_id = "boot-2"
+    one.records.clear()
+    await one.look(await one.agent())
+
+    assert not await one.is_quarantined()
+
+
+async def test_a_slot_that_a_crash_left_behind_is_given_back(one: OneNode) -> None:
+    await take_slots(one.cluster, await one.node(), one.policy, START)
+    await one.look(await one.agent())
+
+    assert await one.slots() == 0
