@@ -1,0 +1,283 @@
+"""
+The eleven invariants, checked against the true world by code that shares nothing with the code under test but the words.
+
+Checked at each write: what a write may do (2, 3, 4, 5, 6, 7, 9, 11). Checked between steps: what must always hold (1, 5, 8, 10).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from healthd.core.objects import Job, Lease, Node, Pod, Recovery, Slim
+from healthd.core.policy import Config
+from tests.simulation.machines import Machines
+from tests.simulation.training import Store
+from tests.simulation.truth import Reading, Write
+
+QUARANTINE = "healthd.dev/quarantine"
+STOPPED_BY = "healthd.dev/stopped-by"
+ATTEMPT = "healthd.dev/attempt"
+FENCE = "healthd.dev/fence"
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+class Watchdog:
+    """Sees every write that takes effect, knows the machines, and raises `Broken`."""
+
+    def __init__(self, machines: Machines, stores: dict[str, Store], config: Config) -> None:
+        self._machines = machines
+        self._stores = stores
+        self._config = config
+        self._read_nodes_at: dict[str, int] = {}
+        self._node_written_at: dict[str, int] = {}
+        self._quarantined: dict[str, bool] = {}
+        self.faulted_at: dict[str, datetime] = {}
+        """By node: the time stamp of its last record that tells of broken hardware."""
+        self.repaired_at: dict[str, datetime] = {}
+        self.cordoned_by_person: set[str] = set()
+        self.stopped_by_user: set[str] = set()
+        """Names of gangs."""
+        self.deleted_by_user: set[str] = set()
+        self.disturbed: set[tuple[str, int]] = set()
+        """Gangs and their attempts that have a reason to be restarted."""
+        self.let_go: set[str] = set()
+        """Uids of pods that the Job controller deleted."""
+        self.recoveries: dict[str, Recovery] = {}
+        self.restarts: list[tuple[str, int]] = []
+        self.writes = 0
+
+    def __call__(self, seen: Write | Reading) -> None:
+        if isinstance(seen, Reading):
+            if seen.kind is Node:
+                self._read_nodes_at[seen.by] = seen.at
+            return
+        self.writes += 1
+        if seen.kind is Node:
+            self._check_node(seen)
+        elif seen.kind is Job:
+            self._check_job(seen)
+        elif seen.kind is Pod:
+            self._check_pod(seen)
+        elif seen.kind is Recovery:
+            self._check_recovery(seen)
+
+    # Nodes -----------------------------------------------------------------------------------------------------------
+
+    def _check_node(self, write: Write) -> None:
+        before, after = write.before, write.after
+        if before is None or after is None:
+            return
+        name = after.metadata.name
+        if _is_quarantined(after) != _is_quarantined(before):
+            self._node_written_at[name] = int(after.metadata.resource_version)
+        self._quarantined[name] = _is_quarantined(after)
+        if not _is_healthd(write.by):
+            return
+        if not _is_quarantined(before) and _is_quarantined(after):
+            self._check_quarantine(name, after)
+        if before.spec.unschedulable and not after.spec.unschedulable:
+            expect(2, _is_quarantined(before), f"{write.by} uncordoned {name}, which healthd had not cordoned")
+            expect(2, name not in self.cordoned_by_person, f"{write.by} undid a person's cordon of {name}")
+        if _is_quarantined(before) and not _is_quarantined(after) and name in self.cordoned_by_person:
+            expect(2, after.spec.unschedulable, f"the cordon that a person had set on {name} is gone")
+        lost = _foreign(before) - _foreign(after)
+        expect(2, not lost, f"{write.by} took away {sorted(lost)} from {name}")
+
+    def _check_quarantine(self, name: str, after: Node) -> None:
+        fault = self.faulted_at.get(name)
+        expect(3, fault is not None, f"{name} was quarantined, and nothing was ever wrong with it")
+        repaired = self.repaired_at.get(name)
+        expect(
+            7,
+            fault is None or repaired is None or fault > repaired,
+            f"{name} was quarantined for a fault of {fault}, before its repair at {repaired}",
+        )
+        record = json.loads(after.metadata.annotations[QUARANTINE])
+        expect(11, bool(record.get("message")) and bool(record.get("finding")), f"{name} does not say why it is out")
+        taints = [taint.value for taint in after.spec.taints if taint.key == "healthd.dev/quarantined"]
+        expect(11, taints != [] and all(taints), f"{name} has no taint that names the reason")
+        expect(1, after.spec.unschedulable, f"{name} is quarantined and still schedulable")
+
+    # Gangs -----------------------------------------------------------------------------------------------------------
+
+    def _check_job(self, write: Write) -> None:
+        before, after = write.before, write.after
+        if before is None or after is None or not _is_healthd(write.by):
+            return
+        name = after.metadata.name
+        if after.spec.suspend and not before.spec.suspend:
+            self._check_stop(name, after)
+        if before.spec.suspend and not after.spec.suspend:
+            self._check_start(write.by, name, before, after)
+
+    def _check_stop(self, name: str, after: Job) -> None:
+        owner = after.metadata.annotations.get(STOPPED_BY, "")
+        recovery = self.recoveries.get(owner)
+        expect(11, recovery is not None, f"{name} was stopped by {owner or 'nobody'}, which is no recovery")
+        if recovery is not None:
+            expect(4, recovery.status.phase == "Stopping", f"{name} was stopped in phase {recovery.status.phase}")
+
+    def _check_start(self, by: str, name: str, before: Job, after: Job) -> None:
+        expect(9, name not in self.stopped_by_user, f"{name} was started though its user had stopped it")
+        old, new = _attempt(before), _attempt(after)
+        expect(4, new == old + 1, f"{name} went from attempt {old} to {new}")
+        expect(
+            4, (name, old) in self.disturbed, f"attempt {new} of {name} was started, and nothing had happened to {old}"
+        )
+        expect(4, (name, new) not in self.restarts, f"attempt {new} of {name} was started twice")
+        self.restarts.append((name, new))
+        alive = self._machines.processes(name)
+        if self._config.recovery.fence_timeout is None:
+            expect(5, not alive, f"{name} was started while {[p.name for p in alive]} can still write")
+        self._check_intent(name, before, new)
+        self._check_placement(by, name, after)
+        self._check_checkpoint(name, after)
+
+    def _check_intent(self, name: str, before: Job, new: int) -> None:
+        recovery = self.recoveries.get(before.metadata.annotations.get(STOPPED_BY, ""))
+        numbers = [attempt.number for attempt in recovery.status.attempts] if recovery else []
+        expect(4, bool(numbers) and numbers[-1] == new, f"attempt {new} of {name} was started with no intent on record")
+
+    def _check_placement(self, by: str, name: str, after: Job) -> None:
+        placement = json.loads(after.spec.template.metadata.annotations.get("healthd.dev/placement", "{}"))
+        seen_at = self._read_nodes_at.get(by, 0)
+        for node in placement.values():
+            bad_since = self._node_written_at.get(node)
+            known = self._quarantined.get(node, False) and bad_since is not None and bad_since <= seen_at
+            expect(5, not known, f"{name} was started on {node}, which is quarantined")
+
+    def _check_checkpoint(self, name: str, after: Job) -> None:
+        path = after.spec.template.metadata.annotations.get("healthd.dev/resume-from", "")
+        if path:
+            whole = {saved.path for saved in self._stores[name].saved if saved.whole}
+            expect(6, path in whole, f"{name} was resumed from {path}, which is torn")
+            return
+        ever = [r for r in self.recoveries.values() if r.spec.gang.name == name]
+        seen = max([-1, *(_furthest(recovery) for recovery in ever), _progress(after)])
+        expect(6, seen < 0, f"{name} was started fresh though step {seen} had been seen")
+
+    # Pods and recoveries ---------------------------------------------------------------------------------------------
+
+    def _check_pod(self, write: Write) -> None:
+        before, after = write.before, write.after
+        if write.by == "job-controller" and before is not None and _is_deleted(after) and not _is_deleted(before):
+            self.let_go.add(before.metadata.uid)
+        if after is not None and after.spec.node_name and (before is None or not before.spec.node_name):
+            node = after.spec.node_name
+            expect(5, not self._quarantined.get(node, False), f"{after.metadata.name} was put on quarantined {node}")
+        if _is_healthd(write.by) and before is not None and FENCE in before.metadata.finalizers:
+            gone = after is None or FENCE not in after.metadata.finalizers
+            process = self._process(before.metadata.uid)
+            may_write = process is not None and process.may_write
+            expect(5, not (gone and may_write), f"{before.metadata.name} was let go while its process lives")
+
+    def _process(self, uid: str) -> Any:
+        return next((p for m in self._machines.all.values() for p in m.processes.values() if p.uid == uid), None)
+
+    def _check_recovery(self, write: Write) -> None:
+        after: Recovery | None = write.after
+        if after is None:
+            return
+        self.recoveries[after.metadata.name] = after
+        if write.before is None:
+            expect(10, self._breaker_allows(after), f"{after.metadata.name} was opened though the breaker is open")
+            expect(11, bool(after.spec.cause.message), f"{after.metadata.name} has no cause")
+        mute = [entry.phase for entry in after.status.timeline if not entry.message]
+        expect(11, not mute, f"{after.metadata.name} does not say why it is in {mute}")
+
+    def _breaker_allows(self, opened: Recovery) -> bool:
+        policy = self._config.recovery
+        now = opened.metadata.creation_timestamp
+        begun = [r.metadata.creation_timestamp for r in self.recoveries.values()]
+        recent = [at for at in begun if at is not None and now is not None and now - at < policy.breaker_window]
+        return len(recent) <= policy.breaker_restarts
+
+    # Between steps ---------------------------------------------------------------------------------------------------
+
+    def check(self, world: dict[type[Slim], list[Any]]) -> None:
+        """What must hold at every moment."""
+        self._check_budget(world[Node])
+        self._check_writers()
+        for job in world[Job]:
+            self._check_retries(job)
+            self._check_user(job)
+        for lease in world[Lease]:
+            expect(11, bool(lease.spec.holder_identity), f"slot {lease.metadata.name} does not say who holds it")
+
+    def _check_budget(self, nodes: list[Node]) -> None:
+        policy = self._config.quarantine
+        out = [node for node in nodes if _is_quarantined(node)]
+        expect(1, len(out) <= policy.budget, f"{len(out)} nodes are quarantined, the budget is {policy.budget}")
+        if not policy.per_domain:
+            return
+        domains: dict[str, int] = defaultdict(int)
+        for node in out:
+            domains[node.metadata.labels.get(policy.domain_label, "")] += 1
+        for domain, count in domains.items():
+            expect(1, not domain or count <= policy.per_domain, f"{count} nodes of {domain} are quarantined")
+
+    def _check_writers(self) -> None:
+        attempts: dict[str, set[int]] = defaultdict(set)
+        for machine in self._machines.all.values():
+            for process in machine.processes.values():
+                if not process.ended:
+                    attempts[process.gang].add(process.attempt)
+        for gang, alive in attempts.items():
+            expect(5, len(alive) == 1, f"attempts {sorted(alive)} of {gang} write at the same time")
+
+    def _check_retries(self, job: Job) -> None:
+        own = sum(p.failed and p.gang == job.metadata.name and p.uid not in self.let_go for p in self._machines.started)
+        expect(8, job.status.failed <= own, f"{job.status.failed} retries of {job.metadata.name} are used up, of {own}")
+
+    def _check_user(self, job: Job) -> None:
+        if job.metadata.name in self.stopped_by_user:
+            expect(9, job.spec.suspend, f"{job.metadata.name} runs though its user had stopped it")
+        expect(9, job.metadata.name not in self.deleted_by_user, f"{job.metadata.name} is there again")
+
+
+def expect(number: int, holds: bool, message: str) -> None:
+    """Raise `Broken` with the invariant's number unless it holds."""
+    if not holds:
+        raise Broken(f"invariant {number}: {message}")
+
+
+def _is_healthd(by: str) -> bool:
+    return by.startswith(("agent", "controller"))
+
+
+def _is_quarantined(node: Node) -> bool:
+    return QUARANTINE in node.metadata.annotations
+
+
+def _foreign(node: Node) -> set[str]:
+    ours = ("healthd.dev/",)
+    taints = {f"taint {taint.key}" for taint in node.spec.taints if not taint.key.startswith(ours)}
+    return taints | {f"label {key}" for key in node.metadata.labels if not key.startswith(ours)}
+
+
+def _is_deleted(pod: Pod | None) -> bool:
+    return pod is None or pod.metadata.deletion_timestamp is not None
+
+
+def _attempt(job: Job) -> int:
+    return int(job.metadata.annotations.get(ATTEMPT, "0"))
+
+
+def _progress(job: Job) -> int:
+    raw = job.metadata.annotations.get("healthd.dev/progress")
+    return int(msgspec.json.decode(raw).get("step", -1)) if raw else -1
+
+
+def _furthest(recovery: Recovery) -> int:
+    """The highest step that healthd itself has written down."""
+    status = recovery.status
+    resumed = [attempt.checkpoint.step for attempt in status.attempts]
+    return max([status.step_at_fault, status.confirmed_step, *resumed, *(r.step for r in status.rejected)])

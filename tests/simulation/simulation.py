@@ -1,0 +1,466 @@
+"""
+One schedule: the real controller and agents, one turn at a time, while machines break and people interfere.
+
+Everything that happens follows from the seed. After each step the invariants are checked against the true world; at the
+end all faults stop, everything is repaired, and the gangs must run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from healthd.agent.agent import Agent, KernelNews
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import ClusterError, NotFound
+from healthd.controller.controller import Controller
+from healthd.core.gang import is_terminal
+from healthd.core.model import ENDED, Phase
+from healthd.core.objects import (
+    ANNOTATION_CLAIM,
+    ANNOTATION_QUARANTINE,
+    ANNOTATION_STOPPED_BY,
+    LABEL_SPARE,
+    RESOURCES,
+    Job,
+    Lease,
+    Node,
+    Pod,
+    Recovery,
+    Slim,
+    Taint,
+)
+from healthd.core.policy import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.gangs import ADAPTERS
+from healthd.local.jobs import JobController
+from healthd.telemetry.metrics import Metrics
+from tests.builders import a_job, a_node
+from tests.fakes import START, ManualClock, counting_uids
+from tests.simulation import disturbances
+from tests.simulation.faulty import FaultyCluster, Luck, StaleMirror
+from tests.simulation.invariants import Broken, Watchdog
+from tests.simulation.machines import Machines
+from tests.simulation.training import SeenCheckpoints, Store, Trainers
+from tests.simulation.truth import Reading, Truth, Write
+from tests.simulation.turns import Actor, at_once
+
+METRICS = Metrics()
+"""One for all schedules: what they count is not looked at here, and making one takes longer than a schedule."""
+HEALING_ROUNDS = 60
+NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The programs under test; a planted bug is another one in its place."""
+
+    agent: Callable[..., Agent] = Agent
+    controller: Callable[..., Controller] = Controller
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one schedule came to. *broken* is empty when all held."""
+
+    seed: int
+    steps: int
+    trace: str
+    """A hash of everything that happened."""
+    broken: str
+    log: tuple[str, ...] = ()
+    restarts: int = 0
+
+
+class SkewedClock:
+    """The clock of one program: its own offset from the true time."""
+
+    def __init__(self, true: ManualClock, offset: timedelta) -> None:
+        self._true = true
+        self._offset = offset
+
+    def now(self) -> datetime:
+        """The time as this program sees it."""
+        return self._true.now() + self._offset
+
+    async def sleep(self, delay: timedelta) -> None:
+        """Nobody sleeps here."""
+        raise AssertionError("an actor of the simulation slept")
+
+
+class Simulation:
+    """One world, made from *seed*."""
+
+    def __init__(self, seed: int, parts: Parts = Parts(), *, keep_log: bool = False) -> None:  # noqa: B008 - immutable
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.clock = ManualClock()
+        self.parts = parts
+        self._hash = hashlib.sha256()
+        self._log: list[str] | None = [] if keep_log else None
+        self.config = _config(self.dice)
+        self._embedded = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids(), history=1)
+        self.truth = Truth(self._embedded, "person", self._tell)
+        self.machines = Machines(self.truth, self.dice)
+        self.trainers = Trainers(self.machines, self.dice)
+        self.watchdog = Watchdog(self.machines, self.trainers.stores, self.config)
+        self.luck = _luck(self.dice)
+        self.unreadable: set[str] = set()
+        self.mirrors: list[StaleMirror] = []
+        self.worlds: dict[str, int] = {}
+        self._make_world()
+        self.agents = {name: self._agent(name) for name in self.machines.all}
+        leaders = 2 if self.dice.random() < 0.4 else 1
+        self.controllers = [self._controller(f"controller-{number}") for number in range(leaders)]
+        self.job_controller = Actor("job-controller", self._job_controller)
+        self.steps = 0
+
+    def run(self, steps: int) -> Outcome:
+        """Take *steps* unlucky steps, then heal; every step is checked."""
+        broken = ""
+        try:
+            self._set_off()
+            for _ in range(steps):
+                self._step()
+            self._heal()
+        except Broken as error:
+            broken = str(error)
+            self.note(broken)
+        finally:
+            self._embedded.close()
+        log = tuple(self._log or ())
+        return Outcome(self.seed, self.steps, self._hash.hexdigest()[:16], broken, log, len(self.watchdog.restarts))
+
+    def note(self, what: str) -> None:
+        """Write down what happened."""
+        line = f"{(self.clock.now() - START).total_seconds():9.1f} {what}"
+        self._hash.update(line.encode())
+        if self._log is not None:
+            self._log.append(line)
+
+    # The world -------------------------------------------------------------------------------------------------------
+
+    def _make_world(self) -> None:
+        worlds = [2, 2] if self.dice.random() < 0.3 else [self.dice.choice([2, 3])]
+        spares = self.dice.choice([0, 1, 1, 2])
+        for number in range(sum(worlds) + spares):
+            name = f"node-{number}"
+            is_spare = number >= sum(worlds)
+            taints = [Taint(key=LABEL_SPARE)] if is_spare else []
+            labels = {"zone": f"zone-{number % 2}"}
+            node = a_node(name, spare=is_spare, taints=taints, labels=labels)
+            at_once(self.truth.create(node))
+            self.machines.add(name).clock_offset = _offset(self.dice)
+        for number, world in enumerate(worlds):
+            self.worlds[f"train-{number}"] = world
+            self.trainers.stores[f"train-{number}"] = Store()
+            at_once(self.truth.create(self._job(f"train-{number}", world)))
+        self.pool_size = spares
+
+    def _job(self, name: str, world: int) -> Job:
+        options = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": f"/checkpoints/{name}"}
+        if self.dice.random() < 0.2:
+            options["healthd.dev/min-nodes"] = "1"
+        job = a_job(name, ranks=world, backoff_limit=1_000_000, annotations=options)
+        template = job.spec.template
+        meta = msgspec.structs.replace(template.metadata, finalizers=["healthd.dev/fence"])
+        spec = msgspec.structs.replace(job.spec, template=msgspec.structs.replace(template, metadata=meta))
+        return msgspec.structs.replace(job, spec=spec)
+
+    def _agent(self, name: str) -> Actor:
+        cluster = FaultyCluster(
+            self.truth.seen_by(f"agent {name}"), self.luck, lambda what: self.note(f"{name} {what}")
+        )
+
+        def live() -> Callable[[], Coroutine[Any, Any, Any]]:
+            machine = self.machines.all[name]
+            clock = SkewedClock(self.clock, machine.clock_offset)
+            agent = self.parts.agent(
+                name,
+                cluster,
+                clock,
+                boot_id=machine.boot_id,
+                policy=self.config.quarantine,
+                metrics=METRICS,
+            )
+            rereads = self.dice.random() < 0.3
+            loaded = False
+
+            async def look() -> None:
+                nonlocal loaded, rereads
+                if not loaded:
+                    await agent.load(clock.now())
+                    loaded = True
+                agent.set_log_readable(name not in self.unreadable)
+                if name not in self.unreadable:
+                    first = 0 if rereads or agent.cursor.boot_id != machine.boot_id else agent.cursor.sequence + 1
+                    rereads = False
+                    agent.take_in(
+                        KernelNews(records=machine.records[first:], last_sequence=len(machine.records) - 1), clock.now()
+                    )
+                await agent.cycle(clock.now())
+
+            return look
+
+        return Actor(f"agent {name}", live)
+
+    def _controller(self, name: str) -> Actor:
+        view = self.truth.seen_by(name)
+        cluster = FaultyCluster(view, self.luck, lambda what: self.note(f"{name} {what}"))
+
+        def live() -> Callable[[], Coroutine[Any, Any, Any]]:
+            clock = SkewedClock(self.clock, _offset(self.dice))
+            mirror = StaleMirror(view)
+            controller = self.parts.controller(
+                cluster,
+                clock,
+                ADAPTERS,
+                SeenCheckpoints(self.trainers.stores),
+                recovery=self.config.recovery,
+                hang=self.config.hang,
+                metrics=METRICS,
+                mirror=mirror,
+            )
+
+            async def look() -> None:
+                mirror.refresh(self.dice, 1.0 if self.luck.is_out else 0.7)
+                await controller.cycle(clock.now())
+
+            return look
+
+        return Actor(name, live)
+
+    def _job_controller(self) -> Callable[[], Coroutine[Any, Any, Any]]:
+        letters = "bcdfghjklmnpqrstvwxz2456789"
+        jobs = JobController(
+            self.truth.seen_by("job-controller"),
+            new_suffix=lambda: "".join(self.dice.choice(letters) for _ in range(5)),
+            free_port=lambda: 29500,
+        )
+        return lambda: jobs.cycle(self.clock.now())
+
+    # Steps -----------------------------------------------------------------------------------------------------------
+
+    def _set_off(self) -> None:
+        """Let the gangs start and save a checkpoint or two, most of the time."""
+        for _ in range(3):
+            self._go(self.job_controller)
+            self.machines.work(self.clock.now())
+        for _ in range(self.dice.choice([0, 2, 4])):
+            self._pass(timedelta(seconds=20))
+            self._go(self.controllers[0])
+
+    def _step(self) -> None:
+        self.steps += 1
+        roll = self.dice.random()
+        if roll < 0.14:
+            disturbances.strike(self)
+        elif roll < 0.45:
+            self._go(self.dice.choice(self.controllers))
+        elif roll < 0.65:
+            self._go(self._some_agent())
+        elif roll < 0.82:
+            self._go(self.job_controller)
+        self._pass(timedelta(seconds=self._jump()))
+        self._check()
+
+    def _some_agent(self) -> Actor:
+        """Those with something to do are woken by it, and come first more often than not."""
+        hot = [n for n in self.machines.all if self.machines.all[n].broken or self.machines.all[n].records]
+        names = hot if hot and self.dice.random() < 0.7 else list(self.agents)
+        return self.agents[self.dice.choice(names)]
+
+    def _jump(self) -> float:
+        roll = self.dice.random()
+        if roll < 0.5:
+            return self.dice.random() * 2
+        return self.dice.random() * 15 if roll < 0.97 else self.dice.random() * 300
+
+    def _pass(self, delta: timedelta) -> None:
+        """Time goes by: processes end, kubelets look after their pods, gangs make steps."""
+        self.clock.advance(delta)
+        now = self.clock.now()
+        self.trainers.work(self.worlds, now)
+        self.machines.work(now)
+
+    def _go(self, actor: Actor) -> None:
+        try:
+            how = actor.go(self.luck.pauses)
+        except (ClusterError, OSError) as error:
+            how = f"failed: {type(error).__name__}"
+        self.note(f"{actor.name} {how}")
+
+    def _tell(self, seen: Write | Reading) -> None:
+        if isinstance(seen, Write):
+            meta = (seen.after or seen.before).metadata
+            self.note(f"    {seen.by} wrote {seen.kind.__name__} {meta.name} {_told(seen)}")
+        self.watchdog(seen)
+
+    def _check(self) -> None:
+        self._find_reasons()
+        self.watchdog.check(self.world())
+
+    def world(self) -> dict[type[Slim], list[Any]]:
+        """The true state of everything."""
+        return {kind: at_once(self._embedded.list(kind)).items for kind in RESOURCES}
+
+    def _find_reasons(self) -> None:
+        """Note which attempts something happened to."""
+        jobs = at_once(self._embedded.list(Job)).items
+        nodes = {n.metadata.name: n for n in at_once(self._embedded.list(Node)).items}
+        pods = at_once(self._embedded.list(Pod)).items
+        for job in jobs:
+            name, attempt = job.metadata.name, int(job.metadata.annotations.get("healthd.dev/attempt", "0"))
+            mine = [p for p in pods if p.metadata.labels.get("healthd.dev/gang") == name]
+            now_running = [p for p in mine if int(p.metadata.annotations.get("healthd.dev/attempt", "0")) == attempt]
+            for pod in now_running:
+                node = nodes.get(pod.spec.node_name)
+                out = node is not None and (
+                    ANNOTATION_QUARANTINE in node.metadata.annotations
+                    or self.machines.all[node.metadata.name].broken
+                    or self.watchdog.faulted_at.get(node.metadata.name, START)
+                    > self.watchdog.repaired_at.get(node.metadata.name, START)
+                )
+                ended = pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None
+                if (out or ended) and not job.spec.suspend:
+                    self.watchdog.disturbed.add((name, attempt))
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """No more faults, everything repaired: within bounded rounds every gang is where it belongs."""
+        disturbances.repair_everything(self)
+        self.note("--- healing")
+        unsettled = ""
+        for number in range(HEALING_ROUNDS):
+            disturbances.take_back_cordons(self)
+            for actor in [*self.agents.values(), *self.controllers, self.job_controller]:
+                self._go(actor)
+            self._pass(timedelta(seconds=5 if number < 20 else 60))
+            self._check()
+            unsettled = self._unsettled()
+            if not unsettled:
+                return
+        raise Broken(f"liveness: {unsettled}")
+
+    def _unsettled(self) -> str:
+        """What is not yet as it should be in a healthy world; empty when all is."""
+        world = self.world()
+        if world[Lease]:
+            return f"slot {world[Lease][0].metadata.name} leaked"
+        if out := [n.metadata.name for n in world[Node] if ANNOTATION_QUARANTINE in n.metadata.annotations]:
+            return f"{out} are still quarantined"
+        jobs = {job.metadata.name: job for job in world[Job]}
+        for recovery in world[Recovery]:
+            if recovery.status.phase not in ENDED and recovery.spec.gang.name not in jobs:
+                return f"{recovery.metadata.name} recovers a gang that is gone"
+        for job in jobs.values():
+            if why := self._why_not_running(job, world[Recovery]):
+                return why
+        return self._pool_trouble(world[Node], world[Pod], jobs)
+
+    def _why_not_running(self, job: Job, recoveries: list[Recovery]) -> str:
+        name = job.metadata.name
+        mine = [r for r in recoveries if r.spec.gang.uid == job.metadata.uid]
+        last = max(mine, key=lambda r: r.spec.first_attempt, default=None)
+        active = [r for r in mine if r.status.phase not in ENDED]
+        if name in self.watchdog.stopped_by_user:
+            return f"{active[0].metadata.name} goes on though the user stopped {name}" if active else ""
+        if any(c.type in ("Failed", "Complete") and c.status == "True" for c in job.status.conditions):
+            return ""
+        if (
+            last is not None
+            and last.status.phase is Phase.GAVE_UP
+            and job.metadata.annotations.get(ANNOTATION_STOPPED_BY) == last.metadata.name
+        ):
+            return (
+                ""
+                if name in self.trainers.crash_at or last.status.no_advance >= 3
+                else f"{name} was given up too early"
+            )
+        if active:
+            held = active[0].status
+            if (
+                held.phase is Phase.HELD
+                and "fresh start" in held.message
+                and not self.trainers.stores[name].newest_whole()
+            ):
+                return ""
+            if (
+                held.phase is Phase.HELD
+                and "no checkpoint" in held.message
+                and not self.trainers.stores[name].newest_whole()
+            ):
+                return ""
+            return f"{active[0].metadata.name} of {name} is still {held.phase}: {held.message}"
+        attempt = int(job.metadata.annotations.get("healthd.dev/attempt", "0"))
+        alive = [p for p in self.machines.processes(name) if p.attempt == attempt]
+        world = job.spec.completions or 1
+        return "" if len(alive) >= world else f"{name} has {len(alive)} of {world} ranks, suspended={job.spec.suspend}"
+
+    def _pool_trouble(self, nodes: list[Node], pods: list[Pod], jobs: dict[str, Job]) -> str:
+        """Every claim belongs to a gang that lives, and no spare was lost."""
+        busy = {pod.spec.node_name for pod in pods if not is_terminal(pod)}
+        for node in nodes:
+            if ANNOTATION_CLAIM in node.metadata.annotations and node.metadata.name not in busy:
+                stopped = self.watchdog.stopped_by_user | {n for n, j in jobs.items() if j.spec.suspend}
+                if not stopped:
+                    return f"{node.metadata.name} is claimed and idle"
+            if node.metadata.name in busy and node.metadata.labels.get(LABEL_SPARE) == "true":
+                return f"{node.metadata.name} is in the pool and busy"
+        free = sum(node.metadata.labels.get(LABEL_SPARE) == "true" for node in nodes)
+        claimed = sum(ANNOTATION_CLAIM in node.metadata.annotations for node in nodes)
+        all_run = len(jobs) == len(self.worlds) and not any(job.spec.suspend for job in jobs.values())
+        if all_run and free + claimed < self.pool_size:
+            return f"{free} spares are free and {claimed} claimed, of {self.pool_size}"
+        return ""
+
+
+def _config(dice: random.Random) -> Config:
+    quarantine = QuarantinePolicy(
+        budget=dice.choice([1, 2, 2, 3]),
+        per_domain=dice.choice([0, 0, 1]),
+        domain_label="zone",
+        namespace="healthd-system",
+    )
+    recovery = RecoveryPolicy(breaker_restarts=dice.choice([2, 10, 10]), confirm_after=timedelta(minutes=2))
+    return Config(quarantine=quarantine, recovery=recovery, hang=HangPolicy(enabled=dice.random() < 0.3))
+
+
+def _luck(dice: random.Random) -> Luck:
+    return Luck(
+        dice,
+        per_write=dice.choice([0, 0.05, 0.15, 0.3]),
+        per_read=dice.choice([0, 0, 0.02]),
+        per_turn=dice.choice([0, 0, 0.03, 0.1, 0.3]),
+    )
+
+
+def _offset(dice: random.Random) -> timedelta:
+    return timedelta(seconds=dice.choice([0, 0, -2, 2, 20]))
+
+
+def _told(write: Write) -> str:
+    """The part of an object that a reader of a trace wants to see."""
+    obj = write.after
+    if obj is None:
+        return "gone"
+    if write.before is None:
+        return "made"
+    if isinstance(obj, Recovery):
+        return f"{obj.status.phase}: {obj.status.message}"
+    if isinstance(obj, Job):
+        return f"suspend={obj.spec.suspend} {obj.metadata.annotations.get(ANNOTATION_STOPPED_BY, '')}"
+    if isinstance(obj, Pod):
+        return f"{obj.spec.node_name} {obj.status.phase} deleted={obj.metadata.deletion_timestamp is not None}"
+    if isinstance(obj, Node):
+        return f"unschedulable={obj.spec.unschedulable} {sorted(t.key for t in obj.spec.taints)}"
+    return ""
+
+
+__all__ = ["METRICS", "NotFound", "Outcome", "Parts", "Simulation"]

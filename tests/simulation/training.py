@@ -1,0 +1,129 @@
+"""
+What a gang really does: steps while every rank lives and no hardware under it is broken, and the checkpoints it leaves.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from healthd.controller.ports import CheckpointAnswer
+from healthd.core.gang import Root
+from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
+from tests.simulation.machines import Machines, Process
+
+SAVES_EVERY = timedelta(seconds=20)
+"""One step and one checkpoint take so long."""
+
+
+@dataclass
+class Saved:
+    """A checkpoint in the store. One that is not *whole* looks like one, and will not load."""
+
+    step: int
+    path: str
+    whole: bool
+
+
+@dataclass
+class Store:
+    """The checkpoints of one gang. *outage*: `error` raises, `empty` shows nothing, as an unmounted path does."""
+
+    saved: list[Saved] = field(default_factory=list)
+    outage: str = ""
+
+    def newest_whole(self) -> Saved | None:
+        """The one to resume from."""
+        return max((s for s in self.saved if s.whole), key=lambda s: s.step, default=None)
+
+    def save(self, gang: str, step: int, *, whole: bool) -> None:
+        """Write a checkpoint over one of the same step."""
+        self.saved = [s for s in self.saved if s.step != step]
+        self.saved.append(Saved(step, f"/checkpoints/{gang}/step_{step}", whole))
+
+
+@dataclass
+class Training:
+    """One run of the gang's program: an attempt whose ranks are all alive."""
+
+    attempt: int
+    step: int
+    since: datetime
+
+
+class Trainers:
+    """The programs of all gangs. *worlds* is how many ranks each has to have."""
+
+    def __init__(self, machines: Machines, dice: random.Random) -> None:
+        self._machines = machines
+        self._dice = dice
+        self.stores: dict[str, Store] = {}
+        self.stalled: set[str] = set()
+        """Gangs whose program stands still though nothing is broken."""
+        self.crash_at: dict[str, int] = {}
+        """Gangs with a bug: every rank fails before it has made so many steps since it was resumed."""
+        self.last_step_at: dict[str, datetime] = {}
+        self._runs: dict[str, Training] = {}
+
+    def work(self, worlds: dict[str, int], now: datetime) -> None:
+        """Let every gang take the steps that fit into the time that passed."""
+        for gang, world in worlds.items():
+            ranks = self._machines.processes(gang)
+            if self._can_step(gang, ranks, world):
+                self._step(gang, ranks, now)
+            else:
+                self._interrupt(gang)
+
+    def _can_step(self, gang: str, ranks: list[Process], world: int) -> bool:
+        attempts = {rank.attempt for rank in ranks}
+        complete = len({rank.index for rank in ranks}) >= world and len(attempts) == 1
+        whole = not any(self._machines.all[rank.node].broken for rank in ranks)
+        ending = any(rank.ends_at is not None for rank in ranks)
+        return complete and whole and not ending and gang not in self.stalled
+
+    def _step(self, gang: str, ranks: list[Process], now: datetime) -> None:
+        run = self._runs.get(gang)
+        if run is None or run.attempt != ranks[0].attempt:
+            run = self._runs[gang] = Training(ranks[0].attempt, ranks[0].resumed_at, now)
+        while now - run.since >= SAVES_EVERY:
+            if gang in self.crash_at and run.step - ranks[0].resumed_at >= self.crash_at[gang]:
+                for rank in ranks:
+                    rank.ends_at, rank.exit_code = now, 1
+                return
+            run.since += SAVES_EVERY
+            run.step += 1
+            self.stores[gang].save(gang, run.step, whole=True)
+            self.last_step_at[gang] = now
+
+    def _interrupt(self, gang: str) -> None:
+        run = self._runs.pop(gang, None)
+        if run is not None and self._dice.random() < 0.3:
+            self.stores[gang].save(gang, run.step + 1, whole=False)
+
+
+class SeenCheckpoints:
+    """A `Checkpoints` over the true stores, with their outages."""
+
+    def __init__(self, stores: dict[str, Store]) -> None:
+        self._stores = stores
+
+    async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
+        """The newest whole checkpoint, and the newer ones that are not."""
+        floor = -1 if newer_than is None else newer_than
+        saved = [s for s in self._visible(root) if s.step > floor]
+        whole = max((s for s in saved if s.whole), key=lambda s: s.step, default=None)
+        torn = [s for s in saved if not s.whole and (whole is None or s.step > whole.step)]
+        rejected = [RejectedCheckpoint(path=s.path, step=s.step, reason="it is torn") for s in torn]
+        rejected.sort(key=lambda r: r.step, reverse=True)
+        return CheckpointAnswer(ChosenCheckpoint(path=whole.path, step=whole.step) if whole else None, rejected)
+
+    async def newest_step(self, root: Root) -> int | None:
+        """The highest step by name."""
+        return max((s.step for s in self._visible(root)), default=None)
+
+    def _visible(self, root: Root) -> list[Saved]:
+        store = self._stores[root.ref.name]
+        if store.outage == "error":
+            raise OSError("the store does not answer")
+        return [] if store.outage == "empty" else store.saved
