@@ -158,6 +158,17 @@ def test_an_application_fault_turns_serious_when_the_driver_asks_for_a_reset() -
     assert finding.blame is not Blame.APPLICATION
 
 
+def test_a_pending_repair_waits_for_an_idle_moment_unless_the_driver_does_not() -> None:
+    log = Log().xid(63)
+    waiting = log.finding("xid-63")
+
+    log.advice(1, at=1)
+
+    assert (waiting.quarantines, log.finding("xid-63").quarantines) == (False, True)
+    assert waiting.message.endswith("was recorded. Reset the GPU when it is idle.")
+    assert log.finding("xid-63").message.endswith("was recorded. Reset the GPU.")
+
+
 def test_advice_long_after_a_fault_is_not_about_it() -> None:
     log = Log().xid(109).advice(1, at=60)
 
@@ -370,3 +381,49 @@ def test_chatter_of_drivers_raises_nothing() -> None:
     )
 
     assert log.ledger.entries == {}
+
+
+def test_a_repeat_that_is_worse_takes_over() -> None:
+    log = Log().says("NVRM: Xid (PCI:0000:3b:00): 144, SAW_MVB Nonfatal XC0 i0 Link 02 (0x21 0x4)")
+    mild = log.finding("xid-144")
+
+    log.says("NVRM: Xid (PCI:0000:3b:00): 144, SAW_MVB Fatal XC0 i0 Link 02 (0x21 0x2)", at=60)
+
+    assert not mild.quarantines
+    assert (log.finding("xid-144").quarantines, log.finding("xid-144").count) == (True, 2)
+
+
+def test_a_symptom_read_again_is_not_entered_again() -> None:
+    log = Log().xid(79).xid(45, at=1)
+    again = log.record("NVRM: Xid (PCI:0000:3b:00): 45, detail", at=1)
+
+    log.reads(again)
+
+    assert len(log.finding("xid-79").evidence) == 2
+
+
+def test_advice_that_takes_nothing_out_of_service_does_not_soften_a_fault() -> None:
+    log = Log().xid(79).advice(5, at=1)
+
+    assert log.finding("xid-79").action is Action.REBOOT_NODE
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x25:0x65:1456)", "gpu-init-failed"),
+        ("pcieport 0000:3b:00.0: AER: Uncorrected (Fatal) error received: 0000:3c:00.0", "aer-fatal"),
+    ],
+)
+def test_a_suspicion_that_is_not_confirmed_fades(text: str, rule: str) -> None:
+    log = Log().says(text)
+
+    assert log.rules == [rule]
+    assert log.ledger.decay(when(24 * 3600)).standing == []
+
+
+def test_lost_records_are_held_against_a_node_for_an_hour() -> None:
+    ledger = Ledger().lost(3, first=when(0), last=when(0))
+
+    assert ledger.decay(when(3599)).verdict()[0] is Verdict.DEGRADED
+    assert ledger.decay(when(3600)).verdict()[0] is Verdict.HEALTHY

@@ -54,6 +54,12 @@ def judge(message: Message) -> Judgement:
     return _judge_words(message)
 
 
+def without_advice(message: str) -> str:
+    """The sentence of a judgement that says what happened, without the one that says what to do."""
+    given = {*ADVICE.values(), *(tier.advice for tier in rules().tiers if tier.advice)}
+    return next((message.removesuffix(advice).rstrip() for advice in given if message.endswith(advice)), message)
+
+
 def fades_after_hours(rule: str) -> float:
     """Hours after its last event when a finding of *rule* that does not quarantine fades; 0 is never."""
     return max((tier.fades_h for tier in _possible_tiers(rule)), default=0)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from healthd.core.model import Action, Blame, Evidence, Finding, Severity
-from healthd.core.xid.judge import ADVICE, LOST_RULE, RECOVERY_RULE, Judgement, fades_after_hours
+from healthd.core.xid.judge import ADVICE, LOST_RULE, RECOVERY_RULE, Judgement, fades_after_hours, without_advice
 from healthd.core.xid.tables import rules, xid_codes
 
 KEPT_EVIDENCE = 5
@@ -75,7 +75,7 @@ def came_back(finding: Finding, remedy: str) -> Finding:
         finding,
         severity=Severity.FATAL,
         action=Action.CONTACT_SUPPORT,
-        message=f"{_what(finding)} It came back after a {remedy}. {ADVICE[Action.CONTACT_SUPPORT]}",
+        message=f"{without_advice(finding.message)} It came back after a {remedy}. {ADVICE[Action.CONTACT_SUPPORT]}",
     )
 
 
@@ -89,7 +89,7 @@ def overruled(finding: Finding, advice: Finding) -> Finding:
         action=advice.action,
         blame=Blame.UNKNOWN if finding.blame is Blame.APPLICATION else finding.blame,
         quarantines=True,
-        message=f"{_what(finding)} {ADVICE[advice.action]}",
+        message=f"{without_advice(finding.message)} {ADVICE[advice.action]}",
     )
 
 
@@ -140,8 +140,3 @@ def _newest(evidence: list[Evidence]) -> list[Evidence]:
         dropped = told_again[0] if told_again else 0
         evidence = [one for at, one in enumerate(evidence) if at != dropped]
     return evidence
-
-
-def _what(finding: Finding) -> str:
-    """The message without its advice."""
-    return finding.message.removesuffix(ADVICE[finding.action]).rstrip()
