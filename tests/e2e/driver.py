@@ -1,0 +1,304 @@
+"""
+For tests of the whole of `healthd run`: a folder for one run, a kernel log of its own, and lives of healthd in it.
+
+The machine's GPUs are made up (a `pynvml` that stands before the real one); everything else is the real program in a
+process of its own, started by its command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from healthd.clock import SystemClock
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.objects import Job, Recovery
+from healthd.local.marks import readable
+from healthd.local.state import database
+
+ROOT = Path(__file__).parents[2]
+TRAINING = Path(__file__).with_name("training.py")
+PATIENCE = 30.0
+"""Seconds after which a test that waits has failed; none is expected to need a tenth of it."""
+XID_79 = "NVRM: Xid (PCI:0000:{bus:02x}:00): 79, pid=1, GPU has fallen off the bus."
+FIRST_BUS = 0x3B
+PYNVML = f"""
+class NVMLError(Exception): pass
+class Pci:
+    def __init__(self, busId): self.busId = busId
+def nvmlInit(): pass
+def nvmlDeviceGetCount(): return 4
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetPciInfo(index): return Pci("00000000:%02X:00.0" % ({FIRST_BUS} + index))
+def nvmlDeviceGetUUID(index): return "GPU-%08d" % index
+def nvmlDeviceGetName(index): return "a GPU"
+"""
+CONFIG = """\
+kernel_log: {{source: kmsg, path: "{log}"}}
+recovery: {{fault_window: 50ms, backoff_base: 50ms, backoff_max: 50ms, look_every: 50ms, grace: {grace}}}
+log: {{format: json, level: debug}}
+"""
+
+
+class KernelLogFifo:
+    """A kernel log behind a path. Like the kernel's own it is handed whole to every reader that opens it anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._records: list[bytes] = []
+        self._fd = -1
+        self.rewind()
+
+    def rewind(self) -> None:
+        """A new reader is about to open it."""
+        self.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+        os.mkfifo(self._path)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)
+        packets = fcntl.fcntl(self._fd, fcntl.F_GETFL) | os.O_DIRECT  # one record a read
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, packets)
+        for record in self._records:
+            os.write(self._fd, record)
+
+    def write(self, text: str) -> None:
+        """One record of the kernel."""
+        stamp = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        record = f"3,{len(self._records)},{stamp},-;{text}\n".encode()
+        self._records.append(record)
+        os.write(self._fd, record)
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Life:
+    """One process of healthd, and what it says on standard error."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.said: list[dict[str, Any]] = []
+        """Its log, as far as it was read."""
+        self.other = ""
+        """Lines that are no log events."""
+
+    async def says(self, event: str, **fields: str) -> dict[str, Any]:
+        """The next event of this name with these fields, once it is said."""
+        with self._patiently(f"{event} {fields}"):
+            async with asyncio.timeout(PATIENCE):
+                while (line := await self._next()) is not None:
+                    if line.get("event") == event and fields.items() <= line.items():
+                        return line
+        raise AssertionError(f"healthd ended without saying {event} {fields}: {self.log}")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended; negative: the signal that ended it."""
+        with self._patiently("the end"):
+            async with asyncio.timeout(PATIENCE):
+                while await self._next() is not None:
+                    pass
+                return await self._process.wait()
+
+    @contextmanager
+    def _patiently(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            raise AssertionError(f"waited in vain for {what}: {self.log}") from None
+
+    @property
+    def log(self) -> str:
+        """All that it said, for people."""
+        return "\n".join(["", *(json.dumps(line) for line in self.said), self.other])
+
+    async def _next(self) -> dict[str, Any] | None:
+        assert self._process.stderr is not None
+        line = await self._process.stderr.readline()
+        if not line:
+            return None
+        try:
+            event: dict[str, Any] = json.loads(line)
+        except ValueError:
+            self.other += line.decode(errors="replace")
+            return {}
+        self.said.append(event)
+        return event
+
+
+class Stage:
+    """The folder of one run, and everything in it that outlives a healthd."""
+
+    def __init__(self, folder: Path, *, grace: str = "300ms", gpus: bool = True) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.checkpoints = folder / "checkpoints"
+        self.config = folder / "healthd.yaml"
+        self.kernel_log = KernelLogFifo(folder / "kmsg")
+        self.config.write_text(CONFIG.format(log=folder / "kmsg", grace=grace))
+        self.mark = f"E2E_MARK={uuid.uuid4()}"
+        """In the environment of everything that is started here."""
+        self._modules = folder / "modules"
+        self._modules.mkdir()
+        if gpus:
+            (self._modules / "pynvml.py").write_text(PYNVML)
+        os.mkfifo(folder / "gate")
+        self._gate = -1
+        os.mkfifo(folder / "witness")
+        self._witness = os.open(folder / "witness", os.O_RDONLY | os.O_NONBLOCK)
+        self._heard = b""
+
+    def close(self) -> None:
+        """Let go of the pipes."""
+        self.kernel_log.close()
+        os.close(self._witness)
+        if self._gate >= 0:
+            os.close(self._gate)
+
+    @asynccontextmanager
+    async def life(
+        self,
+        *options: str,
+        command: Sequence[str] = (),
+        program: Sequence[str] = ("healthd.cli.main", "run"),
+        environ: Mapping[str, str] | None = None,
+        **popen: Any,
+    ) -> AsyncIterator[Life]:
+        """`healthd run` with two ranks of the training script, or of *command*; killed when the block ends."""
+        self.kernel_log.rewind()
+        name, value = self.mark.split("=")
+        paths = os.pathsep.join([str(self._modules), str(ROOT)])
+        process = await asyncio.create_subprocess_exec(
+            *[sys.executable, "-m", *program, *self.arguments(*options), "--", *(command or self.training())],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": paths, name: value, **(environ or {})},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            limit=2**20,
+            **popen,
+        )
+        life = Life(process)
+        try:
+            yield life
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+            await life.ended()
+
+    def arguments(self, *options: str) -> list[str]:
+        """Those of `healthd run`; later ones win."""
+        usual = {"--nproc": "2", "--name": "gang", "--checkpoint": self.checkpoints, "--config": self.config}
+        return [
+            *(str(word) for pair in usual.items() for word in pair),
+            "--state",
+            str(self.state),
+            "--quiet",
+            *options,
+        ]
+
+    def training(self, *options: str) -> list[str]:
+        """The command of the training script."""
+        return [sys.executable, "-I", "-S", str(TRAINING), str(self.folder), *options]
+
+    def break_gpu(self, slot: int) -> None:
+        """What the driver says when a GPU falls off its bus."""
+        self.kernel_log.write(XID_79.format(bus=FIRST_BUS + slot))
+
+    def open_gate(self) -> None:
+        """Let the training script go on to its end."""
+        self._gate = os.open(self.folder / "gate", os.O_RDWR)
+
+    async def all_wait(self, attempt: int, world: int = 2) -> None:
+        """Return when every rank of *attempt* waits at the gate."""
+        missing = {f"waits {rank} {attempt}" for rank in range(world)}
+        async with asyncio.timeout(PATIENCE):
+            while missing:
+                missing.discard(await self._hear())
+
+    async def _hear(self) -> str:
+        while b"\n" not in self._heard:
+            await readable(self._witness)
+            self._heard += os.read(self._witness, 4096)
+        line, self._heard = self._heard.split(b"\n", 1)
+        return line.decode()
+
+    async def silence(self) -> None:
+        """Return when every process that held the witness has ended."""
+        async with asyncio.timeout(PATIENCE):
+            while not self.is_silent():
+                await readable(self._witness)
+
+    def is_silent(self) -> bool:
+        """No process holds the witness: neither mark nor session nor name can hide one."""
+        try:
+            while data := os.read(self._witness, 4096):
+                self._heard += data
+        except BlockingIOError:
+            return False
+        return True
+
+    def marked(self) -> list[int]:
+        """The pids of all processes that were started here and still live."""
+        return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if self._is_marked(pid)]  # noqa: PTH208 - names
+
+    def _is_marked(self, pid: int) -> bool:
+        try:
+            return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+    def journal(self) -> list[dict[str, Any]]:
+        """What the ranks wrote."""
+        path = self.folder / "journal"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def attempts(self) -> list[int]:
+        """The attempts of which a rank ran, in the order in which they first wrote."""
+        return list(dict.fromkeys(line["attempt"] for line in self.journal()))
+
+    @contextmanager
+    def cluster(self) -> Iterator[EmbeddedCluster]:
+        """The store that the lives share."""
+        path = database(self.state)
+        with EmbeddedCluster.open(path, clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
+            yield cluster
+
+    async def recoveries(self) -> list[Recovery]:
+        """Oldest first."""
+        with self.cluster() as cluster:
+            found = (await cluster.list(Recovery)).items
+        return sorted(found, key=lambda recovery: recovery.spec.first_attempt)
+
+    async def job(self) -> Job:
+        """The gang's root."""
+        with self.cluster() as cluster:
+            return await cluster.get(Job, "gang", "default")
+
+    def check_writers(self) -> None:
+        """Never two at a time: no lock was found taken, and no attempt wrote after a later one had begun."""
+        journal = self.journal()
+        attempts = [line["attempt"] for line in journal]
+
+        assert [line for line in journal if line["what"] == "double"] == []
+        assert attempts == sorted(attempts)
+        assert self.marked() == []
+        assert self.is_silent()

@@ -1,0 +1,52 @@
+"""kill -9 of `healthd run` at every point of a recovery: one fault is one restart, and never are there two writers."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from healthd.core.model import CauseKind, Phase
+from tests.e2e.driver import Life, Stage
+
+PHASES = ["Detected", "Stopping", "Fencing", "Choosing", "Reserving", "Starting", "Confirming"]
+SPARE = ("--spares", "1")
+
+pytestmark = pytest.mark.slow
+
+
+async def die(stage: Stage, plan: str, attempt: int = 0) -> None:
+    """One life, whose plan comes true after a GPU broke."""
+    program = ("tests.e2e.mortal", plan)
+    async with stage.life(*SPARE, program=program, command=stage.training("--stubborn")) as life:
+        await stage.all_wait(attempt)
+        stage.break_gpu(0)
+
+        assert await life.ended() == -signal.SIGKILL, life.log
+
+
+async def finish(stage: Stage) -> Life:
+    """The next life: it brings the gang to its end, once there is nothing more to recover from."""
+    async with stage.life(*SPARE, command=stage.training("--stubborn")) as life:
+        await life.says("recovery.phase", phase="Recovered")
+        stage.open_gate()
+
+        assert await life.ended() == 0, life.log
+    return life
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_fault_is_one_restart_wherever_healthd_dies(stage: Stage, when: str, phase: str) -> None:
+    await die(stage, f"{when}:Recovery:{phase}")
+    life = await finish(stage)
+    recoveries = await stage.recoveries()
+    # Ranks that ran when healthd died have to be started once more, and for that reason: it is a fault of its own.
+    again = [CauseKind.INTERRUPTED] if phase == "Confirming" else []
+    causes = [CauseKind.HARDWARE, *again]
+
+    assert list(dict.fromkeys(c.kind for r in recoveries for c in r.status.causes)) == causes, life.log
+    assert [attempt.number for r in recoveries for attempt in r.status.attempts] == [1, 2][: len(causes)]
+    assert stage.attempts() == [0, 1, 2][: len(causes) + 1]
+    assert {recovery.status.phase for recovery in recoveries} == {Phase.RECOVERED}
+    stage.check_writers()
