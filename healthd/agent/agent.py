@@ -20,10 +20,10 @@ from healthd.agent.publish import publish_condition, publish_health, read_health
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError
 from healthd.core import quarantine
-from healthd.core.findings import NODE, Ledger
+from healthd.core.findings import BY_DEFAULT, NODE, Ledger
 from healthd.core.model import Finding, KernelRecord
 from healthd.core.objects import Device, KernelLogCursor, Node, NodeHealthStatus
-from healthd.core.policy import QuarantinePolicy
+from healthd.core.policy import JudgePolicy, QuarantinePolicy
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -64,6 +64,7 @@ class Agent:
         *,
         boot_id: str,
         policy: QuarantinePolicy,
+        judge: JudgePolicy = BY_DEFAULT,
         metrics: Metrics,
         owns: Callable[[str], bool] = owns_everything,
         job: Callable[[], str] = str,
@@ -79,7 +80,7 @@ class Agent:
         self._owns = owns
         self._job = job
         self._trust_user_space = trust_user_space
-        self._ledger = Ledger()
+        self._ledger = Ledger(policy=judge)
         self._status = NodeHealthStatus(boot_id=boot_id, inventory=list(inventory))
         self._stored: NodeHealthStatus | None = None
         self._repair_stamp: datetime | None = None
@@ -108,7 +109,7 @@ class Agent:
         if health is not None:
             known = health.status
             self._stored = known
-            self._ledger = Ledger.of(known.findings).clear_by_reboot(self._boot_id, now)
+            self._ledger = Ledger.of(known.findings, self._ledger.policy).clear_by_reboot(self._boot_id, now)
             self._status = msgspec.structs.replace(self._status, cursor=known.cursor, lost_records=known.lost_records)
         self._note_repair(node)
 

@@ -25,12 +25,14 @@ import msgspec
 
 from healthd.core.klog import Partial, parse_message, stitch
 from healthd.core.model import Action, Blame, Evidence, Finding, KernelRecord, Severity, Verdict
+from healthd.core.policy import JudgePolicy
 from healthd.core.xid import RECOVERY_RULE, Judgement, judge, life, rules
 
 NODE = "node"
 """The device of findings about the machine as a whole."""
 
 KMSG_LOST = "kmsg-lost"
+BY_DEFAULT = JudgePolicy()
 LONGEST_EVIDENCE = 400
 """Characters of a kernel message that are kept."""
 
@@ -50,11 +52,12 @@ class Ledger:
     entries: Entries = field(default_factory=dict)
     partial: Partial = _NOTHING_WAITS
     """The beginning of a message that the driver spreads over several records."""
+    policy: JudgePolicy = BY_DEFAULT
 
     @classmethod
-    def of(cls, findings: Iterable[Finding]) -> Ledger:
+    def of(cls, findings: Iterable[Finding], policy: JudgePolicy = BY_DEFAULT) -> Ledger:
         """The ledger that was published as *findings*."""
-        return cls({finding.id: finding for finding in findings})
+        return cls({finding.id: finding for finding in findings}, policy=policy)
 
     @property
     def findings(self) -> list[Finding]:
@@ -99,7 +102,7 @@ class Ledger:
         """Enter a judgement of any source: a new finding, a repeat, or a part of the fault that it follows from."""
         if judgement.clears:
             return replace(self, entries=_recovered(self.entries, judgement.device, seen.at))
-        return replace(self, entries=_entered(self.entries, judgement, seen, boot_id))
+        return replace(self, entries=_entered(self.entries, judgement, seen, boot_id, self.policy))
 
     def lost(self, count: int, *, first: datetime, last: datetime, boot_id: str = "") -> Ledger:
         """Say that *count* kernel records between *first* and *last* were overwritten before anybody read them."""
@@ -158,7 +161,7 @@ class Ledger:
         return Verdict.HEALTHY, "No standing finding."
 
 
-def _entered(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: str) -> Entries:
+def _entered(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: str, policy: JudgePolicy) -> Entries:
     if root := _root_of(entries, judgement, seen.at):
         return _put(entries, life.with_evidence(root, seen, boot_id))
     old = entries.get(f"{judgement.device}/{judgement.rule}")
@@ -167,7 +170,7 @@ def _entered(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: st
     finding = _advised(entries, _raised(old, judgement, seen, boot_id), seen.at)
     if finding.rule == RECOVERY_RULE:
         return _advise(_put(entries, finding), finding)
-    return _put(entries, _suspicion(entries, finding))
+    return _put(entries, _suspicion(entries, finding, policy))
 
 
 def _raised(old: Finding | None, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
@@ -214,17 +217,17 @@ def _recovered(entries: Entries, device: str, at: datetime) -> Entries:
     return _cleared(entries, "reset", at, is_put_right)
 
 
-def _suspicion(entries: Entries, finding: Finding) -> Finding:
+def _suspicion(entries: Entries, finding: Finding, policy: JudgePolicy) -> Finding:
     """Turn a fault of applications into suspicion of the device, once different jobs met it there and not elsewhere."""
-    limit = rules().repeats
-    if finding.blame is not Blame.APPLICATION or finding.rule in limit.never or finding.device == NODE:
+    never = rules().repeats.never
+    if finding.blame is not Blame.APPLICATION or finding.rule in never or finding.device == NODE:
         return finding
-    since = finding.last_at - limit.window
+    since = finding.last_at - policy.app_window
     jobs = life.jobs_since(finding, since)
     for other in _standing(entries):
         if other.rule == finding.rule and other.device != finding.device:
             jobs -= life.jobs_since(other, since)
-    if len(jobs) < limit.distinct_jobs or finding.count < limit.count:
+    if len(jobs) < policy.app_distinct_jobs or finding.count < policy.app_repeats:
         return finding
     return life.suspected(finding, jobs)
 

@@ -276,7 +276,8 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
     """
     When faults that look like the application's turn out to be the device's.
 
-    All three must hold: `app_repeats` faults, from `app_distinct_jobs` jobs, within `app_window`.
+    All three must hold: `app_repeats` faults, from `app_distinct_jobs` jobs, within `app_window`. (A finding keeps its
+    newest five pieces of evidence, so no more jobs than that can be told apart.)
     """
 
     app_repeats: Annotated[
@@ -290,11 +291,13 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
     app_distinct_jobs: Annotated[
         int,
         Meta(
-            description="From how many different jobs those faults must come. At least 2: one job with a bug produces "
-            "any number of faults on a good GPU. At most `app_repeats`.",
+            description="From how many different jobs those faults must come: one job with a bug produces any number "
+            "of faults on a good GPU, and three jobs rarely share a bug. A job that had the same fault on another GPU "
+            "does not count. At most `app_repeats`.",
             ge=2,
+            le=5,
         ),
-    ] = 2
+    ] = 3
     app_window: Annotated[
         timedelta,
         _duration(

@@ -70,6 +70,7 @@ class LocalRuntime:
         self._adapter = JobAdapter()
         self._checkpoints = FileCheckpoints()
         self._stopping = False
+        self._hurrying = False
         self._stop_wakes = asyncio.Event()
         self._agents_wake = asyncio.Event()
         self._agents = [self._agent_of(slot) for slot in machine.slots]
@@ -91,7 +92,12 @@ class LocalRuntime:
         )
 
     def stop(self) -> None:
-        """The user wants it to end: ranks get their grace, and a later run of the name goes on."""
+        """
+        The user wants it to end: ranks get their grace, and a later run of the name goes on.
+
+        A second call takes the rest of the grace away.
+        """
+        self._hurrying = self._stopping
         self._stopping = True
         self._stop_wakes.set()
 
@@ -169,7 +175,10 @@ class LocalRuntime:
         log.info("run.stops", name=self.spec.name, grace=str(self.spec.grace))
         patch = {"metadata": {"annotations": {ANNOTATION_STOPPED_BY: None}}, "spec": {"suspend": True}}
         await self.cluster.patch(Job, self.spec.name, patch, namespace=NAMESPACE)
-        await self._until(self._is_quiet)
+        await self._until(self._is_quiet_or_hurried)
+        if self._hurrying:
+            log.warning("run.hurries", name=self.spec.name, note="asked twice: what is left of the ranks is killed")
+            await self._runner.shutdown(timedelta(0))
 
     async def _exit_code(self) -> int | None:
         """None while the gang lives or may live again."""
@@ -195,6 +204,9 @@ class LocalRuntime:
 
     async def _is_quiet(self) -> bool:
         return all(is_terminal(pod) for pod in (await self.cluster.list(Pod, namespace=NAMESPACE)).items)
+
+    async def _is_quiet_or_hurried(self) -> bool:
+        return self._hurrying or await self._is_quiet()
 
     async def _is_gone(self) -> bool:
         try:
@@ -281,6 +293,7 @@ class LocalRuntime:
             self._clock,
             boot_id=self._machine.boot_id,
             policy=self._config.quarantine,
+            judge=self._config.judge,
             metrics=self.metrics,
             owns=owned.__contains__,
             job=lambda: self.spec.name,

@@ -115,7 +115,7 @@ def test_values_that_contradict_each_other_are_refused() -> None:
     assert mistakes("recovery: {backoff_base: 10m}") == [
         "1:11: recovery: backoff_max (5m) is shorter than backoff_base (10m)"
     ]
-    assert "app_distinct_jobs (9) is more than app_repeats (3)" in mistakes("judge: {app_distinct_jobs: 9}")[0]
+    assert "app_distinct_jobs (5) is more than app_repeats (3)" in mistakes("judge: {app_distinct_jobs: 5}")[0]
 
 
 def test_a_key_given_twice_is_refused() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from healthd.core.findings import Ledger
 from healthd.core.model import Action, Blame, Finding, KernelRecord, Severity, Verdict
+from healthd.core.policy import JudgePolicy
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 GPU, OTHER = "0000:3b:00.0", "0000:86:00.0"
@@ -427,3 +428,21 @@ def test_lost_records_are_held_against_a_node_for_an_hour() -> None:
 
     assert ledger.decay(when(3599)).verdict()[0] is Verdict.DEGRADED
     assert ledger.decay(when(3600)).verdict()[0] is Verdict.HEALTHY
+
+
+def test_how_many_jobs_turn_suspicion_on_the_gpu_is_the_operators_choice() -> None:
+    """Two jobs are enough where the operator says so, and not by default."""
+    strict = JudgePolicy(app_repeats=2, app_distinct_jobs=2)
+
+    assert not quarantines_after_jobs("a", "b", policy=JudgePolicy())
+    assert quarantines_after_jobs("a", "b", policy=strict)
+
+
+def quarantines_after_jobs(*jobs: str, policy: JudgePolicy) -> bool:
+    ledger = Ledger(policy=policy)
+    for number, job in enumerate(jobs):
+        at = START + timedelta(hours=number)
+        text = "NVRM: Xid (PCI:0000:3b:00): 13, pid=7, name=python, Graphics SM Warp Exception"
+        record = KernelRecord(sequence=number, at=at, text=text, boot_id="boot-1")
+        ledger = ledger.observe(record, now=at, job=job)
+    return any(finding.quarantines for finding in ledger.standing)

@@ -82,18 +82,10 @@ class Symptom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repeats(msgspec.Struct, frozen=True, kw_only=True):
-    """When faults of the application turn into suspicion of the device. *never*: rules it does not hold for."""
+    """Which rules *never* turn from faults of the application into suspicion of the device; how many do is policy."""
 
-    distinct_jobs: int
-    count: int
-    window_h: float
     never: frozenset[str]
     reason: str
-
-    @property
-    def window(self) -> timedelta:
-        """How far back jobs are counted."""
-        return timedelta(hours=self.window_h)
 
 
 class Phrase(msgspec.Struct, frozen=True, kw_only=True):
