@@ -91,6 +91,9 @@ class _Machine:
         return self.data[begin : self.at]
 
     def number(self, size: int) -> int:
+        if size == 1:  # most of them
+            self.at += 1
+            return self.data[self.at - 1]
         return int.from_bytes(self.take(size), "little")
 
     def line(self) -> str:
@@ -218,8 +221,9 @@ def _set_items(target: Any, items: list[Any]) -> None:
 
 def _key(key: Any) -> Any:
     """Keys are flat: hashing a tuple that is nested a million deep would end this process."""
-    parts = key if isinstance(key, tuple) else (key,)
-    if any(isinstance(part, tuple | frozenset) for part in parts):
+    if isinstance(key, frozenset) or (
+        isinstance(key, tuple) and any(isinstance(part, tuple | frozenset) for part in key)
+    ):
         raise BadPickle("nested keys")
     return key
 
