@@ -17,6 +17,9 @@ from healthd.probes.ring import NOTHING, Lost
 MOST_PENDING = 4096
 """Records that may wait for the event loop; then the reader stops, and what the ring drops meanwhile is counted."""
 
+MOST_UNTOLD = 65_536
+"""Boring records after which the loop is woken even in a flood: a flood without end must not hide what is lost."""
+
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """
@@ -85,7 +88,7 @@ class Mailbox:
             self._count += count
             self._gap = self._gap.plus(gap)
             self._last_sequence = last_sequence
-            if records:
+            if records or self._count >= MOST_UNTOLD:
                 self._ring()
 
     def flush(self) -> None:

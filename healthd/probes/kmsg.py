@@ -166,12 +166,16 @@ class Kmsg:
                 just_woke = False
                 if drained.end is End.CLOSED:
                     return
-                if drained.end is End.DRY and urgency.may_sleep():
-                    mailbox.flush()
-                    just_woke = self._sleep(poll)
+                if drained.end is End.DRY:
+                    just_woke = self._rest(mailbox, poll)
 
-    def _sleep(self, poll: select.epoll) -> bool:
-        """Wait for a record or the bell; True when something came."""
+    def _rest(self, mailbox: Mailbox, poll: select.epoll) -> bool:
+        """The source is dry: sleep till it is not, or in a flood only for a moment. True after a sleep."""
+        if (breath := self._urgency.breath()) is not None:
+            if breath:
+                time.sleep(breath)
+            return False
+        mailbox.flush()
         while not poll.poll(self._urgency.patience()):
             self._urgency.calm()
         self._urgency.woke()

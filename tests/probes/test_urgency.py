@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthd.probes.urgency import BURST, FLOOD, SPIN_LIMIT, WINDOW, Priority, Urgency
+from healthd.probes.urgency import BURST, FLOOD, GLANCE, LULL, PACE, SPIN_LIMIT, WATCH, WINDOW, Priority, Urgency
 
 
 class FakeScheduling:
@@ -38,8 +38,18 @@ def a_flooded_reader(watch: Stopwatch) -> Urgency:
     urgency = Urgency(FakeScheduling(), now=watch)
     urgency.woke()
     urgency.read(FLOOD)
-    assert not urgency.may_sleep()
+    assert urgency.breath() == 0.0
     return urgency
+
+
+def breaths(urgency: Urgency, watch: Stopwatch, *, records: int, seconds: float) -> list[float | None]:
+    """What it answers while so many records come in each window."""
+    answers = []
+    for _ in range(round(seconds / WINDOW)):
+        watch.seconds += WINDOW
+        urgency.read(records)
+        answers.append(urgency.breath())
+    return answers
 
 
 def test_a_few_records_change_nothing() -> None:
@@ -49,7 +59,7 @@ def test_a_few_records_change_nothing() -> None:
     urgency.woke()
     urgency.read(BURST - 1)
 
-    assert urgency.may_sleep()
+    assert urgency.breath() is None
     assert urgency.patience() is None
     assert (urgency.priority, scheduling.is_realtime) == (Priority.NICE, False)
 
@@ -82,35 +92,29 @@ def test_a_refusal_is_known_and_harmless() -> None:
     assert urgency.priority is Priority.NORMAL
 
 
-def test_in_a_flood_the_reader_does_not_sleep() -> None:
+def test_in_a_flood_the_reader_takes_no_breath() -> None:
     watch = Stopwatch()
     urgency = a_flooded_reader(watch)
 
-    for _ in range(10):
-        watch.seconds += WINDOW
-        urgency.read(FLOOD)
-        assert not urgency.may_sleep()
+    assert set(breaths(urgency, watch, records=FLOOD, seconds=SPIN_LIMIT / 2)) == {0.0}
 
 
-def test_a_flood_is_over_after_one_quiet_window() -> None:
-    watch = Stopwatch()
-    urgency = a_flooded_reader(watch)
-    watch.seconds += WINDOW
-    assert not urgency.may_sleep()
-
-    watch.seconds += WINDOW
-    urgency.read(FLOOD - 1)
-
-    assert urgency.may_sleep()
-
-
-def test_an_endless_flood_does_not_take_a_core_for_ever() -> None:
+def test_a_long_flood_leaves_the_others_time_to_run() -> None:
     watch = Stopwatch()
     urgency = a_flooded_reader(watch)
 
-    for _ in range(round(SPIN_LIMIT / WINDOW) + 2):
-        watch.seconds += WINDOW
-        urgency.read(FLOOD)
-        slept = urgency.may_sleep()
+    assert breaths(urgency, watch, records=FLOOD, seconds=2 * SPIN_LIMIT)[-1] == PACE
 
-    assert slept
+
+def test_in_a_pause_of_the_flood_the_reader_only_glances() -> None:
+    watch = Stopwatch()
+    urgency = a_flooded_reader(watch)
+
+    assert breaths(urgency, watch, records=FLOOD - 1, seconds=2 * LULL)[-1] == GLANCE
+
+
+def test_a_flood_that_does_not_come_back_is_over() -> None:
+    watch = Stopwatch()
+    urgency = a_flooded_reader(watch)
+
+    assert breaths(urgency, watch, records=FLOOD // 3, seconds=2 * WATCH)[-1] is None
