@@ -173,5 +173,6 @@ def _containers(pod: Pod, state: ContainerState, *, ready: bool) -> list[Contain
 
 
 def _started_at(pod: Pod) -> datetime | None:
+    """A rank that ended before anybody could say that it runs has at least been begun."""
     states = [status.state.running for status in pod.status.container_statuses]
-    return next((state.started_at for state in states if state is not None), None)
+    return next((state.started_at for state in states if state is not None), pod.status.start_time)

@@ -26,13 +26,14 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Collection
 
 MARK = "HEALTHD_POD_UID"
 SHIM_MARK = "HEALTHD_SHIM_OF"
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LONGEST_NAP = 1.0
-"""Seconds between looks while killing: an orphan of a process that cannot die yet arrives without a signal."""
+"""Seconds between looks while ending what is left: an orphan of a process that cannot die arrives without a signal."""
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -66,6 +67,9 @@ class _Watch:
         self._linger = linger
         self._deadline: float | None = None
         self._asked_to_stop = False
+        self._told: set[int] = set()
+        """Who was there when SIGTERM was sent: many programs take a second one as "drop everything"."""
+        self._rank_is_gone = False
         self._nap = 0.01
         self._unread = b""
 
@@ -73,6 +77,9 @@ class _Watch:
         while self._reap():
             if self._is_over():
                 _signal_descendants(signal.SIGKILL)
+            elif self._asked_to_stop and self._rank_is_gone:
+                # Who was forked since. A shell's child that has not become its program yet loses the signal: repeat it.
+                _signal_descendants(signal.SIGTERM, spare=self._told)
             for fd, _ in self._poll.poll(self._patience()):
                 if fd == self._wakeup:
                     os.read(self._wakeup, 4096)
@@ -94,6 +101,7 @@ class _Watch:
 
     def _rank_ended(self, code: int) -> None:
         _tell(self._control, f"exited {code} 0" if code >= 0 else f"exited {128 - code} {-code}")
+        self._rank_is_gone = True
         if not self._asked_to_stop:
             self._end_within(self._linger if code == 0 else 0.0)
 
@@ -112,9 +120,9 @@ class _Watch:
             self._stop(float(line.removeprefix(b"stop ")))
 
     def _stop(self, grace: float) -> None:
-        """A second stop only shortens the first: many programs take a second SIGTERM as "drop everything"."""
+        """A second stop only shortens the first."""
         if grace > 0 and not self._asked_to_stop:
-            _signal_descendants(signal.SIGTERM, group=self._rank)
+            self._told = _signal_descendants(signal.SIGTERM, group=self._rank)
         self._asked_to_stop = True
         self._end_within(grace)
 
@@ -130,10 +138,10 @@ class _Watch:
         if self._deadline is None:
             return None
         left = self._deadline - time.monotonic()
-        if left > 0:
+        if left > 0 and not (self._asked_to_stop and self._rank_is_gone):
             return left * 1000 + 1
         self._nap = min(LONGEST_NAP, self._nap * 2)
-        return self._nap * 1000
+        return (min(left, self._nap) if left > 0 else self._nap) * 1000 + 1
 
 
 def _start(command: list[str], cwd: str) -> tuple[int, str]:
@@ -176,14 +184,15 @@ def _wake_on_child() -> int:
     return wakeup
 
 
-def _signal_descendants(number: signal.Signals, group: int = 0) -> None:
+def _signal_descendants(number: signal.Signals, *, group: int = 0, spare: Collection[int] = ()) -> set[int]:
     """
-    Send one signal to every descendant: to process group *group* at once, where given, then to the others one by one.
+    Send one signal to every descendant but *spare*: to process group *group* at once, where given, then to the others
+    one by one. Returns the descendants that there were.
 
     A pid may be reused between the walk and the signal, so each is opened first and must then still be of our family.
     """
     family = _descendants(os.getpid())
-    outside = [pid for pid in family if group == 0 or _stat(pid)[1] != group]
+    outside = [pid for pid in family if pid not in spare and (group == 0 or _stat(pid)[1] != group)]
     if group:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, number)
@@ -195,6 +204,7 @@ def _signal_descendants(number: signal.Signals, group: int = 0) -> None:
                     signal.pidfd_send_signal(handle, number)
             finally:
                 os.close(handle)
+    return family
 
 
 def _descendants(root: int) -> set[int]:

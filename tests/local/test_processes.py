@@ -25,6 +25,7 @@ from tests.local.helpers import (
     Witness,
     heard_pids,
     in_background,
+    python,
     running,
     shell,
     stubborn,
@@ -254,10 +255,20 @@ async def test_the_last_output_moves_only_when_the_rank_says_something(
 
 
 async def test_shutdown_gives_ranks_their_grace(cluster: EmbeddedCluster, tmp_path: Path, witness: Witness) -> None:
-    script = 'exec 3>"$1"; trap "echo saving >&3; exit 5" TERM; echo ready >&3; while :; do sleep 60 & wait; done'
+    script = """
+import os, signal, sys
+def save(*_):
+    os.write(witness, b"saving\\n")
+    os._exit(5)
+witness = os.open(sys.argv[1], os.O_WRONLY)
+signal.signal(signal.SIGTERM, save)
+os.write(witness, b"ready\\n")
+while True:
+    signal.pause()
+"""
     runner = a_runner(cluster, tmp_path)
     async with in_background(runner):
-        await a_running_pod(cluster, shell(script, witness.path))
+        await a_running_pod(cluster, python(script, witness.path))
         await witness.hear()
         await runner.shutdown(timedelta(seconds=30))
         end = await the_end_of(cluster)

@@ -152,6 +152,17 @@ while True:
         assert witness.unheard == ""
 
 
+async def test_who_was_started_during_the_stop_is_asked_to_stop_too(witness: Witness) -> None:
+    script = 'exec 3>"$1"; trap "sleep 1000 & exit 5" TERM; echo ready >&3; while :; do :; done'
+    async with started(shell(script, witness.path)) as rank:
+        await witness.hear()
+        rank.stop(LONG)
+        ending = await ending_of(rank)
+
+        assert (ending.exit_code, ending.signal) == (5, 0)
+        assert witness.is_alone()
+
+
 async def test_a_second_stop_shortens_the_first(witness: Witness) -> None:
     async with started(stubborn(witness)) as rank:
         await heard_pids(witness)
