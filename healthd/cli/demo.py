@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from healthd.cli.errors import UserError
 from healthd.clock import Clock, SystemClock
@@ -55,9 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """Play the demo; exit code 0 when it went as told."""
     root = Path(tempfile.mkdtemp(prefix="healthd-demo-"))
     try:
-        with _log_file(root) as log:
-            configure(LogFormat.JSON, LogLevel.INFO, log)
-            outcome = asyncio.run(_run(args, root))
+        outcome = asyncio.run(_run(args, root))
     except asyncio.CancelledError:
         return TERMINATED
     except TrainingFailed as error:
@@ -69,57 +66,72 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _log_file(root: Path) -> Iterator[TextIO]:
-    """healthd's own log: beside the rest, so that it does not tear the view."""
+def _logging(root: Path) -> Iterator[None]:
+    """healthd's own log goes into a file beside the rest, so that it does not tear the view."""
     with (root / "healthd.log").open("w") as log:
-        yield log
+        configure(LogFormat.JSON, LogLevel.INFO, log)
+        yield
 
 
 async def _run(args: argparse.Namespace, root: Path) -> Outcome:
     script = Script(pace=SLOW) if args.slow else Script()
-    clock, boot_id = SystemClock(), read_boot_id()
-    began = clock.now()
-    kernel, open_kernel_log = _kernel_log(args, script, clock, boot_id)
-    show = _show(args)
-    scene = Scene(began, show=show.note)
-    place = Place(root)
-    settings = config(trust_user_space=args.real_kmsg)
+    clock = SystemClock()
+    show = _show(args, script, clock)
+    return await present(script, show, clock, root, real_kmsg=args.real_kmsg, kept=args.keep)
+
+
+async def present(script: Script, show: Show, clock: Clock, root: Path, *, real_kmsg: bool, kept: bool) -> Outcome:
+    """Play *script* in the folder *root* on *show*. Raises TrainingFailed, UserError."""
+    boot_id, began = read_boot_id(), clock.now()
+    kernel, open_kernel_log = _kernel_log(script, clock, boot_id, real=real_kmsg)
+    scene = Scene(began, show=show.note, root=str(root))
     stage = Stage(
         script=script,
-        place=place,
-        config=settings,
+        place=Place(root),
+        config=config(trust_user_space=real_kmsg),
         scene=scene,
         clock=clock,
         boot_id=boot_id,
         kernel=kernel,
         open_kernel_log=open_kernel_log,
     )
-    with contextlib.closing(kernel), _cancelled_by(signal.SIGTERM, signal.SIGHUP), show.showing(scene):
-        for text in _remarks(args):
+    quits = _cancelled_by(signal.SIGTERM, signal.SIGHUP)
+    with _logging(root), contextlib.closing(kernel), quits, show.showing(scene):
+        for text in _remarks(real_kmsg):
             scene.note(Note(began, Who.DEMO, text))
         ending = await play(stage)
-    outcome = judge(script, place, scene, ending, (clock.now() - began).total_seconds(), kept=args.keep)
+    outcome = judge(script, stage.place, scene, ending, (clock.now() - began).total_seconds(), kept=kept)
     show.end(outcome)
     return outcome
 
 
-def _show(args: argparse.Namespace) -> Show:
+def _show(args: argparse.Namespace, script: Script, clock: Clock) -> Show:
     if args.json:
         return JsonShow(sys.stdout)
-    return LinesShow(sys.stdout)
+    if args.plain or not sys.stdout.isatty():
+        return LinesShow(sys.stdout)
+    from rich.console import Console  # here: pipes and machines need no terminal library
+
+    from healthd.local.demo.view import LiveShow, may_show
+
+    console = Console(highlight=False)
+    return LiveShow(script, clock, console) if may_show(console) else LinesShow(sys.stdout)
 
 
-def _remarks(args: argparse.Namespace) -> Iterator[str]:
+def _remarks(real_kmsg: bool) -> Iterator[str]:
     yield f"settings of the demo, to be quick: {changed_settings()}"
-    if args.real_kmsg:
+    if real_kmsg:
         yield "REAL KERNEL LOG: lines that a process wrote are believed (kernel_log.trust_user_space)"
 
 
-def _kernel_log(args: argparse.Namespace, script: Script, clock: Clock, boot_id: str) -> tuple[Writable, OpenKernelLog]:
-    if not args.real_kmsg:
+def _kernel_log(script: Script, clock: Clock, boot_id: str, *, real: bool) -> tuple[Writable, OpenKernelLog]:
+    if not real:
         return own_log(clock, boot_id)
-    if real := [device.pci for slot in script.slots for device in slot.devices if is_real_device(device.pci)]:
-        raise UserError(f"--real-kmsg: this machine has a device at {real[0]}, whose made-up fault others may believe")
+    devices = [device.pci for slot in script.slots for device in slot.devices if is_real_device(device.pci)]
+    if devices:
+        raise UserError(
+            f"--real-kmsg: this machine has a device at {devices[0]}, whose made-up fault others may believe"
+        )
     try:
         return machine_log(clock, boot_id)
     except CannotRead as error:

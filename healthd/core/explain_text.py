@@ -176,8 +176,8 @@ def _state_of(bad: BadNode) -> str:
         return f"{bad.node} is not in quarantine"
     stands = f", for {', '.join(bad.findings)}" if bad.findings else ""
     return (
-        f"{bad.node} is in quarantine since {_clock(bad.quarantined_since)}{stands}; once it is repaired, set its "
-        f"annotation {ANNOTATION_REPAIRED} to the time (RFC 3339), and healthd gives it back"
+        f"{bad.node} is in quarantine since {_clock(bad.quarantined_since)}{stands}; once it is repaired, say so "
+        f"and it is given back: `healthd repair {bad.node}`, or its annotation {ANNOTATION_REPAIRED} set to the time"
     )
 
 

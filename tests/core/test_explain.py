@@ -96,7 +96,8 @@ def words(recovery: Recovery, *, width: int = 200) -> str:
         "attempt 1 was told to resume from step 10; ranks: 0 on node-s",
         "train-0-x: the kubelet of node-a reports it",
         "step 20 was seen and verified, beyond step 10 that was loaded",
-        "node-a is in quarantine since 00:00:00.004, for 0000:3b:00.0/xid-79; once it is repaired, set its annotation",
+        "node-a is in quarantine since 00:00:00.004, for 0000:3b:00.0/xid-79; once it is repaired, say so",
+        "`healthd repair node-a`, or its annotation healthd.dev/repaired set to the time",
     ],
 )
 def test_a_recovery_is_told_with_every_fact_on_record(fact: str) -> None:

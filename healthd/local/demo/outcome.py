@@ -161,14 +161,15 @@ def _differ_from_recovered(story: Explanation, kind: CauseKind, step: int) -> It
         yield f"{story.recovery}: resumed from {story.checkpoint}, expected step {step}"
 
 
-def in_words(outcome: Outcome) -> Iterator[str]:
-    """The outcome for people; the last line is the one that matters."""
+def in_words(outcome: Outcome, *, phases: bool = True) -> Iterator[str]:
+    """The outcome for people; the last line is the one that matters. Without *phases* those are shown elsewhere."""
     for recovery in outcome.recoveries:
         yield _headline(recovery)
-        yield "  " + " · ".join(f"{name} {duration(ms)}" for name, ms in recovery.phases.items())
+        if phases:
+            yield "  " + " · ".join(f"{name} {duration(ms)}" for name, ms in recovery.phases.items())
     yield from (f"NOT AS TOLD: {difference}" for difference in outcome.differences)
     if outcome.state:
-        yield f"kept in {outcome.state}; to ask why: healthd explain --state {outcome.state}/state{_first_name(outcome)}"
+        yield f"kept in {outcome.state}; ask why: healthd explain --state {outcome.state}/state{_first_name(outcome)}"
     lost = f"lost {outcome.lost_steps} steps and {duration(outcome.lost_ms)} in {outcome.seconds:.1f} s"
     if outcome.weights_equal:
         yield f"Weights equal, bit for bit, to the run without faults ({outcome.weights}); {lost}."

@@ -120,7 +120,7 @@ _TONES = {
 class Scene:
     """The present state, and a bell that rings when it changes. Belongs to one event loop."""
 
-    def __init__(self, began: datetime, *, show: Callable[[Note], None]) -> None:
+    def __init__(self, began: datetime, *, show: Callable[[Note], None], root: str = "") -> None:
         self.began = began
         self.world = World()
         self.training = Training()
@@ -128,6 +128,7 @@ class Scene:
         self.waiting_for = ""
         """What the story waits for."""
         self._show = show
+        self._root = root
         self._bell = asyncio.Event()
 
     def see(self, world: World) -> None:
@@ -145,7 +146,8 @@ class Scene:
         self._ring()
 
     def note(self, note: Note) -> None:
-        """Something happened."""
+        """Something happened. Paths are told from the demo's own folder on."""
+        note = note._replace(text=note.text.replace(f"{self._root}/", "")) if self._root else note
         self.notes.append(note)
         self._show(note)
 

@@ -37,8 +37,10 @@ PARTS = 12
 """Parts of every batch: the grain in which ranks share the work, and the order in which gradients are added."""
 SAMPLES = 8
 """Samples in a part."""
-RATE = 0.08
-INERTIA = 0.9
+RATE = 0.03
+INERTIA = 0.5
+SPREAD = 2.5
+"""Of the first weights: large enough that there is something to unlearn, so the loss falls for a while."""
 INDEX = "model.safetensors.index.json"
 
 
@@ -80,9 +82,13 @@ class State:
 
 
 def fresh() -> State:
-    """Step 0: small random weights, the same in every run."""
+    """Step 0: random weights, the same in every run."""
     dice = random.Random(1)
-    return State(0, [dice.gauss(0, 0.5) for _ in range(WEIGHTS)], [0.0] * WEIGHTS)
+    weights = [0.0] * WEIGHTS
+    for weight, _ in LAYERS:
+        spread = SPREAD / math.sqrt(weight.shape[1])
+        weights[weight.begin : weight.end] = [dice.gauss(0, spread) for _ in range(weight.begin, weight.end)]
+    return State(0, weights, [0.0] * WEIGHTS)
 
 
 def samples(step: int, part: int) -> Iterator[tuple[list[float], float]]:
@@ -90,7 +96,7 @@ def samples(step: int, part: int) -> Iterator[tuple[list[float], float]]:
     dice = random.Random(step * PARTS + part)
     for _ in range(SAMPLES):
         x, y = dice.uniform(-1, 1), dice.uniform(-1, 1)
-        yield [x, y], math.sin(3 * x) * math.cos(2 * y)
+        yield [x, y], math.sin(2 * x) * math.cos(y)
 
 
 def activate(weights: Sequence[float], inputs: list[float]) -> list[list[float]]:
