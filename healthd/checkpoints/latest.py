@@ -118,10 +118,10 @@ def verify(
         return _rejected(candidate, candidate.unfinished)
     try:
         tree = survey(candidate.path)
-        proof = cache.lookup(tree, format, level) if cache else None
+        proof = cache.lookup(tree, format, level) if cache is not None else None
         if proof is None:
             proof = _prove(tree, wanted, level, formats)
-            if cache:
+            if cache is not None:
                 cache.store(tree, format, proof)
     except Damaged as damage:
         return _rejected(candidate, str(damage))

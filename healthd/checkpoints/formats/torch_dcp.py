@@ -67,12 +67,10 @@ class TorchDcp:
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK reads the metadata and looks at sizes; FULL reads every piece. Raises Damaged."""
         described = [name for name in sorted(tree.entries) if filename_of(name) == ".metadata"]
-        folders = {folder_of(name) for name in described}
-        for name in sorted(tree.entries):
-            if name.endswith(".distcp") and folder_of(name) not in folders:
-                raise Damaged(
-                    f"{f'{folder_of(name)}/'.lstrip('/')}.metadata: missing; it is written last (save not finished)"
-                )
+        written = {folder_of(name) for name in tree.entries if name.endswith(".distcp")}
+        for folder in sorted(written - {folder_of(name) for name in described}):
+            missing = f"{folder}/.metadata".lstrip("/")
+            raise Damaged(f"{missing}: missing; it is written last (save not finished)")
         for name in described:
             pieces = read_metadata(tree, name)
             for_each(partial(_verify_file, tree, level), sorted(pieces.items()))
