@@ -72,10 +72,13 @@ class JobAdapter:
 
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
         """Resume with the hint on the template. The world follows the placement, which may have shrunk."""
-        toleration = Toleration(key=TAINT_RESERVED, operator="Equal", value=root.ref.name[:63])
+        job = await cluster.get(Job, root.ref.name, root.ref.namespace)
+        # A merge patch replaces the whole list: what the owner tolerates must be in it, too.
+        tolerations = [t for t in job.spec.template.spec.tolerations if t.key != TAINT_RESERVED]
+        tolerations.append(Toleration(key=TAINT_RESERVED, operator="Equal", value=root.ref.name[:63]))
         template = {
             "metadata": {"annotations": hint_annotations(hint)},
-            "spec": {"tolerations": [msgspec.to_builtins(toleration)]},
+            "spec": {"tolerations": msgspec.to_builtins(tolerations)},
         }
         world = len(hint.placement) or root.world
         patch = {

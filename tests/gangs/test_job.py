@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.core.gang import Ending, GangOptions, Root, StartHint
-from healthd.core.objects import ChosenCheckpoint, Condition, Job, JobStatus
+from healthd.core.objects import ChosenCheckpoint, Condition, Job, JobStatus, Toleration
 from healthd.gangs.job import JobAdapter
 from tests.builders import a_job
 from tests.fakes import ManualClock, counting_uids
@@ -120,6 +121,19 @@ async def test_a_fresh_start_takes_an_older_hint_away(cluster: EmbeddedCluster) 
 
     notes = (await cluster.get(Job, "train", "default")).spec.template.metadata.annotations
     assert not notes.keys() & stale.keys()
+
+
+async def test_a_start_keeps_what_the_owner_tolerates(cluster: EmbeddedCluster) -> None:
+    job = a_job(suspend=True)
+    gpu = Toleration(key="nvidia.com/gpu", operator="Exists")
+    pods = replace(job.spec.template, spec=replace(job.spec.template.spec, tolerations=[gpu]))
+    await cluster.create(replace(job, spec=replace(job.spec, template=pods)))
+    for _ in range(2):
+        root = ADAPTER.read(await cluster.get(Job, "train", "default"))
+        await ADAPTER.start(cluster, root, a_hint({}))
+
+    tolerated = (await cluster.get(Job, "train", "default")).spec.template.spec.tolerations
+    assert [t.key for t in tolerated] == ["nvidia.com/gpu", "healthd.dev/reserved-for"]
 
 
 async def test_a_shorter_placement_shrinks_the_gang(cluster: EmbeddedCluster) -> None:
