@@ -54,17 +54,18 @@ def _last_places(pods: Sequence[FencedPod], world: int) -> dict[str, str]:
     """
     The node that each member was on, by index. *pods* are in the order in which they were made.
 
-    A member that was made again elsewhere was on its last node. One whose last pod never got a node returns to an
-    earlier node that nobody else has; one that never had a node stands for itself, as if `member N` were a bad node.
+    A member that was made again elsewhere was on its last node. One whose last pod never got a node has a node of the
+    gang that nobody else has now; when there is none it stands for itself, as if `member N` were a bad node.
     """
     if not any(pod.index.isdecimal() for pod in pods):
         return {}  # members without numbers: the scheduler alone knows what to do with them
     last = {pod.index: pod.node for pod in pods}
     indexes = [str(index) for index in range(world)]
     places = {index: last[index] for index in indexes if last.get(index)}
-    for index in indexes:
-        earlier = [pod.node for pod in pods if pod.index == index and pod.node and pod.node not in places.values()]
-        places.setdefault(index, earlier[-1] if earlier else f"member {index}")
+    for index in [index for index in indexes if index not in places]:
+        left = [pod for pod in pods if pod.node and pod.node not in places.values()]
+        own = [pod for pod in left if pod.index == index]
+        places[index] = (own or left)[-1].node if left else f"member {index}"
     return {index: places[index] for index in indexes}
 
 

@@ -83,8 +83,15 @@ def test_a_member_that_was_made_again_elsewhere_stays_on_its_last_node() -> None
     assert plan.placement == {"0": "third", "1": "good"}
 
 
+def test_a_member_that_lost_its_node_to_another_takes_one_that_the_gang_has_left() -> None:
+    plan = a_plan([(0, "good"), (1, "other"), (0, "other"), (1, "")], GOOD, a_node("other"))
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"0": "other", "1": "good"}
+
+
 def test_two_members_never_share_a_node_because_one_of_them_used_to_be_there() -> None:
-    plan = a_plan([(0, "good"), (1, "other"), (0, ""), (1, "good")], GOOD, a_node("other"), SPARE)
+    plan = a_plan([(0, "good"), (0, ""), (1, "good")], GOOD, SPARE)
 
     assert isinstance(plan, Plan)
     assert plan.placement == {"0": "spare", "1": "good"}
