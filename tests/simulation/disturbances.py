@@ -249,6 +249,7 @@ def repair_everything(sim: Simulation) -> None:
     sim.luck.is_out = True
     sim.unreadable.clear()
     sim.trainers.stalled.clear()
+    sim.trainers.crash_at.clear()
     for store in sim.trainers.stores.values():
         store.outage = ""
     revive_kubelets(sim)

@@ -48,6 +48,8 @@ class Watchdog:
         self.deleted_by_user: set[str] = set()
         self.disturbed: set[tuple[str, int]] = set()
         """Gangs and their attempts that have a reason to be restarted."""
+        self.failed: dict[str, set[str]] = defaultdict(set)
+        """By gang: uids of pods that somebody called Failed."""
         self.let_go: set[str] = set()
         """Uids of pods that the Job controller deleted."""
         self.recoveries: dict[str, Recovery] = {}
@@ -170,6 +172,8 @@ class Watchdog:
         before, after = write.before, write.after
         if write.by == "job-controller" and before is not None and _is_deleted(after) and not _is_deleted(before):
             self.let_go.add(before.metadata.uid)
+        if after is not None and after.status.phase == "Failed":
+            self.failed[after.metadata.labels["healthd.dev/gang"]].add(after.metadata.uid)
         if after is not None and after.spec.node_name and (before is None or not before.spec.node_name):
             node = after.spec.node_name
             expect(5, not self._quarantined.get(node, False), f"{after.metadata.name} was put on quarantined {node}")
@@ -234,7 +238,7 @@ class Watchdog:
             expect(5, len(alive) == 1, f"attempts {sorted(alive)} of {gang} write at the same time")
 
     def _check_retries(self, job: Job) -> None:
-        own = sum(p.failed and p.gang == job.metadata.name and p.uid not in self.let_go for p in self._machines.started)
+        own = len(self.failed[job.metadata.name] - self.let_go)
         expect(8, job.status.failed <= own, f"{job.status.failed} retries of {job.metadata.name} are used up, of {own}")
 
     def _check_user(self, job: Job) -> None:

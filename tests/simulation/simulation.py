@@ -35,6 +35,7 @@ from healthd.core.objects import (
     Recovery,
     Slim,
     Taint,
+    Toleration,
 )
 from healthd.core.policy import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.gangs import ADAPTERS
@@ -53,7 +54,8 @@ from tests.simulation.turns import Actor, at_once
 METRICS = Metrics()
 """One for all schedules: what they count is not looked at here, and making one takes longer than a schedule."""
 HEALING_ROUNDS = 60
-NAMESPACE = "default"
+GPU_TAINT = Taint(key="nvidia.com/gpu", value="present")
+GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator="Exists")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,7 @@ class Simulation:
         for number in range(sum(worlds) + spares):
             name = f"node-{number}"
             is_spare = number >= sum(worlds)
-            taints = [Taint(key=LABEL_SPARE)] if is_spare else []
+            taints = [GPU_TAINT, *([Taint(key=LABEL_SPARE)] if is_spare else [])]
             labels = {"zone": f"zone-{number % 2}"}
             node = a_node(name, spare=is_spare, taints=taints, labels=labels)
             at_once(self.truth.create(node))
@@ -169,7 +171,9 @@ class Simulation:
         job = a_job(name, ranks=world, backoff_limit=1_000_000, annotations=options)
         template = job.spec.template
         meta = msgspec.structs.replace(template.metadata, finalizers=["healthd.dev/fence"])
-        spec = msgspec.structs.replace(job.spec, template=msgspec.structs.replace(template, metadata=meta))
+        ranks = msgspec.structs.replace(template.spec, tolerations=[GPU_TOLERATION])
+        template = msgspec.structs.replace(template, metadata=meta, spec=ranks)
+        spec = msgspec.structs.replace(job.spec, template=template)
         return msgspec.structs.replace(job, spec=spec)
 
     def _agent(self, name: str) -> Actor:
@@ -285,7 +289,8 @@ class Simulation:
         """Time goes by: processes end, kubelets look after their pods, gangs make steps."""
         self.clock.advance(delta)
         now = self.clock.now()
-        self.trainers.work(self.worlds, now)
+        worlds = {job.metadata.name: job.spec.completions or 1 for job in at_once(self._embedded.list(Job)).items}
+        self.trainers.work(worlds, now)
         self.machines.work(now)
 
     def _go(self, actor: Actor) -> None:
@@ -327,6 +332,8 @@ class Simulation:
                     > self.watchdog.repaired_at.get(node.metadata.name, START)
                 )
                 ended = pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None
+                age = self.clock.now() - (pod.metadata.creation_timestamp or START)
+                ended = ended or (pod.status.phase == "Pending" and age >= self.config.recovery.start_deadline)
                 if (out or ended) and not job.spec.suspend:
                     self.watchdog.disturbed.add((name, attempt))
 
@@ -362,6 +369,8 @@ class Simulation:
         for job in jobs.values():
             if why := self._why_not_running(job, world[Recovery]):
                 return why
+        if strays := [p.metadata.name for p in world[Pod] if p.metadata.labels["healthd.dev/gang"] not in jobs]:
+            return f"{strays} outlive their gang"
         return self._pool_trouble(world[Node], world[Pod], jobs)
 
     def _why_not_running(self, job: Job, recoveries: list[Recovery]) -> str:
@@ -373,30 +382,15 @@ class Simulation:
             return f"{active[0].metadata.name} goes on though the user stopped {name}" if active else ""
         if any(c.type in ("Failed", "Complete") and c.status == "True" for c in job.status.conditions):
             return ""
-        if (
-            last is not None
-            and last.status.phase is Phase.GAVE_UP
-            and job.metadata.annotations.get(ANNOTATION_STOPPED_BY) == last.metadata.name
-        ):
-            return (
-                ""
-                if name in self.trainers.crash_at or last.status.no_advance >= 3
-                else f"{name} was given up too early"
-            )
+        if last is not None and last.status.phase is Phase.GAVE_UP and _is_stopped_by(job, last):
+            return "" if last.status.no_advance >= 3 else f"{name} was given up too early"
         if active:
             held = active[0].status
-            if (
-                held.phase is Phase.HELD
-                and "fresh start" in held.message
-                and not self.trainers.stores[name].newest_whole()
-            ):
+            nothing_saved = self.trainers.stores[name].newest_whole() is None
+            if held.phase is Phase.HELD and "no checkpoint" in held.message and nothing_saved:
                 return ""
-            if (
-                held.phase is Phase.HELD
-                and "no checkpoint" in held.message
-                and not self.trainers.stores[name].newest_whole()
-            ):
-                return ""
+            if len(self.worlds) > 1 and (held.phase is Phase.STARTING or "no spare" in held.message):
+                return ""  # the gangs compete for nodes, and the scheduler may give one what the other needs
             return f"{active[0].metadata.name} of {name} is still {held.phase}: {held.message}"
         attempt = int(job.metadata.annotations.get("healthd.dev/attempt", "0"))
         alive = [p for p in self.machines.processes(name) if p.attempt == attempt]
@@ -419,6 +413,10 @@ class Simulation:
         if all_run and free + claimed < self.pool_size:
             return f"{free} spares are free and {claimed} claimed, of {self.pool_size}"
         return ""
+
+
+def _is_stopped_by(job: Job, recovery: Recovery) -> bool:
+    return job.metadata.annotations.get(ANNOTATION_STOPPED_BY) == recovery.metadata.name
 
 
 def _config(dice: random.Random) -> Config:

@@ -55,9 +55,11 @@ class Training:
 class Trainers:
     """The programs of all gangs. *worlds* is how many ranks each has to have."""
 
-    def __init__(self, machines: Machines, dice: random.Random) -> None:
+    def __init__(self, machines: Machines, dice: random.Random, *, torn_chance: float = 0.3) -> None:
         self._machines = machines
         self._dice = dice
+        self._torn_chance = torn_chance
+        """How often an interrupted gang leaves a torn checkpoint behind."""
         self.stores: dict[str, Store] = {}
         self.stalled: set[str] = set()
         """Gangs whose program stands still though nothing is broken."""
@@ -74,6 +76,10 @@ class Trainers:
                 self._step(gang, ranks, now)
             else:
                 self._interrupt(gang)
+
+    def next_save(self, now: datetime) -> datetime:
+        """When the next checkpoint of any gang is due."""
+        return min([run.since + SAVES_EVERY for run in self._runs.values()], default=now + SAVES_EVERY)
 
     def _can_step(self, gang: str, ranks: list[Process], world: int) -> bool:
         attempts = {rank.attempt for rank in ranks}
@@ -98,7 +104,7 @@ class Trainers:
 
     def _interrupt(self, gang: str) -> None:
         run = self._runs.pop(gang, None)
-        if run is not None and self._dice.random() < 0.3:
+        if run is not None and self._dice.random() < self._torn_chance:
             self.stores[gang].save(gang, run.step + 1, whole=False)
 
 

@@ -1,0 +1,349 @@
+"""
+A stage for stories: real agents, controller and Job controller on an embedded cluster in memory, simulated machines.
+
+The clock stands still until a story turns it. Whoever looks at the cluster looks when something changed or when it
+asked to be woken, as the real loops do, so an hour passes in milliseconds. The invariants of the simulation hold here too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from healthd.agent.agent import Agent, KernelNews
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.controller.controller import Controller
+from healthd.core.gang import Root
+from healthd.core.model import Phase
+from healthd.core.objects import (
+    ANNOTATION_QUARANTINE,
+    ANNOTATION_REPAIRED,
+    FINALIZER_FENCE,
+    LABEL_SPARE,
+    RESOURCES,
+    Job,
+    Lease,
+    Node,
+    Pod,
+    Recovery,
+    Taint,
+)
+from healthd.core.policy import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.gangs import ADAPTERS
+from healthd.gangs.job import JobAdapter
+from healthd.local.jobs import JobController
+from healthd.telemetry.metrics import Metrics
+from tests.builders import a_job, a_node
+from tests.fakes import ManualClock, counting_uids
+from tests.simulation.invariants import Watchdog
+from tests.simulation.machines import Machine, Machines, Process
+from tests.simulation.training import SeenCheckpoints, Store, Trainers
+from tests.simulation.truth import Reading, Truth, Write
+from tests.simulation.turns import at_once
+
+GPU = "0000:3b:00.0"
+OFF_THE_BUS = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+APPLICATION = "NVRM: Xid (PCI:0000:3b:00): 13, pid=1234, name=python, Graphics Exception: ESR 0x404600=0x80000002"
+TICK = timedelta(seconds=1)
+"""Machines are looked at so often: fine enough for a grace period."""
+METRICS = Metrics()
+
+Loop = Callable[[datetime], Any]
+
+
+class Stage:
+    """One gang `train` of *ranks* members, on as many nodes and some *spares* more. Annotations in *options*."""
+
+    def __init__(
+        self,
+        *,
+        ranks: int = 2,
+        spares: int = 1,
+        budget: int = 2,
+        recovery: RecoveryPolicy | None = None,
+        hang: HangPolicy | None = None,
+        options: dict[str, str] | None = None,
+        grace_seconds: int = 30,
+    ) -> None:
+        self.clock = ManualClock()
+        self.config = Config(
+            quarantine=QuarantinePolicy(budget=budget),
+            recovery=recovery or RecoveryPolicy(),
+            hang=hang or HangPolicy(),
+        )
+        dice = random.Random(1)
+        self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids(), history=1)
+        self.truth = Truth(self.cluster, "person", self._tell)
+        self.machines = Machines(self.truth, dice)
+        self.trainers = Trainers(self.machines, dice, torn_chance=0)
+        self.watchdog = Watchdog(self.machines, self.trainers.stores, self.config)
+        for number in range(ranks + spares):
+            self._make_node(f"node-{number}", spare=number >= ranks)
+        self.trainers.stores["train"] = self.store = Store()
+        at_once(self.truth.create(_job(ranks, options or {}, grace_seconds)))
+        self._loops: dict[str, Loop] = {"jobs": self._jobs(), "controller": self.new_controller("controller")}
+        for name in self.machines.all:
+            self._loops[f"agent {name}"] = self._agent(name)
+        self._due: dict[str, datetime] = {}
+        self._seen = ""
+
+    # What a story does -----------------------------------------------------------------------------------------------
+
+    async def run_for(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0) -> None:
+        """Let time pass."""
+        end = self.clock.now() + timedelta(seconds=seconds, minutes=minutes, hours=hours)
+        await self.settle()
+        while self.clock.now() < end:
+            self._turn_clock(end)
+            await self.settle()
+
+    async def run_until(self, phase: Phase, *, at_most: timedelta = timedelta(minutes=10)) -> Recovery:
+        """Let time pass until the newest recovery is in *phase*."""
+        end = self.clock.now() + at_most
+        while not (found := self.recoveries()) or found[-1].status.phase is not phase:
+            assert self.clock.now() < end, f"never came to {phase}: {[r.status.message for r in self.recoveries()]}"
+            await self.run_for(seconds=1)
+        return found[-1]
+
+    async def settle(self) -> None:
+        """Let everybody look until nothing changes any more."""
+        now = self.clock.now()
+        for _ in range(100):
+            self._work()
+            before = self._version()
+            for name, loop in list(self._loops.items()):
+                if before != self._seen or self._due.get(name, now) <= now:
+                    self._due[name] = now + await loop(now)
+            self._find_reasons()
+            self._check()
+            self._seen = before
+            if self._version() == before:
+                return
+        raise AssertionError("the world does not come to rest")
+
+    def fault(self, node: str, text: str = OFF_THE_BUS) -> None:
+        """The kernel of *node* reports something; hardware that fell off the bus lets its ranks stand still."""
+        machine = self.machines.all[node]
+        record = machine.write_to_log(text, self.clock.now())
+        if text == OFF_THE_BUS:
+            machine.broken = True
+            self.watchdog.faulted_at[node] = record.at
+        self._due.clear()
+
+    def crash(self, index: int, exit_code: int = 1) -> None:
+        """The rank of this index ends by itself."""
+        for process in self.processes():
+            if process.index == str(index):
+                process.ends_at, process.exit_code = self.clock.now(), exit_code
+
+    def repair(self, node: str) -> None:
+        """A technician repairs *node* and says so."""
+        self.machines.all[node].broken = False
+        self.watchdog.repaired_at[node] = self.clock.now()
+        self.patch_node(node, {"metadata": {"annotations": {ANNOTATION_REPAIRED: self.clock.now().isoformat()}}})
+
+    def reboot(self, node: str) -> None:
+        """*node* goes down and comes up again."""
+        self.machines.reboot(node)
+        self._loops[f"agent {node}"] = self._agent(node)
+
+    def kill_kubelet(self, node: str) -> None:
+        """The kubelet of *node* stops; what it had started runs on."""
+        self.machines.all[node].kubelet_dead_since = self.clock.now()
+
+    def revive_kubelet(self, node: str) -> None:
+        """The kubelet of *node* is back."""
+        self.machines.all[node].kubelet_dead_since = None
+
+    def suspend(self) -> None:
+        """The user stops the gang, and takes away the mark of whoever had stopped it."""
+        self.watchdog.stopped_by_user.add("train")
+        self.patch_job({"metadata": {"annotations": {"healthd.dev/stopped-by": None}}, "spec": {"suspend": True}})
+
+    def resume(self) -> None:
+        """The user lets the gang go on."""
+        self.watchdog.stopped_by_user.discard("train")
+        self.patch_job({"spec": {"suspend": False}})
+
+    def delete(self) -> None:
+        """The user deletes the gang."""
+        self.watchdog.deleted_by_user.add("train")
+        at_once(self.truth.delete(Job, "train", namespace="default"))
+
+    def cordon(self, node: str) -> None:
+        """A person cordons *node*."""
+        self.watchdog.cordoned_by_person.add(node)
+        self.patch_node(node, {"spec": {"unschedulable": True}})
+
+    def uncordon(self, node: str) -> None:
+        """A person uncordons *node*."""
+        self.watchdog.cordoned_by_person.discard(node)
+        self.patch_node(node, {"spec": {"unschedulable": None}})
+
+    def patch_node(self, node: str, patch: dict[str, Any]) -> None:
+        """A person changes a node."""
+        at_once(self.truth.patch(Node, node, patch))
+
+    def patch_job(self, patch: dict[str, Any]) -> None:
+        """A person changes the gang."""
+        at_once(self.truth.patch(Job, "train", patch, namespace="default"))
+
+    def add_loop(self, name: str, loop: Loop) -> None:
+        """One more program looks at the cluster from now on."""
+        self._loops[name] = loop
+
+    def restart_controller(self) -> None:
+        """The controller dies, and another one takes its place."""
+        self._loops["controller"] = self.new_controller("controller")
+
+    def new_controller(self, name: str, cluster: Any = None, mirror: Any = None) -> Loop:
+        """The loop of a controller, through *cluster* if given."""
+        view = self.truth.seen_by(name)
+        return Controller(
+            cluster or view,
+            self.clock,
+            ADAPTERS,
+            SeenCheckpoints(self.trainers.stores),
+            recovery=self.config.recovery,
+            hang=self.config.hang,
+            metrics=METRICS,
+            mirror=mirror,
+        ).cycle
+
+    # What a story asks -----------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Root:
+        """The gang as healthd reads it."""
+        return JobAdapter().read(at_once(self.cluster.get(Job, "train", "default")))
+
+    def recoveries(self) -> list[Recovery]:
+        """All of them, oldest first."""
+        found = at_once(self.cluster.list(Recovery)).items
+        return sorted(found, key=lambda recovery: recovery.spec.first_attempt)
+
+    def recovery(self) -> Recovery:
+        """The newest."""
+        return self.recoveries()[-1]
+
+    def phases(self) -> list[Phase]:
+        """The way of the newest recovery."""
+        return [entry.phase for entry in self.recovery().status.timeline]
+
+    def processes(self) -> list[Process]:
+        """The ranks that really run."""
+        return sorted(self.machines.processes("train"), key=lambda process: int(process.index))
+
+    def places(self) -> dict[str, str]:
+        """Index -> node of the ranks that really run."""
+        return {process.index: process.node for process in self.processes()}
+
+    def node(self, name: str) -> Node:
+        """A node as it stands."""
+        return at_once(self.cluster.get(Node, name))
+
+    def quarantined(self) -> list[str]:
+        """The nodes that healthd took out of service."""
+        nodes = at_once(self.cluster.list(Node)).items
+        return [node.metadata.name for node in nodes if ANNOTATION_QUARANTINE in node.metadata.annotations]
+
+    def pool(self) -> list[str]:
+        """The spares that are free."""
+        return [node.metadata.name for node in at_once(self.cluster.list(Node, labels={LABEL_SPARE: "true"})).items]
+
+    def slots(self) -> int:
+        """Budget slots that are taken."""
+        return len(at_once(self.cluster.list(Lease)).items)
+
+    def pods(self) -> list[Pod]:
+        """All pod objects."""
+        return at_once(self.cluster.list(Pod)).items
+
+    # Behind the scenes -----------------------------------------------------------------------------------------------
+
+    def _make_node(self, name: str, *, spare: bool) -> None:
+        taints = [Taint(key=LABEL_SPARE)] if spare else []
+        at_once(self.truth.create(a_node(name, spare=spare, taints=taints)))
+        self.machines.add(name)
+
+    def _agent(self, name: str) -> Loop:
+        machine = self.machines.all[name]
+        agent = Agent(
+            name,
+            self.truth.seen_by(f"agent {name}"),
+            self.clock,
+            boot_id=machine.boot_id,
+            policy=self.config.quarantine,
+            metrics=METRICS,
+        )
+        is_loaded = False
+
+        async def look(now: datetime) -> timedelta:
+            nonlocal is_loaded
+            if not is_loaded:
+                await agent.load(now)
+                is_loaded = True
+            agent.take_in(_news(machine, agent), now)
+            return await agent.cycle(now)
+
+        return look
+
+    def _jobs(self) -> Loop:
+        dice = random.Random(2)
+        jobs = JobController(
+            self.truth.seen_by("job-controller"),
+            new_suffix=lambda: f"{dice.randrange(16**5):05x}",
+            free_port=lambda: 29500,
+        )
+        return jobs.cycle
+
+    def _turn_clock(self, end: datetime) -> None:
+        """To the next moment at which anybody has something to do."""
+        now = self.clock.now()
+        moments = [*self._due.values(), end, self.trainers.next_save(now)]
+        if ending := self.machines.next_end():
+            moments.append(ending)
+        silent = [m.kubelet_dead_since for m in self.machines.all.values() if m.kubelet_dead_since]
+        moments += [since + timedelta(seconds=40) for since in silent]
+        later = [moment for moment in moments if moment > now]
+        self.clock.advance(min(later) - now)
+
+    def _work(self) -> None:
+        now = self.clock.now()
+        jobs = at_once(self.cluster.list(Job)).items
+        self.trainers.work({job.metadata.name: job.spec.completions or 1 for job in jobs}, now)
+        self.machines.work(now)
+
+    def _version(self) -> str:
+        return at_once(self.cluster.list(Lease)).resource_version
+
+    def _tell(self, seen: Write | Reading) -> None:
+        self.watchdog(seen)
+
+    def _check(self) -> None:
+        self.watchdog.check({kind: at_once(self.cluster.list(kind)).items for kind in RESOURCES})
+
+    def _find_reasons(self) -> None:
+        """Stories say themselves what they expect: here every attempt may be restarted."""
+        for job in at_once(self.cluster.list(Job)).items:
+            self.watchdog.disturbed.add((job.metadata.name, JobAdapter().read(job).attempt))
+
+
+def _news(machine: Machine, agent: Agent) -> KernelNews:
+    first = agent.cursor.sequence + 1 if agent.cursor.boot_id == machine.boot_id else 0
+    return KernelNews(records=machine.records[first:], last_sequence=len(machine.records) - 1)
+
+
+def _job(ranks: int, options: dict[str, str], grace_seconds: int) -> Job:
+    notes = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": "/checkpoints/train", **options}
+    job = a_job(ranks=ranks, backoff_limit=1_000_000, annotations={k: v for k, v in notes.items() if v})
+    template = msgspec.structs.replace(
+        job.spec.template,
+        metadata=msgspec.structs.replace(job.spec.template.metadata, finalizers=[FINALIZER_FENCE]),
+        spec=msgspec.structs.replace(job.spec.template.spec, termination_grace_period_seconds=grace_seconds),
+    )
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
