@@ -35,7 +35,9 @@ class Cache:
         if known is None or known[0] != _identity(tree):
             return None
         proof = known[1]
-        return proof if proof.reason or level in (Level.QUICK, proof.level) else None
+        if proof.reason and level is proof.level:
+            return None  # the trouble may have passed without a trace in the files, such as a missing permission
+        return proof if level in (Level.QUICK, proof.level) else None
 
     def store(self, tree: Tree, declared: str, proof: Proof) -> None:
         """Keep the proof; it replaces what was known of this path."""

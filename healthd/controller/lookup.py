@@ -10,27 +10,40 @@ import asyncio
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from healthd.checkpoints.latest import Latest, latest, newest_step
+from healthd.checkpoints.formats import UnknownFormat
+from healthd.checkpoints.latest import Cache, Latest, latest, newest_step
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Root
 from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
 
+KEPT_REJECTIONS = 20
+"""They are stored in the Recovery, and an object has a size limit; the newest tell the story."""
+
 
 class FileCheckpoints:
-    """Looks below the `file://` URL, or the path, that the root of a gang names."""
+    """Looks below the `file://` URL, or the path, that the root of a gang names, and remembers what was proven."""
+
+    def __init__(self) -> None:
+        self._proven = Cache()
 
     async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
         """The newest checkpoint that will load. Raises OSError when the store cannot be read."""
         where = path_of(root.options.checkpoint)
         if where is None:
             return CheckpointAnswer(None, ())
-        answer = await asyncio.to_thread(latest, where, format=root.options.checkpoint_format, newer_than=newer_than)
-        return _answer(answer)
+        return await asyncio.to_thread(self._look, where, root.options.checkpoint_format, newer_than)
 
     async def newest_step(self, root: Root) -> int | None:
         """The highest step that there is by name. Raises OSError when the store cannot be read."""
         where = path_of(root.options.checkpoint)
         return None if where is None else await asyncio.to_thread(newest_step, where)
+
+    def _look(self, where: Path, declared: str, newer_than: int | None) -> CheckpointAnswer:
+        try:
+            answer = latest(where, format=declared, newer_than=newer_than, cache=self._proven)
+        except UnknownFormat as error:
+            return CheckpointAnswer(None, [RejectedCheckpoint(path=str(where), step=-1, reason=str(error))])
+        return _answer(answer)
 
 
 def path_of(location: str) -> Path | None:
@@ -45,5 +58,5 @@ def _answer(answer: Latest) -> CheckpointAnswer:
     found = answer.found
     return CheckpointAnswer(
         ChosenCheckpoint(path=found.path, step=found.step, format=found.format) if found else None,
-        [RejectedCheckpoint(path=r.path, step=r.step, reason=r.reason) for r in answer.rejected],
+        [RejectedCheckpoint(path=r.path, step=r.step, reason=r.reason) for r in answer.rejected[:KEPT_REJECTIONS]],
     )

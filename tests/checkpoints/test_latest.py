@@ -199,6 +199,24 @@ def test_the_cache_spares_the_second_reading(tmp_path: Path) -> None:
     assert format_.reads == 1
 
 
+def test_a_refusal_is_looked_at_again(tmp_path: Path) -> None:
+    (tmp_path / "weights").touch()
+    troubles = [Damaged("weights: input/output error")]
+    cache, format_ = Cache(), Meddling(lambda: raise_next(troubles))
+    candidate = Candidate(path=tmp_path, step=10)
+
+    first = verify(candidate, cache=cache, formats=[format_])
+    second = verify(candidate, cache=cache, formats=[format_])
+
+    assert isinstance(first, Rejected)
+    assert isinstance(second, Checkpoint)
+
+
+def raise_next(troubles: list[Damaged]) -> None:
+    if troubles:
+        raise troubles.pop()
+
+
 def test_the_cache_forgets_what_changed(tmp_path: Path) -> None:
     a_run(tmp_path, 10)
     cache = Cache()
