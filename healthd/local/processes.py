@@ -24,6 +24,7 @@ from healthd.core.gang import attempt_of, index_of
 from healthd.core.objects import Node, Pod, PodStatus
 from healthd.core.patches import diff
 from healthd.local.environment import inherited, slot_env
+from healthd.local.marks import find_processes
 from healthd.local.output import Terminal, open_log
 from healthd.local.pods import (
     Act,
@@ -47,6 +48,10 @@ TERMINAL_PATIENCE = 1.0
 """Seconds that a closing healthd waits for a terminal that does not read."""
 RESYNC = timedelta(seconds=1)
 """Between looks while nothing happens; also how exact `last_output` is."""
+LAST_LOOKS = 3
+"""At a shutdown: to report an ending, to complete a deletion, and to try once more."""
+STUCK_AFTER = timedelta(seconds=10)
+"""A process that SIGKILL has not ended by then sits in a driver or on a dead file system."""
 LOST = "healthd was restarted"
 
 
@@ -62,6 +67,8 @@ class _Member:
     end_output: Callable[[], None] | None = None
     ending: Ending | None = None
     """As it is reported; judged once."""
+    killed_at: datetime | None = None
+    is_stuck: bool = False
 
 
 class ProcessRunner:
@@ -85,6 +92,7 @@ class ProcessRunner:
         self._begun: set[str] = set()
         self._wake = asyncio.Event()
         self._closing = False
+        self._one_cycle = asyncio.Lock()
         self._oom_kills = read_oom_kills()
 
     async def run(self) -> None:
@@ -93,18 +101,8 @@ class ProcessRunner:
 
     async def cycle(self, now: datetime) -> timedelta:
         """One look at every pod, and the next act for each. Returns when to look again at the latest."""
-        listed = (await self._cluster.list(Pod)).items
-        bound = {pod.metadata.uid: pod for pod in listed if pod.spec.node_name}
-        self._forget_or_stop_all_but(bound)
-        for pod in bound.values():
-            try:
-                await self._act(pod, self._decide(pod, now), now)
-            except (Conflict, NotFound):  # it has changed since the list; the next cycle sees how
-                self._wake.set()
-            except ClusterError as error:
-                log.warning("pod.write_failed", pod=pod.metadata.name, error=str(error))
-        self._observe_output(now)
-        self._oom_kills = read_oom_kills()
+        async with self._one_cycle:  # two at once would start a pod twice
+            await self._look_at_all(now)
         return RESYNC
 
     async def shutdown(self, grace: timedelta) -> None:
@@ -113,7 +111,8 @@ class ProcessRunner:
         for member in self._members.values():
             member.rank.stop(grace)
         await asyncio.gather(*(member.rank.wait() for member in self._members.values()))
-        await self.cycle(self._clock.now())
+        for _ in range(LAST_LOOKS):
+            await self.cycle(self._clock.now())
         if self._terminal is not None:
             await asyncio.to_thread(self._terminal.close, TERMINAL_PATIENCE)
 
@@ -126,6 +125,20 @@ class ProcessRunner:
         """When any of *pods* last said something; None where none of them runs here."""
         seen = (self.last_output(pod.metadata.uid) for pod in pods)
         return max((at for at in seen if at is not None), default=None)
+
+    async def _look_at_all(self, now: datetime) -> None:
+        listed = (await self._cluster.list(Pod)).items
+        bound = {pod.metadata.uid: pod for pod in listed if pod.spec.node_name}
+        self._forget_or_stop_all_but(bound, now)
+        for pod in bound.values():
+            try:
+                await self._act(pod, self._decide(pod, now), now)
+            except (Conflict, NotFound):  # it has changed since the list; the next cycle sees how
+                self._wake.set()
+            except ClusterError as error:
+                log.warning("pod.write_failed", pod=pod.metadata.name, error=str(error))
+        self._observe_output(now)
+        self._oom_kills = read_oom_kills()
 
     def _decide(self, pod: Pod, now: datetime) -> Act:
         uid = pod.metadata.uid
@@ -151,7 +164,7 @@ class ProcessRunner:
             case Start():
                 await self._start(pod, now)
             case Stop(grace=grace):
-                self._members[pod.metadata.uid].rank.stop(grace)
+                _stop(self._members[pod.metadata.uid], grace, now)
             case EndLost():
                 self._end_lost(pod)
             case Report(status=status):
@@ -182,7 +195,7 @@ class ProcessRunner:
             argv = [*container.command, *container.args]
             cwd = container.working_dir or str(Path.cwd())
             linger = timedelta(seconds=pod.spec.termination_grace_period_seconds)
-            await member.rank.start(Command(argv=argv, env=env, cwd=cwd, output=output), linger=linger)
+            member.rank.start(Command(argv=argv, env=env, cwd=cwd, output=output), linger=linger)
         finally:
             os.close(output)
         log.info("rank.started", pod=pod.metadata.name, node=pod.spec.node_name, log=str(member.log_path))
@@ -202,12 +215,12 @@ class ProcessRunner:
         self._members[uid].rank.lost(LOST)
         log.info("rank.lost", pod=pod.metadata.name, uid=uid)
 
-    def _forget_or_stop_all_but(self, bound: Mapping[str, Pod]) -> None:
+    def _forget_or_stop_all_but(self, bound: Mapping[str, Pod], now: datetime) -> None:
         """A pod whose object has vanished without our word (a forced deletion) has no right to processes."""
         for uid in [uid for uid in self._members if uid not in bound]:
             member = self._members[uid]
             if member.rank.ending is None:
-                member.rank.stop(timedelta(0))
+                _stop(member, timedelta(0), now)
             else:
                 _end_output(self._members.pop(uid))
                 self._begun.discard(uid)
@@ -251,6 +264,23 @@ def read_oom_kills() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def _stop(member: _Member, grace: timedelta, now: datetime) -> None:
+    """Ask for the end, and say so once when the kernel cannot bring it about."""
+    member.rank.stop(grace)
+    if grace > timedelta(0) or member.rank.ending is not None:
+        return
+    member.killed_at = member.killed_at or now
+    if now - member.killed_at >= STUCK_AFTER and not member.is_stuck:
+        member.is_stuck = True
+        log.warning(
+            "rank.stuck",
+            uid=member.rank.uid,
+            node=member.node,
+            pids=find_processes(member.rank.uid),
+            note="SIGKILL does not end it: a driver or a file system holds it. Its gang waits for the proof of its end",
+        )
 
 
 def _end_output(member: _Member) -> None:

@@ -5,8 +5,9 @@ Slots: the nodes of a machine that has no cluster. A slot holds one rank: one GP
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count, islice
 
 import msgspec
 
@@ -23,6 +24,7 @@ from healthd.core.objects import (
     Taint,
 )
 from healthd.core.patches import diff
+from healthd.local.pods import with_condition
 
 ANNOTATION_DEVICES = "healthd.dev/devices"
 """On a slot: JSON list of `Device`, the GPUs that are its own."""
@@ -85,17 +87,33 @@ def device_uuids(node: Node) -> list[str]:
     return [device.uuid for device in devices_of(node) if device.uuid]
 
 
+def keep_places(slots: Sequence[Slot], nodes: Sequence[Node]) -> list[Slot]:
+    """
+    *slots*, but each GPU under the name that it had when *nodes* were registered; the others get what is left.
+
+    A quarantine stands on the node. When a GPU falls off the bus, counting anew would move its neighbours' numbers,
+    and with them a bad GPU to a slot that is in service.
+    """
+    present = {device.uuid: device for slot in slots for device in slot.devices}
+    size = max((len(slot.devices) for slot in slots), default=0)
+    kept: list[Slot] = []
+    for node in nodes:
+        uuids = device_uuids(node)
+        if uuids and len(uuids) == size and present.keys() >= set(uuids):
+            kept.append(Slot(name=node.metadata.name, devices=tuple(map(present.pop, uuids))))
+    taken = {slot.name for slot in kept}
+    names = (name for name in map("slot-{}".format, count()) if name not in taken)
+    left = iter(present.values())
+    new = [replace(slot, name=next(names), devices=tuple(islice(left, size))) for slot in slots[len(kept) :]]
+    return sorted([*kept, *new], key=lambda slot: (len(slot.name), slot.name))
+
+
 def status_of(node: Node, slot: Slot, boot_id: str, now: datetime) -> NodeStatus:
     """What the slot reports of itself; conditions that others wrote stay."""
     gpus = {GPU: str(len(slot.devices))} if slot.devices else {}
-    kept = [c for c in node.status.conditions if c.type != "Ready"]
-    before = next((c for c in node.status.conditions if c.type == "Ready"), None)
-    since = before.last_transition_time if before is not None and before.status == "True" else now
-    ready = Condition(
-        type="Ready", status="True", reason="SlotReady", message="this machine is up", last_transition_time=since
-    )
+    ready = Condition(type="Ready", status="True", reason="SlotReady", message="this machine is up")
     return NodeStatus(
-        conditions=[*kept, ready],
+        conditions=with_condition(node.status.conditions, ready, now),
         node_info=NodeSystemInfo(boot_id=boot_id, machine_id=node.status.node_info.machine_id),
         capacity=gpus,
         allocatable=gpus,
@@ -104,11 +122,23 @@ def status_of(node: Node, slot: Slot, boot_id: str, now: datetime) -> NodeStatus
 
 async def register(cluster: Cluster, slots: Sequence[Slot], *, boot_id: str, now: datetime) -> list[Node]:
     """
-    Make the nodes of *slots*, or bring those that are there up to date.
+    Make the nodes of *slots*, or bring those that are there up to date. Nodes of an earlier run that had more slots
+    are no longer ready.
 
     What was decided about a node since (quarantine, claims, who is a spare) is kept: its status and devices are ours.
     """
+    names = {slot.name for slot in slots}
+    for node in (await cluster.list(Node)).items:
+        if node.metadata.name not in names:
+            await _retire(cluster, node, now)
     return [await _register(cluster, slot, boot_id, now) for slot in slots]
+
+
+async def _retire(cluster: Cluster, node: Node, now: datetime) -> None:
+    gone = Condition(type="Ready", status="False", reason="NoSuchSlot", message="this run has fewer slots")
+    status = msgspec.structs.replace(node.status, conditions=with_condition(node.status.conditions, gone, now))
+    if change := diff(node.status, status):
+        await cluster.patch(Node, node.metadata.name, {"status": change}, subresource="status")
 
 
 async def _register(cluster: Cluster, slot: Slot, boot_id: str, now: datetime) -> Node:

@@ -12,7 +12,7 @@ import errno
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -47,7 +47,7 @@ class Rank:
         """healthd asked for the end, so a death by signal is no surprise."""
         self._on_change = on_change
         self._shim: subprocess.Popen[bytes] | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._control: socket.socket | None = None
         self._watching: asyncio.Task[None] | None = None
         self._exit: tuple[int, int] | None = None
         self._failure: Ending | None = None
@@ -57,19 +57,24 @@ class Rank:
         """Of the shim; 0 for a rank that never had one."""
         return self._shim.pid if self._shim else 0
 
-    async def start(self, command: Command, *, linger: timedelta) -> None:
-        """Start the shim. Whether the command can be run is told later, by `pid` or by `ending`."""
+    def start(self, command: Command, *, linger: timedelta) -> None:
+        """
+        Start the shim. Whether the command can be run is told later, by `pid` or by `ending`.
+
+        Nothing is awaited here: no cancellation can come between the start and the watch over it.
+        """
         ours, theirs = socket.socketpair()
+        ours.setblocking(False)
         with theirs:
             arguments = [str(theirs.fileno()), self.uid, str(linger.total_seconds()), command.cwd, *command.argv]
             try:
-                self._shim = _popen(arguments, command, theirs.fileno(), self.uid)
+                shim = _popen(arguments, command, theirs.fileno(), self.uid)
             except (OSError, ValueError) as error:
                 ours.close()
                 self.fail(str(error))
                 return
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._watching = asyncio.create_task(self._watch(reader), name=f"rank {self.uid}")
+        self._shim, self._control = shim, ours
+        self._watching = asyncio.create_task(self._watch(shim, ours), name=f"rank {self.uid}")
 
     def fail(self, message: str) -> None:
         """It ends before it began."""
@@ -82,24 +87,26 @@ class Rank:
     def stop(self, grace: timedelta) -> None:
         """Ask for SIGTERM now and SIGKILL after *grace*; zero: SIGKILL at once. A later call can only shorten it."""
         self.stopping = True
-        if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(f"stop {max(0.0, grace.total_seconds())}\n".encode())
+        if self._control is not None and self.ending is None:
+            with contextlib.suppress(OSError):  # the shim has just gone; its end of file says so
+                self._control.send(f"stop {max(0.0, grace.total_seconds())}\n".encode())
 
     async def wait(self) -> None:
         """Return when the rank has ended."""
         if self._watching is not None:
             await asyncio.shield(self._watching)
 
-    async def _watch(self, reader: asyncio.StreamReader) -> None:
-        gone = False
-        with contextlib.suppress(ConnectionError):
-            while line := (await reader.readline()).decode().strip():
-                gone = line == "gone"
+    async def _watch(self, shim: subprocess.Popen[bytes], control: socket.socket) -> None:
+        """Hear the shim out, bury it, and tell the ending."""
+        last = ""
+        with control:
+            async for line in _lines(control):
+                last = line
                 self._hear(line)
-        await self._bury()
-        if gone and self._exit is not None:
-            code, number = self._exit
-            self._end(self._failure or _ending(code, number, stopped=self.stopping))
+            self._control = None
+        await asyncio.to_thread(shim.wait)
+        if last == "gone" and self._exit is not None:
+            self._end(self._failure or _ending(*self._exit, stopped=self.stopping))
         else:
             await self._end_by_mark("the supervisor of its processes was killed")
 
@@ -114,14 +121,6 @@ class Rank:
             case ["exited", code, number]:
                 self._exit = int(code), int(number)
 
-    async def _bury(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            with contextlib.suppress(ConnectionError):
-                await self._writer.wait_closed()
-        if self._shim is not None:
-            await asyncio.to_thread(self._shim.wait)
-
     async def _end_by_mark(self, message: str) -> None:
         found = await kill_marked(self.uid)
         text = f"{message}; {found} processes of it were found and killed" if found else message
@@ -130,6 +129,17 @@ class Rank:
     def _end(self, ending: Ending) -> None:
         self.ending = ending
         self._on_change()
+
+
+async def _lines(control: socket.socket) -> AsyncIterator[str]:
+    """What the shim says, until it ends."""
+    loop = asyncio.get_running_loop()
+    unread = b""
+    with contextlib.suppress(ConnectionError):
+        while data := await loop.sock_recv(control, 4096):
+            *lines, unread = (unread + data).split(b"\n")
+            for line in lines:
+                yield line.decode(errors="replace")
 
 
 def _popen(arguments: list[str], command: Command, control: int, uid: str) -> subprocess.Popen[bytes]:

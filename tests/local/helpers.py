@@ -134,6 +134,11 @@ async def heard_pids(witness: Witness) -> dict[str, int]:
     return {who: int(pid) for who, pid in words}
 
 
+def parent_of(pid: int) -> int:
+    """The parent of a process; of a rank: its shim."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 async def until(cluster: Cluster, kind: type[T], name: str, is_so: Callable[[T], bool], namespace: str = "") -> T:
     """The object as soon as *is_so*: no polling, a watch."""
     async with asyncio.timeout(PATIENCE):

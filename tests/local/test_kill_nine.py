@@ -18,7 +18,17 @@ from healthd.core.gang import is_terminal
 from healthd.core.objects import Pod
 from healthd.local.processes import ProcessRunner
 from tests.builders import a_pod
-from tests.local.helpers import PATIENCE, Witness, heard_pids, in_background, running, stubborn, until, witness_at
+from tests.local.helpers import (
+    PATIENCE,
+    Witness,
+    heard_pids,
+    in_background,
+    parent_of,
+    running,
+    stubborn,
+    until,
+    witness_at,
+)
 
 HEALTHD = """
 import asyncio, os, sys, uuid
@@ -80,7 +90,7 @@ async def test_the_next_healthd_proves_what_the_killed_one_left(
     """Its shim is stopped, so that it cannot do its work; the next healthd waits for it, and then uses the marks."""
     await cluster.create(a_pod("rank", node="slot-0", container=running(stubborn(witness))))
     async with another_healthd(tmp_path) as healthd:
-        shim = _parent((await heard_pids(witness))["rank"])
+        shim = parent_of((await heard_pids(witness))["rank"])
         os.kill(shim, signal.SIGSTOP)
         healthd.kill()
         await healthd.wait()
@@ -95,7 +105,3 @@ async def test_the_next_healthd_proves_what_the_killed_one_left(
         assert not is_terminal(before)
         assert witness.is_alone()
         assert after.status.reason == "Lost"
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

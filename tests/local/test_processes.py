@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+from structlog.testing import capture_logs
 
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
@@ -25,6 +27,7 @@ from tests.local.helpers import (
     Witness,
     heard_pids,
     in_background,
+    parent_of,
     python,
     running,
     shell,
@@ -284,3 +287,23 @@ async def test_nothing_is_started_during_a_shutdown(cluster: EmbeddedCluster, tm
     await runner.cycle(SystemClock().now())
 
     assert (await cluster.get(Pod, "rank", "default")).status.start_time is None
+
+
+async def test_a_process_that_cannot_be_killed_is_named_once(
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
+) -> None:
+    """Its shim is stopped here, as a process that sits in a driver would be; only a kernel bug makes the real thing."""
+    now = SystemClock().now()
+    async with a_machine(cluster, tmp_path) as runner:
+        pod = await a_running_pod(cluster, stubborn(witness))
+        shim = parent_of((await heard_pids(witness))["rank"])
+        os.kill(shim, signal.SIGSTOP)
+        await cluster.delete(Pod, "rank", namespace="default", grace_seconds=0)
+        with capture_logs() as logs:
+            for seconds in (0, 9, 11, 12):
+                await runner.cycle(now + timedelta(seconds=seconds))
+        os.kill(shim, signal.SIGCONT)
+        await witness.silence()
+
+    [stuck] = [entry for entry in logs if entry["event"] == "rank.stuck"]
+    assert (stuck["uid"], len(stuck["pids"])) == (pod.metadata.uid, 2)

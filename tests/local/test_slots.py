@@ -10,7 +10,7 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.objects import LABEL_SPARE, Device, Node, Taint
 from healthd.core.spares import is_ready
-from healthd.local.slots import device_uuids, register, slots_for
+from healthd.local.slots import device_uuids, keep_places, node_of, register, slots_for
 from tests.fakes import START, ManualClock, counting_uids
 
 GPUS = [Device(pci=f"0000:{number:02x}:00.0", uuid=f"GPU-{number}") for number in range(4)]
@@ -41,6 +41,50 @@ def test_each_slot_has_its_own_gpus_in_the_order_of_the_bus() -> None:
 def test_too_few_gpus_are_an_error_with_the_numbers() -> None:
     with pytest.raises(ValueError, match="4 ranks and 1 spares with 1 GPU each need 5 GPUs; this machine has 4"):
         slots_for(4, GPUS, spares=1)
+
+
+def test_a_gpu_keeps_its_slot_when_another_one_is_lost() -> None:
+    nodes = [node_of(slot) for slot in slots_for(4, GPUS)]
+    without_the_second = slots_for(3, [GPUS[0], GPUS[2], GPUS[3]])
+    slots = keep_places(without_the_second, nodes)
+
+    assert {slot.name: slot.devices[0].uuid for slot in slots} == {
+        "slot-0": "GPU-0",
+        "slot-2": "GPU-2",
+        "slot-3": "GPU-3",
+    }
+
+
+def test_a_new_gpu_takes_the_place_of_the_one_that_it_replaced() -> None:
+    nodes = [node_of(slot) for slot in slots_for(4, GPUS)]
+    new = Device(pci="0000:00:00.0", uuid="GPU-new")
+    slots = keep_places(slots_for(4, [new, GPUS[0], GPUS[2], GPUS[3]]), nodes)
+
+    assert [slot.devices[0].uuid for slot in slots] == ["GPU-0", "GPU-new", "GPU-2", "GPU-3"]
+
+
+def test_a_new_grouping_of_gpus_begins_anew() -> None:
+    nodes = [node_of(slot) for slot in slots_for(4, GPUS)]
+    slots = slots_for(2, GPUS, per_slot=2)
+
+    assert keep_places(slots, nodes) == slots
+
+
+def test_slots_that_were_never_registered_stay_as_they_are() -> None:
+    slots = slots_for(2, GPUS, per_slot=2)
+
+    assert keep_places(slots, []) == slots
+    assert keep_places(slots_for(2, []), []) == slots_for(2, [])
+
+
+async def test_slots_of_a_larger_run_are_no_longer_ready(cluster: EmbeddedCluster) -> None:
+    await register(cluster, slots_for(2, []), boot_id="boot-1", now=START)
+    await register(cluster, slots_for(1, []), boot_id="boot-1", now=START)
+    smaller = [is_ready(node) for node in (await cluster.list(Node)).items]
+    await register(cluster, slots_for(2, []), boot_id="boot-1", now=START)
+
+    assert smaller == [True, False]
+    assert [is_ready(node) for node in (await cluster.list(Node)).items] == [True, True]
 
 
 async def test_slots_become_ready_nodes(cluster: EmbeddedCluster) -> None:

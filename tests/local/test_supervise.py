@@ -31,7 +31,7 @@ async def started(argv: list[str], *, cwd: str = "/", linger: timedelta = LONG) 
     """A rank of *argv* that is gone at the end, whatever the test did."""
     rank = Rank(f"uid-{os.getpid()}-{id(argv)}", lambda: None)
     output = os.open(os.devnull, os.O_WRONLY)
-    await rank.start(Command(argv=argv, env=dict(os.environ), cwd=cwd, output=output), linger=linger)
+    rank.start(Command(argv=argv, env=dict(os.environ), cwd=cwd, output=output), linger=linger)
     os.close(output)
     try:
         yield rank
