@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 EPILOG = """\
 Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, CUDA_VISIBLE_DEVICES where there are GPUs, and
 after a restart HEALTHD_RESUME_FROM, HEALTHD_RESUME_STEP and HEALTHD_ATTEMPT. Ctrl-C stops the job with its grace
-period; the same --name goes on later from the newest checkpoint that loads.
+period, a second Ctrl-C at once; the same --name goes on later from the newest checkpoint that loads.
 
 example: healthd run --nproc 7 --spares 1 --checkpoint out/ -- python train.py --save-dir out/
 """
@@ -131,7 +131,11 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
 
 
 async def _until_signal(runtime: LocalRuntime) -> int:
-    """SIGINT and SIGTERM stop the gang with its grace; the exit code then says which signal it was."""
+    """
+    Signals stop the gang with its grace, a second one at once; the exit code then says which signal came first.
+
+    SIGHUP comes when a terminal is closed or its connection is lost. Under nohup it is ignored, and stays so.
+    """
     caught: list[int] = []
 
     def stop(number: int) -> None:
@@ -139,8 +143,9 @@ async def _until_signal(runtime: LocalRuntime) -> int:
         runtime.stop()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop, number)
     code = await runtime.run()
     return 128 + caught[0] if caught else code
 

@@ -16,10 +16,10 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
@@ -27,6 +27,7 @@ from healthd.core.objects import Job, Recovery
 from healthd.local.marks import readable
 from healthd.local.state import database
 
+T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 TRAINING = Path(__file__).with_name("training.py")
 PATIENCE = 30.0
@@ -107,7 +108,8 @@ class Life:
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
-        self._process.send_signal(number)
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
 
     async def ended(self) -> int:
         """Its exit code, once it has ended; negative: the signal that ended it."""
@@ -116,6 +118,19 @@ class Life:
                 while await self._next() is not None:
                     pass
                 return await self._process.wait()
+
+    async def lives_until(self, happens: Coroutine[Any, Any, T]) -> T:
+        """What *happens* answers; it is a failure when healthd ends before."""
+        event, end = asyncio.ensure_future(happens), asyncio.ensure_future(self._process.wait())
+        done, _ = await asyncio.wait({event, end}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        end.cancel()
+        if event in done:
+            return event.result()
+        event.cancel()
+        await asyncio.gather(event, end, return_exceptions=True)
+        self.signal(signal.SIGKILL)
+        await self.ended()
+        raise AssertionError(f"{'healthd ended' if done else 'nothing happened'}: {self.log}")
 
     @contextmanager
     def _patiently(self, what: str) -> Iterator[None]:
@@ -146,24 +161,27 @@ class Life:
 class Stage:
     """The folder of one run, and everything in it that outlives a healthd."""
 
-    def __init__(self, folder: Path, *, grace: str = "300ms", gpus: bool = True) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = folder / "state"
         self.checkpoints = folder / "checkpoints"
         self.config = folder / "healthd.yaml"
         self.kernel_log = KernelLogFifo(folder / "kmsg")
-        self.config.write_text(CONFIG.format(log=folder / "kmsg", grace=grace))
+        self.configure()
         self.mark = f"E2E_MARK={uuid.uuid4()}"
         """In the environment of everything that is started here."""
         self._modules = folder / "modules"
         self._modules.mkdir()
-        if gpus:
-            (self._modules / "pynvml.py").write_text(PYNVML)
+        (self._modules / "pynvml.py").write_text(PYNVML)
         os.mkfifo(folder / "gate")
         self._gate = -1
         os.mkfifo(folder / "witness")
         self._witness = os.open(folder / "witness", os.O_RDONLY | os.O_NONBLOCK)
         self._heard = b""
+
+    def configure(self, *, kernel_log: str = "", grace: str = "300ms") -> None:
+        """Write the configuration file of the next life."""
+        self.config.write_text(CONFIG.format(log=kernel_log or self.folder / "kmsg", grace=grace))
 
     def close(self) -> None:
         """Let go of the pipes."""
@@ -227,19 +245,26 @@ class Stage:
         """Let the training script go on to its end."""
         self._gate = os.open(self.folder / "gate", os.O_RDWR)
 
-    async def all_wait(self, attempt: int, world: int = 2) -> None:
+    async def all_wait(self, life: Life, attempt: int, world: int = 2) -> None:
         """Return when every rank of *attempt* waits at the gate."""
         missing = {f"waits {rank} {attempt}" for rank in range(world)}
-        async with asyncio.timeout(PATIENCE):
-            while missing:
-                missing.discard(await self._hear())
+        while missing:
+            missing.discard(await life.lives_until(self.hear()))
 
-    async def _hear(self) -> str:
+    async def hear(self) -> str:
+        """The next line that a rank wrote into the witness."""
         while b"\n" not in self._heard:
             await readable(self._witness)
-            self._heard += os.read(self._witness, 4096)
+            if not (data := os.read(self._witness, 4096)):
+                self._reopen_witness()
+            self._heard += data
         line, self._heard = self._heard.split(b"\n", 1)
         return line.decode()
+
+    def _reopen_witness(self) -> None:
+        """A pipe that was left stays readable; a fresh descriptor of it sleeps until somebody comes."""
+        left, self._witness = self._witness, os.open(self.folder / "witness", os.O_RDONLY | os.O_NONBLOCK)
+        os.close(left)
 
     async def silence(self) -> None:
         """Return when every process that held the witness has ended."""
@@ -274,6 +299,11 @@ class Stage:
     def attempts(self) -> list[int]:
         """The attempts of which a rank ran, in the order in which they first wrote."""
         return list(dict.fromkeys(line["attempt"] for line in self.journal()))
+
+    def starts(self) -> list[tuple[int, int]]:
+        """Each attempt, with the step that rank 0 resumed from."""
+        begun = [line for line in self.journal() if line["what"] == "from" and line["rank"] == 0]
+        return [(line["attempt"], line["step"]) for line in begun]
 
     @contextmanager
     def cluster(self) -> Iterator[EmbeddedCluster]:

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 async def die(stage: Stage, plan: str, attempt: int = 0) -> None:
     """One life, whose plan comes true after a GPU broke."""
     program = ("tests.e2e.mortal", plan)
-    async with stage.life(*SPARE, program=program, command=stage.training("--stubborn")) as life:
-        await stage.all_wait(attempt)
+    async with stage.life(*SPARE, program=program, command=stage.training("--deaf", "--orphan")) as life:
+        await stage.all_wait(life, attempt)
         stage.break_gpu(0)
 
         assert await life.ended() == -signal.SIGKILL, life.log
@@ -27,7 +27,7 @@ async def die(stage: Stage, plan: str, attempt: int = 0) -> None:
 
 async def finish(stage: Stage) -> Life:
     """The next life: it brings the gang to its end, once there is nothing more to recover from."""
-    async with stage.life(*SPARE, command=stage.training("--stubborn")) as life:
+    async with stage.life(*SPARE, command=stage.training("--deaf", "--orphan")) as life:
         await life.says("recovery.phase", phase="Recovered")
         stage.open_gate()
 
@@ -47,6 +47,6 @@ async def test_a_fault_is_one_restart_wherever_healthd_dies(stage: Stage, when: 
 
     assert list(dict.fromkeys(c.kind for r in recoveries for c in r.status.causes)) == causes, life.log
     assert [attempt.number for r in recoveries for attempt in r.status.attempts] == [1, 2][: len(causes)]
-    assert stage.attempts() == [0, 1, 2][: len(causes) + 1]
+    assert {0, len(causes)} <= set(stage.attempts()) <= {0, 1, len(causes)}
     assert {recovery.status.phase for recovery in recoveries} == {Phase.RECOVERED}
     stage.check_writers()

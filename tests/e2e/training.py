@@ -1,7 +1,7 @@
 """
-A training script that tells on its supervisor: `python training.py FOLDER [--stubborn]`, once for each RANK.
+A training script that tells on its supervisor: `python training.py FOLDER [--deaf] [--orphan]` for each RANK.
 
-Each rank holds a lock of its own while it lives, and so does its grandchild: a second living writer of the same rank
+Each rank holds a lock of its own while it lives, and so does its orphan: a second living writer of the same rank
 finds it taken, writes `double` into the journal, and fails. It trains `STAGE` steps further in every attempt, then
 waits at the gate until the test opens it, and ends at step `LAST`. Every step goes into the journal.
 """
@@ -24,17 +24,18 @@ LAST = 40
 
 def main() -> None:
     """One rank."""
-    folder, stubborn = Path(sys.argv[1]), "--stubborn" in sys.argv
+    folder = Path(sys.argv[1])
     rank, attempt = int(os.environ["RANK"]), int(os.environ["HEALTHD_ATTEMPT"])
     step = int(os.environ.get("HEALTHD_RESUME_STEP", "0"))
     witness = os.open(folder / "witness", os.O_WRONLY)
     if not is_alone(folder / f"lock-{rank}"):
         note(folder, rank, attempt, "double")
         sys.exit(99)
-    if stubborn:
+    if "--deaf" in sys.argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        leave_a_grandchild()
-    note(folder, rank, attempt, f"from {step}")
+    if "--orphan" in sys.argv:
+        leave_an_orphan()
+    note(folder, rank, attempt, "from", step)
     for number in range(step + 1, step + STAGE + 1):
         train(folder, rank, attempt, number)
     os.write(witness, f"waits {rank} {attempt}\n".encode())
@@ -54,10 +55,11 @@ def is_alone(path: Path) -> bool:
     return True
 
 
-def leave_a_grandchild() -> None:
-    """An orphan in a session of its own, which holds the lock and the witness and hears no SIGTERM."""
+def leave_an_orphan() -> None:
+    """A grandchild in a session of its own, which holds the lock and the witness and hears no SIGTERM."""
     if os.fork() == 0:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if os.fork() == 0:
             while True:
                 signal.pause()

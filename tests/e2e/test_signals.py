@@ -1,0 +1,114 @@
+"""What signals do to `healthd run`: the gang is stopped as it should be, and the next run of its name goes on."""
+
+from __future__ import annotations
+
+import signal
+from signal import SIGINT, SIGTERM
+
+import pytest
+
+from healthd.core.model import CauseKind, Phase
+from tests.e2e.driver import Stage
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def patient(stage: Stage) -> Stage:
+    """Its ranks have an hour to end after SIGTERM."""
+    stage.configure(grace="1h")
+    return stage
+
+
+async def go_on_to_the_end(stage: Stage, *options: str) -> None:
+    """The next run of the name, until its gang is done."""
+    async with stage.life(command=stage.training(*options)) as life:
+        await stage.all_wait(life, 1)
+        stage.open_gate()
+
+        assert await life.ended() == 0, life.log
+
+
+@pytest.mark.parametrize(("number", "code"), [(SIGINT, 130), (SIGTERM, 143)])
+async def test_a_signal_stops_the_gang_and_the_next_run_goes_on(
+    patient: Stage, number: signal.Signals, code: int
+) -> None:
+    async with patient.life() as life:
+        await patient.all_wait(life, 0)
+        life.signal(number)
+
+        assert await life.ended() == code, life.log
+        assert patient.marked() == []
+    await go_on_to_the_end(patient)
+
+    assert patient.starts() == [(0, 0), (1, 4)]
+    assert await patient.recoveries() == []
+    patient.check_writers()
+
+
+async def test_a_second_signal_ends_the_grace(patient: Stage) -> None:
+    async with patient.life(command=patient.training("--deaf")) as life:
+        await patient.all_wait(life, 0)
+        life.signal(SIGINT)
+        await life.says("run.stops")
+        life.signal(SIGINT)
+
+        assert await life.ended() == 130, life.log
+        assert patient.marked() == []
+    await go_on_to_the_end(patient, "--deaf")
+    patient.check_writers()
+
+
+async def test_killed_while_it_stops_it_goes_on_later(patient: Stage) -> None:
+    plan = "after:Job:suspend"
+    async with patient.life(program=("tests.e2e.mortal", plan), command=patient.training("--deaf")) as life:
+        await patient.all_wait(life, 0)
+        life.signal(SIGINT)
+
+        assert await life.ended() == -signal.SIGKILL, life.log
+    await go_on_to_the_end(patient, "--deaf")
+
+    assert patient.starts() == [(0, 0), (1, 4)]
+    patient.check_writers()
+
+
+async def test_killed_while_it_trains_it_recovers_later(stage: Stage) -> None:
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        life.signal(signal.SIGKILL)
+        await life.ended()
+    async with stage.life() as life:
+        await life.says("recovery.phase", phase="Recovered")
+        stage.open_gate()
+
+        assert await life.ended() == 0, life.log
+    [recovery] = await stage.recoveries()
+
+    assert {cause.kind for cause in recovery.status.causes} == {CauseKind.INTERRUPTED}
+    assert recovery.status.phase is Phase.RECOVERED
+    assert stage.starts() == [(0, 0), (1, 4)]
+    stage.check_writers()
+
+
+async def test_stopped_while_it_waits_for_a_spare_it_starts_no_rank(stage: Stage) -> None:
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        stage.break_gpu(0)
+        await life.says("recovery.phase", phase="Held")
+        life.signal(SIGINT)
+
+        assert await life.ended() == 130, life.log
+    assert stage.attempts() == [0]
+    stage.check_writers()
+
+
+async def test_its_supervisor_may_close_the_terminal(stage: Stage) -> None:
+    """SIGHUP is what a closed terminal or a lost ssh connection sends."""
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        life.signal(signal.SIGHUP)
+
+        assert await life.ended() == 129, life.log
+        assert stage.marked() == []
+    await go_on_to_the_end(stage)
+    stage.check_writers()
