@@ -123,8 +123,8 @@ class Rank:
 
     async def _end_by_mark(self, message: str) -> None:
         found = await kill_marked(self.uid)
-        text = f"{message}; {found} processes of it were found and killed" if found else message
-        self._end(Ending(exit_code=137, signal=9, reason="Lost", message=f"{text}; none is left"))
+        text = f"{message}; its processes that lived on ({found}) were killed" if found else message
+        self._end(Ending(exit_code=137, signal=9, reason="Lost", message=f"{text}; no process of it is left"))
 
     def _end(self, ending: Ending) -> None:
         self.ending = ending
