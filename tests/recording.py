@@ -37,6 +37,7 @@ CELL = (8.4, 18.0)
 """Pixels of one character."""
 MARGIN = 12.0
 FONT = "ui-monospace, SFMono-Regular, Menlo, 'DejaVu Sans Mono', Consolas, monospace"
+BRAILLE = ("\u2800", "\u28ff")
 
 Row = tuple[tuple[str, Style | None], ...]
 
@@ -112,14 +113,15 @@ def svg(shots: Sequence[Shot], *, columns: int, lines: int, theme: TerminalTheme
     moves = "".join(f"{at:.3f}%{{transform:translateY({-n * height:.0f}px)}}" for n, at in enumerate(stops))
     still = f"transform:translateY({-(len(shots) - 1) * height:.0f}px)"
     rules = (
-        f"text{{font:14px {FONT};fill:{theme.foreground_color.hex};white-space:pre}}"
+        f"svg{{font:14px {FONT};fill:{theme.foreground_color.hex};white-space:pre}}"
         f"#film{{animation:film {end - begin:.1f}s step-end infinite}}@keyframes film{{{moves}}}"
         f"@media (prefers-reduced-motion:reduce){{#film{{animation:none;{still}}}}}"
     )
     background = theme.background_color.hex
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" xml:space="preserve">',
             "<title>healthd demo, recorded</title>",
             f"<style>{rules}</style>",
             "<defs>",
@@ -146,11 +148,18 @@ def _picture(shot: Shot, names: dict[Row, str], top: float) -> str:
 def _text(row: Row, theme: TerminalTheme) -> str:
     parts, column = [], 0
     for text, style in row:
-        if text.strip():
-            place = f'x="{column * CELL[0]:.1f}" y="14" textLength="{len(text) * CELL[0]:.1f}"'
-            parts.append(f"<text {place}{_look_of(style, theme)}>{escape(text)}</text>")
+        if word := text.strip():
+            left = column + len(text) - len(text.lstrip())
+            parts.append(f'<text {_place(word, left)} y="14"{_look_of(style, theme)}>{escape(word)}</text>')
         column += len(text)
     return "".join(parts)
+
+
+def _place(word: str, column: int) -> str:
+    """Where *word* begins and how long it is; each character for itself where its font may have another width."""
+    if any(BRAILLE[0] <= char <= BRAILLE[1] for char in word):
+        return f'x="{" ".join(f"{(column + n) * CELL[0]:.1f}" for n in range(len(word)))}"'
+    return f'x="{column * CELL[0]:.1f}" textLength="{len(word) * CELL[0]:.1f}"'
 
 
 def _look_of(style: Style | None, theme: TerminalTheme) -> str:

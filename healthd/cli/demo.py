@@ -29,6 +29,7 @@ from healthd.telemetry.logs import configure
 
 TERMINATED = 128 + signal.SIGTERM
 NOT_AS_TOLD = 1
+REAL_LOG = "THE REAL KERNEL LOG"
 
 EPILOG = """\
 Four ranks train on four slots of this machine; two more slots are spares. Nothing but processes and a temporary folder
@@ -85,6 +86,7 @@ async def present(script: Script, show: Show, clock: Clock, root: Path, *, real_
     boot_id, began = read_boot_id(), clock.now()
     kernel, open_kernel_log = _kernel_log(script, clock, boot_id, real=real_kmsg)
     scene = Scene(began, show=show.note, root=str(root))
+    scene.warning = REAL_LOG if real_kmsg else ""
     stage = Stage(
         script=script,
         place=Place(root),
@@ -121,7 +123,8 @@ def _show(args: argparse.Namespace, script: Script, clock: Clock) -> Show:
 def _remarks(real_kmsg: bool) -> Iterator[str]:
     yield f"settings of the demo, to be quick: {changed_settings()}"
     if real_kmsg:
-        yield "REAL KERNEL LOG: lines that a process wrote are believed (kernel_log.trust_user_space)"
+        yield f"{REAL_LOG}: lines that any process wrote are believed (kernel_log.trust_user_space)"
+        yield f"{REAL_LOG}: whatever else reads it on this machine will see two made-up Xids, too"
 
 
 def _kernel_log(script: Script, clock: Clock, boot_id: str, *, real: bool) -> tuple[Writable, OpenKernelLog]:

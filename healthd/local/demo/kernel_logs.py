@@ -13,7 +13,7 @@ from typing import Protocol
 from healthd.clock import Clock
 from healthd.core.objects import KernelLogCursor
 from healthd.local.machine import OpenKernelLog
-from healthd.probes.errors import cannot_open_kernel_log
+from healthd.probes.errors import CannotRead, cannot_open_kernel_log
 from healthd.probes.kernel_log import KernelLog
 from healthd.probes.kernel_record import sequence_of
 from healthd.probes.kmsg import KMSG, open_kmsg
@@ -78,10 +78,14 @@ class MachineLog:
         return os.write(self._fd, f"{ERROR}{text}\n".encode())
 
     def mark(self, text: str) -> int:
-        """Log *text*, and answer the number that the kernel gave it or a record just before it."""
+        """Log *text*; answers the kernel's number of it, or of a record just before it. Raises CannotRead."""
         os.lseek(self._fd, 0, os.SEEK_END)
         self.write(text)
-        return sequence_of(os.read(self._fd, 8192))
+        try:
+            return sequence_of(os.read(self._fd, 8192))
+        except BlockingIOError as error:
+            remedy = "sysctl kernel.printk_devkmsg=ratelimit"
+            raise CannotRead(KMSG, "the kernel drops what processes write to it", remedy) from error
 
     def close(self) -> None:
         """Let go of the device."""

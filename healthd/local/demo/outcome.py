@@ -170,11 +170,11 @@ def in_words(outcome: Outcome, *, phases: bool = True) -> Iterator[str]:
     yield from (f"NOT AS TOLD: {difference}" for difference in outcome.differences)
     if outcome.state:
         yield f"kept in {outcome.state}; ask why: healthd explain --state {outcome.state}/state{_first_name(outcome)}"
-    lost = f"lost {outcome.lost_steps} steps and {duration(outcome.lost_ms)} in {outcome.seconds:.1f} s"
+    lost = f"Lost: {outcome.lost_steps} steps, {duration(outcome.lost_ms)}."
     if outcome.weights_equal:
-        yield f"Weights equal, bit for bit, to the run without faults ({outcome.weights}); {lost}."
+        yield f"Weights equal, bit for bit, to the undisturbed run ({outcome.weights}). {lost}"
     else:
-        yield f"WEIGHTS DIFFER from the run without faults; {lost}."
+        yield f"WEIGHTS DIFFER from the undisturbed run. {lost}"
 
 
 def _first_name(outcome: Outcome) -> str:

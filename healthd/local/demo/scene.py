@@ -127,6 +127,8 @@ class Scene:
         self.notes: list[Note] = []
         self.waiting_for = ""
         """What the story waits for."""
+        self.warning = ""
+        """What must stay in sight all the time."""
         self._show = show
         self._root = root
         self._bell = asyncio.Event()

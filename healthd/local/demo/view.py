@@ -77,10 +77,12 @@ def _title(scene: Scene, script: Script, now: datetime, width: int) -> Table:
     line.width = width
     line.add_column(justify="left")
     line.add_column(justify="right")
-    waits = f"next: {scene.waiting_for}" if scene.waiting_for else ""
-    title = Text.assemble(
-        (" healthd demo", "bold"), f"  {script.ranks} ranks, {script.spares} spares  ", (waits, "dim")
-    )
+    title = Text(no_wrap=True, overflow="ellipsis")
+    title.append(" healthd demo", "bold").append(f"  {script.ranks} ranks, {script.spares} spares  ")
+    if scene.warning:
+        title.append(f" {scene.warning} ", "bold white on red")
+    elif scene.waiting_for:
+        title.append(f"next: {scene.waiting_for}", "dim")
     line.add_row(title, f"{(now - scene.began).total_seconds():.1f} s ")
     return line
 

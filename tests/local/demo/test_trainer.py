@@ -68,7 +68,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
     losses = [float(line.split()[3]) for line in run(tmp_path, "--steps", "60", ranks=1) if line.startswith("step ")]
 
-    assert sum(losses[-5:]) < sum(losses[:5]) / 10
+    assert losses[-1] < losses[0] / 10
 
 
 def test_two_runs_end_with_the_same_weights(undisturbed: Path, tmp_path: Path) -> None:
