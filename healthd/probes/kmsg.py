@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import select
+import stat
 import threading
 import time
 from collections.abc import AsyncGenerator
@@ -22,7 +23,7 @@ from pathlib import Path
 from healthd.clock import Clock
 from healthd.core.model import KernelRecord
 from healthd.core.objects import KernelLogCursor
-from healthd.probes.errors import cannot_open_kernel_log
+from healthd.probes.errors import CannotRead, cannot_open_kernel_log
 from healthd.probes.kernel_log import Batch, Mailbox
 from healthd.probes.kernel_record import KernelTime, may_matter, microseconds_of, parse_record
 from healthd.probes.ring import Drained, End, Read, Ring, Wanted
@@ -59,6 +60,9 @@ def open_kmsg(
     looks = wanted if callable(wanted) else lambda raw: wanted.search(raw) is not None
     device = _open(path) if fd is None else fd
     _rewind(device)
+    if stat.S_ISREG(os.fstat(device).st_mode):
+        os.close(device)
+        raise CannotRead(path, "it is an ordinary file", "follow it with kernel_log.source: file")
     uptime = timedelta(seconds=time.monotonic())
     return Kmsg(
         device,
@@ -149,6 +153,8 @@ class Kmsg:
             mailbox.end(error)
         else:
             mailbox.end()
+        finally:
+            self._urgency.calm()
 
     def _read_until_closed(self, mailbox: Mailbox, bell: int) -> None:
         urgency = self._urgency

@@ -33,7 +33,10 @@ SPIN_LIMIT = 0.5
 PACE = 0.00005
 """Seconds of breath between reads in a longer flood: the machine must still work."""
 CALM = 0.1
-"""Seconds without a record after which a burst is over."""
+"""Seconds without a burst after which its priority is given back."""
+
+
+_REALTIME = frozenset({os.SCHED_FIFO, os.SCHED_RR})
 
 
 class Priority(StrEnum):
@@ -55,7 +58,7 @@ class Scheduling(Protocol):
         """Run before all ordinary work."""
         ...
 
-    def ordinary(self) -> bool:
+    def ordinary(self) -> None:
         """Give `realtime` back."""
         ...
 
@@ -68,24 +71,31 @@ class ThreadScheduling:
     the reader waits for the flood's writers after all.
     """
 
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[int, os.sched_param]] = {}
+
     def head_start(self) -> bool:
         """Nice -20."""
         return _granted(lambda: os.setpriority(os.PRIO_PROCESS, 0, -20))
 
     def realtime(self) -> bool:
         """SCHED_RR at its lowest priority: enough to run before everything that is not real-time itself."""
-        return self._policy(os.SCHED_RR, 1)
+        return all(_granted(partial(self._raise, thread)) for thread in (0, os.getpid()))
 
-    def ordinary(self) -> bool:
-        """SCHED_OTHER; the nice value stays."""
-        return self._policy(os.SCHED_OTHER, 0)
+    def ordinary(self) -> None:
+        """What each thread had before; the nice value stays."""
+        for thread, (policy, parameters) in self._before.items():
+            _granted(partial(os.sched_setscheduler, thread, policy, parameters))
+        self._before.clear()
 
-    def _policy(self, policy: int, priority: int) -> bool:
-        # No child may inherit a real-time class by accident.
-        return all(
-            _granted(partial(os.sched_setscheduler, thread, policy | os.SCHED_RESET_ON_FORK, os.sched_param(priority)))
-            for thread in (0, os.getpid())
-        )
+    def _raise(self, thread: int) -> None:
+        policy = os.sched_getscheduler(thread)
+        if policy & ~os.SCHED_RESET_ON_FORK in _REALTIME:
+            return
+        before = policy, os.sched_getparam(thread)
+        # No child may inherit the real-time class by accident. Who has the flag cannot lose it without privilege.
+        os.sched_setscheduler(thread, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        self._before[thread] = before
 
 
 class Urgency:
@@ -102,7 +112,9 @@ class Urgency:
         self._in_window = 0
         self._flood_start: float | None = None
         self._last_flooded = now()
+        self._last_burst = now()
         self._is_urgent = False
+        self._has_caught_up = False
         self.priority = Priority.NORMAL
         """The best that was granted so far."""
 
@@ -116,38 +128,51 @@ class Urgency:
         self._window_start, self._in_window = self._now(), 0
 
     def read(self, count: int) -> None:
-        """*count* records were read in one go."""
+        """*count* records were read in one go. The old ones that are read at the start are no reason to hurry."""
+        if not self._has_caught_up:
+            return
         self._in_window += count
-        if self._in_window >= BURST and not self._is_urgent:
-            self._is_urgent = True
-            if self._scheduling.realtime():
-                self.priority = Priority.REALTIME
+        if self._in_window >= BURST:
+            self._last_burst = self._now()
+            self._hurry()
 
     def breath(self) -> float | None:
         """Asked when the source is dry: seconds until it must be read again, or None: wait till it has something."""
+        self._has_caught_up = True
         now = self._now()
-        if self._in_window >= FLOOD:
-            self._last_flooded = now
-            self._flood_start = now if self._flood_start is None else self._flood_start
-        if now - self._window_start >= WINDOW:
-            self._window_start, self._in_window = now, 0
+        self._note_flood(now)
         if self._flood_start is None:
+            if now - self._last_burst >= CALM:
+                self.calm()
             return None
-        if now - self._last_flooded < LULL:
-            return 0.0 if now - self._flood_start < SPIN_LIMIT else PACE
-        if now - self._last_flooded < WATCH:
+        if now - self._last_flooded >= LULL:
             return GLANCE
-        self._flood_start = None
-        return None
+        return 0.0 if now - self._flood_start < SPIN_LIMIT else PACE
 
     def patience(self) -> float | None:
         """How long to sleep at most, in seconds; None for ever, when there is no priority to give back."""
         return CALM if self._is_urgent else None
 
     def calm(self) -> None:
-        """Nothing came for CALM seconds: the burst is over."""
-        self._is_urgent = False
-        self._scheduling.ordinary()
+        """The burst is over, or so is reading: everybody gets back what they had."""
+        if self._is_urgent:
+            self._is_urgent = False
+            self._scheduling.ordinary()
+
+    def _hurry(self) -> None:
+        if not self._is_urgent:
+            self._is_urgent = True
+            if self._scheduling.realtime():
+                self.priority = Priority.REALTIME
+
+    def _note_flood(self, now: float) -> None:
+        if self._in_window >= FLOOD:
+            self._last_flooded = now
+            self._flood_start = now if self._flood_start is None else self._flood_start
+        elif now - self._last_flooded >= WATCH:
+            self._flood_start = None
+        if now - self._window_start >= WINDOW:
+            self._window_start, self._in_window = now, 0
 
 
 def _granted(ask: Callable[[], None]) -> bool:

@@ -239,6 +239,26 @@ def test_a_device_that_is_not_there_is_a_refusal(tmp_path: Path) -> None:
         open_kmsg(str(tmp_path / "kmsg"), clock=ManualClock(), boot_id=BOOT)
 
 
+def test_an_ordinary_file_is_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "kern.log").write_text("")
+
+    with pytest.raises(CannotRead, match="source: file"):
+        open_kmsg(str(tmp_path / "kern.log"), clock=ManualClock(), boot_id=BOOT)
+
+
+async def test_who_stops_in_the_midst_of_a_burst_runs_as_before(pipe: KernelLogPipe) -> None:
+    before = os.sched_getscheduler(0)
+    reader = reading(pipe)()
+    pipe.write(XID)
+    async with asyncio.timeout(A_MINUTE), aclosing(reader.batches()) as batches:
+        await anext(batches)
+        for _ in range(200):
+            pipe.write(XID)
+        await anext(batches)
+
+    assert os.sched_getscheduler(0) == before
+
+
 def test_the_boot_id_is_read_without_its_newline(tmp_path: Path) -> None:
     (tmp_path / "boot_id").write_text("0f2c\n")
 

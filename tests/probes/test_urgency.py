@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from healthd.probes.urgency import BURST, FLOOD, GLANCE, LULL, PACE, SPIN_LIMIT, WATCH, WINDOW, Priority, Urgency
+import os
+
+import pytest
+
+from healthd.probes.urgency import (
+    BURST,
+    CALM,
+    FLOOD,
+    GLANCE,
+    LULL,
+    PACE,
+    SPIN_LIMIT,
+    WATCH,
+    WINDOW,
+    Priority,
+    ThreadScheduling,
+    Urgency,
+)
 
 
 class FakeScheduling:
@@ -19,9 +36,8 @@ class FakeScheduling:
         self.is_realtime = self.grants
         return self.grants
 
-    def ordinary(self) -> bool:
+    def ordinary(self) -> None:
         self.is_realtime = False
-        return self.grants
 
 
 class Stopwatch:
@@ -34,9 +50,17 @@ class Stopwatch:
         return self.seconds
 
 
-def a_flooded_reader(watch: Stopwatch) -> Urgency:
-    urgency = Urgency(FakeScheduling(), now=watch)
+def a_reader(scheduling: FakeScheduling | None = None, watch: Stopwatch | None = None) -> Urgency:
+    """One that has read what was in the ring, slept, and was woken."""
+    urgency = Urgency(scheduling or FakeScheduling(), now=watch or Stopwatch())
+    urgency.begin()
+    assert urgency.breath() is None
     urgency.woke()
+    return urgency
+
+
+def a_flooded_reader(watch: Stopwatch) -> Urgency:
+    urgency = a_reader(watch=watch)
     urgency.read(FLOOD)
     assert urgency.breath() == 0.0
     return urgency
@@ -54,9 +78,7 @@ def breaths(urgency: Urgency, watch: Stopwatch, *, records: int, seconds: float)
 
 def test_a_few_records_change_nothing() -> None:
     scheduling = FakeScheduling()
-    urgency = Urgency(scheduling)
-    urgency.begin()
-    urgency.woke()
+    urgency = a_reader(scheduling)
     urgency.read(BURST - 1)
 
     assert urgency.breath() is None
@@ -64,32 +86,62 @@ def test_a_few_records_change_nothing() -> None:
     assert (urgency.priority, scheduling.is_realtime) == (Priority.NICE, False)
 
 
-def test_a_burst_is_read_at_real_time_priority_until_it_is_over() -> None:
+def test_a_burst_is_read_at_real_time_priority() -> None:
     scheduling = FakeScheduling()
-    urgency = Urgency(scheduling)
-    urgency.woke()
+    urgency = a_reader(scheduling)
     urgency.read(BURST)
-    during = scheduling.is_realtime
+
+    assert scheduling.is_realtime
+    assert urgency.priority is Priority.REALTIME
+    assert urgency.patience() == CALM
+
+
+def test_silence_ends_the_priority() -> None:
+    scheduling = FakeScheduling()
+    urgency = a_reader(scheduling)
+    urgency.read(BURST)
     urgency.calm()
 
-    assert (during, scheduling.is_realtime) == (True, False)
+    assert not scheduling.is_realtime
     assert urgency.patience() is None
 
 
-def test_while_a_burst_lasts_the_sleep_has_an_end() -> None:
-    urgency = Urgency(FakeScheduling())
+def test_a_trickle_after_the_burst_ends_the_priority_too() -> None:
+    scheduling, watch = FakeScheduling(), Stopwatch()
+    urgency = a_reader(scheduling, watch)
     urgency.read(BURST)
+    breaths(urgency, watch, records=1, seconds=2 * CALM)
 
-    assert urgency.patience() is not None
+    assert not scheduling.is_realtime
+
+
+def test_what_the_ring_held_before_is_no_burst() -> None:
+    scheduling = FakeScheduling()
+    urgency = Urgency(scheduling)
+    urgency.read(10 * FLOOD)
+
+    assert urgency.breath() is None
+    assert not scheduling.is_realtime
 
 
 def test_a_refusal_is_known_and_harmless() -> None:
-    urgency = Urgency(FakeScheduling(grants=False))
-    urgency.begin()
+    urgency = a_reader(FakeScheduling(grants=False))
     urgency.read(BURST)
     urgency.calm()
 
     assert urgency.priority is Priority.NORMAL
+
+
+def test_a_thread_gets_back_what_it_had() -> None:
+    before = os.sched_getscheduler(0)
+    scheduling = ThreadScheduling()
+    if not scheduling.realtime():
+        pytest.skip("this machine lets us have no real-time priority (CAP_SYS_NICE)")
+    raised = os.sched_getscheduler(0)
+    scheduling.ordinary()
+
+    assert raised == os.SCHED_RR | os.SCHED_RESET_ON_FORK
+    assert os.sched_getscheduler(0) == before
 
 
 def test_in_a_flood_the_reader_takes_no_breath() -> None:
