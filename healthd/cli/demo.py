@@ -60,6 +60,10 @@ def run(args: argparse.Namespace) -> int:
         return TERMINATED
     except TrainingFailed as error:
         raise UserError(str(error)) from error
+    except ExceptionGroup as errors:
+        if errors.subgroup(BrokenPipeError):
+            raise BrokenPipeError from errors  # nobody reads any more; all is stopped and put away
+        raise
     finally:
         if not args.keep:
             shutil.rmtree(root, ignore_errors=True)

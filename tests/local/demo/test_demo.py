@@ -79,6 +79,26 @@ def test_an_interrupted_demo_leaves_nothing_behind(number: signal.Signals, code:
     assert processes_below(tmp_path) == []
 
 
+@pytest.mark.slow
+def test_a_reader_that_goes_away_ends_the_demo_quietly(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [*COMMAND, "--plain"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"TMPDIR": str(tmp_path)},
+    )
+    assert demo.stdout is not None
+    demo.stdout.readline()
+    demo.stdout.close()
+    assert demo.stderr is not None
+    errors = demo.stderr.read()
+    demo.stderr.close()
+
+    assert (demo.wait(), errors) == (141, "")
+    assert list(tmp_path.iterdir()) == []
+
+
 def processes_below(folder: Path) -> list[str]:
     """The command lines that name *folder*: every rank's does."""
     found = []
