@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
+import shutil
 import signal
 import sys
 import uuid
+from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -17,14 +21,17 @@ from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
+from healthd.cluster.port import ClusterError
+from healthd.core.objects import Node
 from healthd.core.policy import Config, parse_duration
 from healthd.local.gang import RunSpec
-from healthd.local.machine import kernel_log_opener, this_machine
+from healthd.local.machine import this_machine
 from healthd.local.runtime import LocalRuntime, RefusedToStart
-from healthd.local.slots import Slot, slots_for
+from healthd.local.slots import Slot, keep_places, slots_for
 from healthd.local.state import AlreadyRunning, database, held, state_dir
 from healthd.probes.kmsg import read_boot_id
 from healthd.probes.nvml import inventory
+from healthd.probes.source import open_kernel_log
 from healthd.telemetry.address import AddressError
 from healthd.telemetry.logs import configure
 
@@ -50,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-nodes", type=_positive, metavar="M", help="without a spare go on with fewer ranks, but not below M"
     )
     parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="where the job saves checkpoints")
-    parser.add_argument("--grace", default="", metavar="30s", help="between SIGTERM and SIGKILL (recovery.grace)")
+    parser.add_argument("--grace", type=_duration, metavar="30s", help="between SIGTERM and SIGKILL (recovery.grace)")
     parser.add_argument("--name", default="", help="of the run, to go on with it later (default: the directory's name)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file, see `healthd config`")
     parser.add_argument("--metrics", default="", metavar="ADDR", help="serve /metrics, /healthz and /readyz there")
@@ -61,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the gang; the answer is its exit code."""
+    if refusal := _cannot_run(args.command[0]):
+        print(f"healthd: {refusal.why}", file=sys.stderr)
+        return refusal.code
     config = _with_options(load(args.config), args)
     name = _name(args.name or Path.cwd().name)
     state = args.state or state_dir(name)
@@ -72,8 +82,29 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{error}; stop it, or choose another --name") from None
     except (RefusedToStart, UnusableStore, AddressError) as error:
         raise UserError(str(error)) from None
-    except OSError as error:
+    except (OSError, ClusterError) as error:
         raise UserError(f"the state in {state} cannot be used: {error}") from error
+    except BaseExceptionGroup as group:
+        trouble = group.subgroup((OSError, ClusterError))
+        if trouble is None or trouble.exceptions != group.exceptions:
+            raise
+        raise UserError(f"the state in {state} cannot be used any more: {trouble.exceptions[0]}") from group
+
+
+class _Refusal(NamedTuple):
+    """Why a command cannot be run, and the exit code that a shell gives for it."""
+
+    why: str
+    code: int
+
+
+def _cannot_run(command: str) -> _Refusal | None:
+    """Restarts would not help a slip of the pen, so it is told before anything is made or started."""
+    if shutil.which(command):
+        return None
+    if shutil.which(command, os.F_OK):
+        return _Refusal(f"{command} cannot be run: it is not executable (chmod +x, or name its interpreter)", 126)
+    return _Refusal(f"there is no command {command}; nothing was started", 127)
 
 
 def _with_options(config: Config, args: argparse.Namespace) -> Config:
@@ -89,6 +120,13 @@ def _name(text: str) -> str:
     if not name:
         raise UserError(f"--name {text!r} has no letter or digit in it; choose a name such as my-training")
     return name
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(text: str) -> int:
@@ -113,21 +151,21 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
         spares=args.spares,
         min_nodes=args.min_nodes,
         checkpoint=args.checkpoint,
-        grace=parse_duration(args.grace) if args.grace else config.recovery.grace,
+        grace=config.recovery.grace if args.grace is None else args.grace,
         state=state,
         working_dir=Path.cwd(),
     )
-    machine = this_machine(
-        await _slots(spec),
-        boot_id=boot_id,
-        open_kernel_log=kernel_log_opener(config.kernel_log, clock, boot_id),
-        terminal=None if args.quiet else sys.stdout,
-    )
     if config.kernel_log.trust_user_space:
         log.warning("kernel_log.trusts_user_space", note="any process that may write to the log can quarantine a slot")
+    slots = await _slots(spec)
     with EmbeddedCluster.open(database(state), clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
-        runtime = LocalRuntime(spec, config, machine, cluster, clock)
-        return await _until_signal(runtime)
+        machine = this_machine(
+            keep_places(slots, (await cluster.list(Node)).items),
+            boot_id=boot_id,
+            open_kernel_log=lambda cursor: open_kernel_log(config.kernel_log, clock, boot_id=boot_id, cursor=cursor),
+            terminal=None if args.quiet else sys.stdout,
+        )
+        return await _until_signal(LocalRuntime(spec, config, machine, cluster, clock))
 
 
 async def _until_signal(runtime: LocalRuntime) -> int:

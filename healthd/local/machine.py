@@ -11,13 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from healthd.clock import Clock
 from healthd.core.objects import KernelLogCursor
-from healthd.core.policy import KernelLogPolicy, KernelLogSource
 from healthd.local.slots import Slot
-from healthd.probes.errors import CannotRead
 from healthd.probes.kernel_log import KernelLog
-from healthd.probes.kmsg import open_kmsg
 
 OpenKernelLog = Callable[[KernelLogCursor], KernelLog]
 """Opens the kernel log after a cursor. Raises CannotRead."""
@@ -53,25 +49,6 @@ def this_machine(
         free_port=free_port,
         terminal=terminal,
     )
-
-
-def kernel_log_opener(policy: KernelLogPolicy, clock: Clock, boot_id: str) -> OpenKernelLog:
-    """How *policy* wants the kernel log read."""
-
-    def open_after(cursor: KernelLogCursor) -> KernelLog:
-        match policy.source:
-            case KernelLogSource.KMSG | KernelLogSource.AUTO:
-                return open_kmsg(
-                    policy.path,
-                    clock=clock,
-                    boot_id=boot_id,
-                    cursor=cursor,
-                    trust_user_space=policy.trust_user_space,
-                )
-            case other:
-                raise CannotRead(policy.path, f"the source {other} is not there yet", "use kernel_log.source: kmsg")
-
-    return open_after
 
 
 def new_suffix() -> str:
