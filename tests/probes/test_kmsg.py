@@ -18,7 +18,7 @@ from healthd.clock import SystemClock
 from healthd.core.model import KernelRecord
 from healthd.core.objects import KernelLogCursor
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
-from healthd.probes.kernel_log import Batch, Mailbox
+from healthd.probes.kernel_log import MOST_UNTOLD, Batch, Mailbox
 from healthd.probes.kmsg import Kmsg, open_kmsg, read_boot_id
 from healthd.probes.pipe import KernelLogPipe
 from healthd.probes.ring import NOTHING, Lost
@@ -201,6 +201,16 @@ async def test_a_loop_that_is_busy_gets_one_merged_batch() -> None:
     mailbox.put([], count=2, gap=NOTHING, last_sequence=6)
 
     assert await mailbox.take() == Batch(records=(record,), count=6, gap=Lost(1, 3, 3), last_sequence=6)
+
+
+async def test_in_a_flood_without_end_losses_are_told_all_the_same() -> None:
+    mailbox = Mailbox(asyncio.get_running_loop())
+    mailbox.put([], count=MOST_UNTOLD, gap=Lost(9, 1, 9), last_sequence=90_000)
+
+    async with asyncio.timeout(A_MINUTE):
+        batch = await mailbox.take()
+
+    assert batch == Batch(count=MOST_UNTOLD, gap=Lost(9, 1, 9), last_sequence=90_000)
 
 
 async def test_a_full_mailbox_makes_the_reader_wait() -> None:
