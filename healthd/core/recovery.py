@@ -147,7 +147,7 @@ _BEFORE_START = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESERVING})
 def _stepped_aside(s: Situation) -> Decision | None:
     """Somebody else decided about this gang: its owner, its own end, or another controller."""
     if s.root.ending is Ending.COMPLETE:
-        if s.phase is Phase.CONFIRMING:
+        if s.phase in (Phase.STARTING, Phase.CONFIRMING) and s.root.attempt == s.status.attempt:
             return s.enter(Phase.RECOVERED, "the gang finished its work")
         return s.enter(Phase.SUPERSEDED, "the gang finished by itself")
     if s.root.ending is Ending.FAILED:
