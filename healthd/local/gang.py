@@ -85,8 +85,6 @@ def plan(spec: RunSpec, job: Job | None, root: Root | None, recoveries: Sequence
     """What starting *spec* means, given what an earlier run of its name left."""
     if job is None or root is None:
         return Create(replace=False)
-    if root.ending is Ending.COMPLETE:
-        return Done()
     if root.ending is Ending.FAILED:
         return Create(replace=True)
     container = job.spec.template.spec.containers[0]
@@ -95,6 +93,8 @@ def plan(spec: RunSpec, job: Job | None, root: Root | None, recoveries: Sequence
             f"the run {spec.name!r} was begun with another command ({' '.join(container.command)}); "
             f"use another --name, or delete {spec.state} to forget it"
         )
+    if root.ending is Ending.COMPLETE:
+        return Done()
     latest = max(recoveries, key=lambda recovery: recovery.spec.first_attempt, default=None)
     gave_up = latest is not None and latest.status.phase is Phase.GAVE_UP
     if root.suspended and (gave_up or not root.stopped_by):

@@ -107,7 +107,9 @@ class LocalRuntime:
         if isinstance(step, Refuse):
             raise RefusedToStart(step.why)
         if isinstance(step, Done):
-            log.info("run.done", name=self.spec.name, note="it finished in an earlier run")
+            log.info(
+                "run.done", name=self.spec.name, note="it finished in an earlier run; another --name runs it again"
+            )
             return 0
         now = self._clock.now()
         await register(self.cluster, self._machine.slots, boot_id=self._machine.boot_id, now=now)
@@ -199,7 +201,7 @@ class LocalRuntime:
         """The exit code of a rank that failed by itself, if any did."""
         pods = (await self.cluster.list(Pod, namespace=NAMESPACE)).items
         ends = [s.state.terminated for pod in pods for s in pod.status.container_statuses if s.state.terminated]
-        failed = [end for end in ends if end.reason == "Error" and not end.signal]
+        failed = [end for end in ends if end.reason in ("Error", "StartError") and not end.signal]
         return failed[-1].exit_code if failed else 0
 
     async def _is_quiet(self) -> bool:

@@ -38,7 +38,9 @@ def held(state: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
-            raise AlreadyRunning(f"{state.name} is running already (process {holder or 'unknown'})") from None
+            raise AlreadyRunning(
+                f"a run that keeps its state in {state} is under way (process {holder or 'unknown'})"
+            ) from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
         yield

@@ -24,12 +24,13 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Event, Listed
 from healthd.core.objects import RESOURCES, Slim
 from healthd.local.gang import RunSpec
-from healthd.local.machine import kernel_log_opener, this_machine
+from healthd.local.machine import this_machine
 from healthd.local.runtime import LocalRuntime
 from healthd.local.slots import slots_for
 from healthd.local.state import database, held
 from healthd.probes.kmsg import read_boot_id
 from healthd.probes.nvml import inventory
+from healthd.probes.source import open_kernel_log
 from healthd.telemetry.logs import configure
 
 T = TypeVar("T", bound=Slim)
@@ -115,7 +116,7 @@ async def _run(plan: str, args: argparse.Namespace) -> int:
     machine = this_machine(
         slots_for(spec.nproc, inventory().devices, spares=spec.spares),
         boot_id=boot_id,
-        open_kernel_log=kernel_log_opener(config.kernel_log, clock, boot_id),
+        open_kernel_log=lambda cursor: open_kernel_log(config.kernel_log, clock, boot_id=boot_id, cursor=cursor),
         terminal=None,
     )
     with EmbeddedCluster.open(database(spec.state), clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:

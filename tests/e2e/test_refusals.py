@@ -1,0 +1,114 @@
+"""What `healthd run` refuses before anything starts: one clear line, an exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.driver import Stage
+
+pytestmark = pytest.mark.slow
+
+
+async def test_a_command_that_is_not_there_is_never_started(stage: Stage) -> None:
+    async with stage.life(command=["no-such-command"]) as life:
+        assert await life.ended() == 127
+
+    assert "there is no command no-such-command" in life.other
+    assert not stage.state.exists()
+
+
+async def test_a_file_that_cannot_be_run_is_never_started(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('hello')")
+    async with stage.life(command=["./train.py"]) as life:
+        assert await life.ended() == 126
+
+    assert "./train.py cannot be run: it is not executable" in life.other
+
+
+async def test_an_interpreter_that_is_not_there_ends_with_the_shells_code(stage: Stage, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("#!/no/such/python\n")
+    script.chmod(0o755)
+    async with stage.life(command=["./train.py"]) as life:
+        assert await life.ended() == 127, life.log
+
+
+async def test_two_runs_of_one_name_are_kept_apart(stage: Stage) -> None:
+    async with stage.life() as first:
+        await stage.all_wait(first, 0)
+        second = await refused(stage)
+        first.signal(signal.SIGINT)
+        await first.ended()
+
+    assert "is under way" in second
+    stage.check_writers()
+
+
+async def refused(stage: Stage) -> str:
+    """What a second `healthd run` says beside the first one, whose pipes it leaves alone."""
+    command = [sys.executable, "-m", "healthd.cli.main", "run", *stage.arguments(), "--", "true"]
+    process = await asyncio.create_subprocess_exec(*command, cwd=stage.folder, stderr=asyncio.subprocess.PIPE)
+    _, said = await process.communicate()
+
+    assert process.returncode == 2
+    return said.decode()
+
+
+async def test_a_run_that_is_done_is_not_run_again(stage: Stage) -> None:
+    for _ in range(2):
+        async with stage.life(command=["sh", "-c", "echo run >> runs"]) as life:
+            assert await life.ended() == 0
+
+    assert "it finished in an earlier run" in life.log
+    assert (stage.folder / "runs").read_text() == "run\n" * 2  # two ranks, once
+
+
+@pytest.mark.parametrize("former", ["true", "exit 0"])
+async def test_a_name_belongs_to_its_command(stage: Stage, former: str) -> None:
+    async with stage.life(command=["sh", "-c", former]) as life:
+        assert await life.ended() == 0
+    async with stage.life(command=["sh", "-c", "touch ran"]) as life:
+        assert await life.ended() == 2
+
+    assert "was begun with another command" in life.other
+    assert not (stage.folder / "ran").exists()
+
+
+async def test_a_state_that_is_no_folder_is_named(stage: Stage) -> None:
+    stage.state.write_text("")
+    async with stage.life(command=["true"]) as life:
+        assert await life.ended() == 2
+
+    assert f"the state in {stage.state} cannot be used" in life.other
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[Path]:
+    """A file system of its own, where that is allowed."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+    mounting = subprocess.run(command, check=False, capture_output=True, text=True)
+    if mounting.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {mounting.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.parametrize(("options", "why"), [("size=64k", "disk is full"), ("ro", "Read-only file system")])
+async def test_a_disk_that_takes_no_state_is_named(stage: Stage, tmp_path: Path, options: str, why: str) -> None:
+    with mounted(tmp_path / "disk", options) as disk:
+        async with stage.life("--state", str(disk / "state"), command=["true"]) as life:
+            assert await life.ended() == 2
+
+    assert why in life.other
+    assert "Traceback" not in life.other
