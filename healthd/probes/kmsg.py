@@ -9,7 +9,6 @@ to move the cursor before it sleeps again. Nothing here judges a record.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import select
@@ -26,7 +25,7 @@ from healthd.core.objects import KernelLogCursor
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
 from healthd.probes.kernel_log import Batch, Mailbox
 from healthd.probes.kernel_record import KernelTime, may_matter, microseconds_of, parse_record
-from healthd.probes.ring import Drained, End, Read, Ring, Wanted
+from healthd.probes.ring import Drained, End, Read, Ring, Wanted, to_oldest
 from healthd.probes.urgency import Priority, ThreadScheduling, Urgency
 
 KMSG = "/dev/kmsg"
@@ -59,7 +58,8 @@ def open_kmsg(
     known = cursor.sequence if cursor and cursor.boot_id == boot_id else -1
     looks = wanted if callable(wanted) else lambda raw: wanted.search(raw) is not None
     device = _open(path) if fd is None else fd
-    _rewind(device)
+    os.set_blocking(device, False)
+    to_oldest(device)  # one that we were handed may stand anywhere
     if stat.S_ISREG(os.fstat(device).st_mode):
         os.close(device)
         raise CannotRead(path, "it is an ordinary file", "follow it with kernel_log.source: file")
@@ -79,13 +79,6 @@ def _open(path: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise cannot_open_kernel_log(path, error) from error
-
-
-def _rewind(fd: int) -> None:
-    """To the oldest record: a descriptor that we were handed may stand anywhere. Sockets have no start; fine."""
-    os.set_blocking(fd, False)
-    with contextlib.suppress(OSError):
-        os.lseek(fd, 0, os.SEEK_SET)
 
 
 class Kmsg:

@@ -7,6 +7,7 @@ it; the kernel's own answers mean: EAGAIN, no more for now; EPIPE, records were 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from enum import Enum
@@ -60,6 +61,12 @@ class Drained(msgspec.Struct, frozen=True):
     end: End
 
 
+def to_oldest(fd: int) -> None:
+    """Stand before the oldest record. Sockets have no such place; fine."""
+    with contextlib.suppress(OSError):
+        os.lseek(fd, 0, os.SEEK_SET)
+
+
 class Ring:
     """
     Reads records in order, each once. *last_sequence* is the last one already known, -1 when there is none.
@@ -68,8 +75,18 @@ class Ring:
     (EPIPE) or not. Before the first known number nothing counts as lost: nobody was reading.
     """
 
-    def __init__(self, fd: int, *, wanted: Wanted, last_sequence: int = -1, read: Read = os.read) -> None:
+    def __init__(
+        self,
+        fd: int,
+        *,
+        wanted: Wanted,
+        last_sequence: int = -1,
+        read: Read = os.read,
+        rewind: Callable[[int], None] = to_oldest,
+    ) -> None:
         self._fd = fd
+        self._rewind = rewind
+        self._newest_repeat = -1
         self._wanted = wanted
         self._read = read
         self.last_sequence = last_sequence
@@ -83,6 +100,8 @@ class Ring:
         lost = NOTHING
         if not self._is_seamless(chunk):
             chunk, lost = self._count_holes(chunk)
+        if end is End.DRY and self._is_ahead():
+            return self._start_over()
         if not chunk:
             return Drained([], 0, lost, b"", end)
         self.last_sequence = sequence_of(chunk[-1])
@@ -120,12 +139,23 @@ class Ring:
             except ValueError:
                 continue
             if sequence <= known:
+                self._newest_repeat = sequence
                 continue
             if known >= 0 and sequence > known + 1:
                 lost = lost.plus(Lost(sequence - known - 1, known + 1, sequence - 1))
             new.append(raw)
             known = sequence
+            self._newest_repeat = -1
         return new, lost
+
+    def _is_ahead(self) -> bool:
+        """The newest record is older than what we know: such a number was never this log's (a journal's, say)."""
+        return 0 <= self._newest_repeat < self.last_sequence
+
+    def _start_over(self) -> Drained:
+        self.last_sequence = self._newest_repeat = -1
+        self._rewind(self._fd)
+        return Drained([], 0, NOTHING, b"", End.MORE)
 
     def _pick(self, chunk: list[bytes]) -> list[bytes]:
         if not self._wanted(b"".join(chunk)):

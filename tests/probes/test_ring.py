@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -15,7 +15,13 @@ def raw(sequence: int, text: str = "boring") -> bytes:
     return f"6,{sequence},{sequence * 10},-;{text}\n".encode()
 
 
-def scripted(answers: Iterable[bytes | OSError], **options: int) -> Ring:
+def no_place(fd: int) -> None:
+    """A device without a way back."""
+
+
+def scripted(
+    answers: Iterable[bytes | OSError], *, last_sequence: int = -1, rewind: Callable[[int], None] = no_place
+) -> Ring:
     """A ring whose device gives these answers, then has nothing more for now."""
     script = iter(answers)
 
@@ -25,7 +31,7 @@ def scripted(answers: Iterable[bytes | OSError], **options: int) -> Ring:
             raise answer
         return answer
 
-    return Ring(0, wanted=lambda chunk: b"NVRM" in chunk, read=read, **options)
+    return Ring(0, wanted=lambda chunk: b"NVRM" in chunk, read=read, last_sequence=last_sequence, rewind=rewind)
 
 
 def drain_dry(ring: Ring) -> list[Drained]:
@@ -106,11 +112,23 @@ def test_without_a_cursor_nothing_was_lost_before_the_first_record() -> None:
     assert scripted([raw(5000)]).drain().lost == NOTHING
 
 
-def test_an_old_ring_leaves_the_cursor_where_it_was() -> None:
-    ring = scripted([raw(1), raw(2)], last_sequence=9)
+def test_a_ring_that_holds_only_what_is_known_changes_nothing() -> None:
+    ring = scripted([raw(8), raw(9)], last_sequence=9)
 
     assert ring.drain().count == 0
     assert ring.last_sequence == 9
+
+
+def test_a_cursor_that_is_ahead_of_the_log_was_of_another_one_and_is_forgotten() -> None:
+    log = [raw(number) for number in range(CHUNK)]
+    answers: list[bytes | OSError] = [*log, BlockingIOError(), *log]
+    rewound: list[int] = []
+    ring = scripted(answers, last_sequence=5_678_901, rewind=rewound.append)
+    drains = drain_dry(ring)
+
+    assert rewound == [0]
+    assert sum(drained.count for drained in drains) == CHUNK
+    assert (ring.last_sequence, drains[-1].lost) == (CHUNK - 1, NOTHING)
 
 
 def test_garbage_is_skipped() -> None:
