@@ -11,7 +11,7 @@ import asyncio
 import json
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from healthd.cli.errors import UserError
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.core.explain import Explanation, explain
-from healthd.core.explain_text import COLUMNS, row, tell
+from healthd.core.explain_text import COLUMNS, Section, row, tell
 from healthd.core.objects import Node, NodeHealth, Recovery
 from healthd.local.state import database, state_dir
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         for recovery in chosen:
             print(json.dumps(msgspec.to_builtins(_explained(recovery, recorded))))
     elif args.recovery:
-        _print_story(_explained(chosen[0], recorded))
+        _print_story(_explained(chosen[0], recorded), state)
     elif chosen:
         _print_table(chosen)
     else:
@@ -108,15 +108,22 @@ def _explained(recovery: Recovery, recorded: Recorded) -> Explanation:
     return explain(recovery, recorded.nodes, recorded.health)
 
 
-def _print_story(story: Explanation) -> None:
+def _print_story(story: Explanation, state: Path) -> None:
     from rich.console import Console  # imported here: machines should not wait for what only people need
     from rich.text import Text
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    for section in tell(story, width=console.width):
+    for section in [*tell(story, width=console.width), *_logs(story, state)]:
         console.print(Text(section.title, style="bold"), soft_wrap=True)
         for line in section.lines:
             console.print(Text(line), soft_wrap=True)
+
+
+def _logs(story: Explanation, state: Path) -> Iterator[Section]:
+    """Where the ranks' own last words are, if they are still there."""
+    folder = state / "logs" / f"attempt-{story.stopped_attempt}"
+    if folder.is_dir():
+        yield Section("Last words of the ranks that were stopped", [f"  {folder}"])
 
 
 def _print_table(recoveries: Sequence[Recovery]) -> None:

@@ -72,6 +72,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     recovery: str
     namespace: str
     gang: str
+    stopped_attempt: int
+    """The attempt that the first fault stopped."""
     phase: Phase
     held_in: Phase | None
     message: str
@@ -88,7 +90,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: ChosenCheckpoint | None
     rejected: list[RejectedCheckpoint]
     lost_steps: int | None
-    """From the last step known before the fault back to the one that was loaded; None where steps were not seen."""
+    """From the newest checkpoint, whole or not, back to the one that was loaded; None where none was ever seen."""
     replacements: dict[str, str]
     """Bad node -> spare."""
     attempts: list[Attempt]
@@ -108,6 +110,7 @@ def explain(recovery: Recovery, nodes: Mapping[str, Node], health: Mapping[str, 
         recovery=recovery.metadata.name,
         namespace=recovery.metadata.namespace,
         gang=f"{spec.gang.kind} {spec.gang.name}",
+        stopped_attempt=spec.first_attempt - 1,
         phase=status.phase,
         held_in=status.held_in,
         message=status.message,

@@ -127,7 +127,7 @@ def _chosen(story: Explanation) -> str:
     checkpoint = story.checkpoint
     if checkpoint is None or not checkpoint.path:
         return "a fresh start: nothing was ever saved"
-    lost = f"; {_steps(story.lost_steps)} to do again" if story.lost_steps is not None else ""
+    lost = f"; at least {_steps(story.lost_steps)} to do again" if story.lost_steps else ""
     return f"resume from step {checkpoint.step}, {checkpoint.path} ({checkpoint.format}, verified){lost}"
 
 
@@ -161,7 +161,7 @@ def _proof(story: Explanation) -> Iterator[str]:
 
 def _now(story: Explanation) -> Iterator[str]:
     if story.phase is Phase.RECOVERED:
-        yield "the gang trains; nothing needs to be done for it"
+        yield "nothing is left to do for the gang"
     elif story.phase is Phase.HELD:
         yield f"it waits, and goes on by itself when this changes: {story.message}"
     elif story.phase in ENDED:

@@ -58,6 +58,13 @@ def test_a_recovery_is_told_by_name(state: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith("train-2: Recovered")
 
 
+def test_the_logs_of_the_stopped_attempt_are_named(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (state / "logs" / "attempt-0").mkdir(parents=True)
+
+    assert main(["explain", "train-1", "--state", str(state)]) == 0
+    assert f"{state}/logs/attempt-0" in capsys.readouterr().out
+
+
 def test_json_has_one_object_a_line(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--state", str(state), "--json"]) == 0
 

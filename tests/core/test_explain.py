@@ -90,7 +90,7 @@ def words(recovery: Recovery, *, width: int = 200) -> str:
         "taken out of service for 0000:3b:00.0/xid-79, 4.0 ms after the kernel's own time stamp",
         "the node is to blame",
         f"refused step 20, /ckpt/step-20: {TORN}",
-        "resume from step 10, /ckpt/step-10 (safetensors, verified); 10 steps to do again",
+        "resume from step 10, /ckpt/step-10 (safetensors, verified); at least 10 steps to do again",
         "node-s in place of node-a",
         "00:00:00.008     212 ms  Stopping    stop first, diagnose later",
         "attempt 1 was told to resume from step 10; ranks: 0 on node-s",

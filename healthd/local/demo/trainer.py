@@ -204,6 +204,9 @@ def _connect(rank: int, address: str, port: int) -> socket.socket:
         except ConnectionRefusedError:  # rank 0 is not there yet
             time.sleep(0.02)
             continue
+        if link.getsockname() == link.getpeername():  # nobody listened, and the kernel joined the socket to itself
+            link.close()
+            continue
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _send(link, [float(rank)])
         return link

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]  # one worker, so that the story is played once
+
 COMMAND = [sys.executable, "-m", "healthd.cli.main", "demo"]
 
 
@@ -27,13 +29,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.slow
 def test_the_weights_equal_those_of_the_undisturbed_run(told: list[dict[str, Any]]) -> None:
     assert told[-1]["weights_equal"] is True
     assert told[-1]["differences"] == []
 
 
-@pytest.mark.slow
 def test_the_lost_gpu_costs_a_spare_and_the_torn_checkpoint_is_refused(told: list[dict[str, Any]]) -> None:
     recovery = told[-1]["recoveries"][0]
 
@@ -43,21 +43,18 @@ def test_the_lost_gpu_costs_a_spare_and_the_torn_checkpoint_is_refused(told: lis
     assert recovery["spares"] == {"slot-1": "slot-4"}
 
 
-@pytest.mark.slow
 def test_the_crash_is_retried_without_a_spare(told: list[dict[str, Any]]) -> None:
     recovery = told[-1]["recoveries"][1]
 
     assert (recovery["cause"], recovery["checkpoint"]["step"], recovery["spares"]) == ("software", 40, {})
 
 
-@pytest.mark.slow
 def test_every_phase_has_its_milliseconds(told: list[dict[str, Any]]) -> None:
     names = ["Detected", "Stopping", "Fencing", "Choosing", "Reserving", "Starting", "Confirming"]
 
     assert [list(recovery["phases"]) for recovery in told[-1]["recoveries"]] == [names, names]
 
 
-@pytest.mark.slow
 def test_the_application_xid_is_seen_and_nothing_is_done(told: list[dict[str, Any]]) -> None:
     texts = [line["text"] for line in told[:-1] if line["who"] == "agent"]
 
@@ -65,7 +62,6 @@ def test_the_application_xid_is_seen_and_nothing_is_done(told: list[dict[str, An
     assert [text for text in texts if "is quarantined" in text] == ["slot-1 is quarantined for 0000:22:00.0/xid-79"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_demo_leaves_nothing_behind(number: signal.Signals, code: int, tmp_path: Path) -> None:
     demo = subprocess.Popen([*COMMAND, "--plain"], stdout=subprocess.PIPE, text=True, env={"TMPDIR": str(tmp_path)})
@@ -79,7 +75,6 @@ def test_an_interrupted_demo_leaves_nothing_behind(number: signal.Signals, code:
     assert processes_below(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_the_demo_quietly(tmp_path: Path) -> None:
     demo = subprocess.Popen(
         [*COMMAND, "--plain"],
