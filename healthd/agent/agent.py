@@ -39,6 +39,7 @@ class KernelNews:
 
     records: Sequence[KernelRecord] = ()
     last_sequence: int = -1
+    source: str = "kmsg"
     lost: int = 0
 
 
@@ -120,7 +121,8 @@ class Agent:
     def take_in(self, news: KernelNews, now: datetime) -> bool:
         """Judge what was read. True when a finding changed, so that `cycle` should run at once."""
         before = self._ledger
-        seen = self.cursor.sequence if self.cursor.boot_id == self._boot_id else -1
+        known = (self.cursor.boot_id, self.cursor.source) == (self._boot_id, news.source)
+        seen = self.cursor.sequence if known else -1
         for record in news.records:
             if record.sequence > seen:
                 self._judge(record, now)
@@ -128,7 +130,7 @@ class Agent:
             self._ledger = self._ledger.lost(news.lost, first=now, last=now, boot_id=self._boot_id)
         self._status = msgspec.structs.replace(
             self._status,
-            cursor=KernelLogCursor(boot_id=self._boot_id, sequence=max(seen, news.last_sequence)),
+            cursor=KernelLogCursor(boot_id=self._boot_id, sequence=max(seen, news.last_sequence), source=news.source),
             lost_records=self._status.lost_records + news.lost,
         )
         return self._ledger.entries != before.entries

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import Any
 
 import structlog
 
@@ -49,18 +48,25 @@ class Listener:
         """Read until the log ends or breaks, then say so."""
         self._trouble = None
         self._metrics.kernel_log_up.set(1)
+        log.info("kernel_log.open", source=kernel_log.source)
         try:
-            batches: Any = kernel_log.batches()
-            async with aclosing(batches):
+            async with aclosing(kernel_log.batches()) as batches:
                 async for batch in batches:
-                    self._hear(KernelNews(records=batch.records, last_sequence=batch.last_sequence, lost=batch.lost))
+                    self._metrics.kernel_records.inc(batch.count)
+                    self._hear(
+                        KernelNews(
+                            records=batch.records,
+                            last_sequence=batch.last_sequence,
+                            source=kernel_log.source,
+                            lost=batch.lost,
+                        )
+                    )
         except OSError as error:
             self.blind(f"reading it failed: {error}")
         else:
             self.blind("it ended")
 
     def _hear(self, news: KernelNews) -> None:
-        self._metrics.kernel_records.inc(len(news.records))
         self._metrics.kernel_records_lost.inc(news.lost)
         if news.lost:
             log.warning("kernel_log.lost", records=news.lost)
@@ -73,6 +79,6 @@ class Listener:
 def common_cursor(agents: Sequence[Agent], boot_id: str) -> KernelLogCursor:
     """Where a reader for all *agents* begins: at the one that has seen least. Each skips what it knows."""
     cursors = [agent.cursor for agent in agents]
-    if not cursors or any(cursor.boot_id != boot_id for cursor in cursors):
+    if any(cursor.boot_id != boot_id for cursor in cursors) or len({cursor.source for cursor in cursors}) != 1:
         return KernelLogCursor()
     return min(cursors, key=lambda cursor: cursor.sequence)

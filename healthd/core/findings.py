@@ -95,7 +95,9 @@ class Ledger:
             return ledger
         if _is_settled(self.entries, judgement.device, record, repaired_at):
             return ledger
-        seen = Evidence(source="kmsg", at=record.at, text=text[:LONGEST_EVIDENCE], sequence=record.sequence, job=job)
+        seen = Evidence(
+            source=record.source, at=record.at, text=text[:LONGEST_EVIDENCE], sequence=record.sequence, job=job
+        )
         return ledger.decay(now).enter(judgement, seen, record.boot_id)
 
     def enter(self, judgement: Judgement, seen: Evidence, boot_id: str = "") -> Ledger:

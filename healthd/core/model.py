@@ -98,6 +98,8 @@ class KernelRecord(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     priority: int = 3
     boot_id: str = ""
+    source: str = "kmsg"
+    """`kmsg`, `journal` or `file`: each numbers its records in its own way."""
     tags: dict[str, str] = {}
 
     @property

@@ -297,10 +297,15 @@ class Device(Slim, frozen=True, kw_only=True):
 
 
 class KernelLogCursor(Slim, frozen=True, kw_only=True):
-    """Where reading stopped: *sequence* is the last kernel record that was judged in boot *boot_id*."""
+    """
+    Where reading stopped: *sequence* is the last kernel record that was judged in boot *boot_id*.
+
+    Every *source* (`kmsg`, `journal`, `file`) numbers in its own way, so the number means nothing to another one.
+    """
 
     boot_id: str = ""
     sequence: int = -1
+    source: str = ""
 
 
 class NodeHealthStatus(Slim, frozen=True, kw_only=True):

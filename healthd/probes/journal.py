@@ -19,7 +19,7 @@ import msgspec
 from healthd.core.model import KernelRecord
 from healthd.core.objects import KernelLogCursor
 from healthd.probes.errors import CannotRead
-from healthd.probes.kernel_log import Batch
+from healthd.probes.kernel_log import Batch, known_sequence
 from healthd.probes.kernel_record import KernelTime
 
 FOLLOW = ("journalctl", "--dmesg", "--boot", "--follow", "--no-tail", "--output=json")
@@ -53,9 +53,14 @@ class Journal:
             raise CannotRead("the journal", f"there is no {command[0]} here", remedy)
         self._boot_id = boot_id
         self._time = kernel_time
-        self._known = cursor.sequence if cursor and cursor.boot_id == boot_id else -1
+        self._known = known_sequence(cursor, boot_id=boot_id, source="journal")
         self._last = -1
         self._command = command
+
+    @property
+    def source(self) -> str:
+        """Whose way of numbering this is."""
+        return "journal"
 
     @property
     def boot_id(self) -> str:
@@ -99,4 +104,5 @@ def parse_entry(line: bytes, *, boot_id: str, time: KernelTime) -> KernelRecord 
         return None
     if entry.transport != "kernel" or priority > 7:
         return None
-    return KernelRecord(sequence=stamp, at=time.at(stamp), text=text, priority=priority, boot_id=boot_id)
+    at = time.at(stamp)
+    return KernelRecord(sequence=stamp, at=at, text=text, priority=priority, boot_id=boot_id, source="journal")

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from healthd.core.model import KernelRecord
+from healthd.core.objects import KernelLogCursor
 from healthd.probes.ring import NOTHING, Lost
 
 MOST_PENDING = 4096
@@ -45,6 +46,11 @@ class KernelLog(Protocol):
     """A source of kernel records."""
 
     @property
+    def source(self) -> str:
+        """`kmsg`, `journal` or `file`: whose way of numbering this is."""
+        ...
+
+    @property
     def boot_id(self) -> str:
         """The boot that the records and their sequence numbers belong to."""
         ...
@@ -52,6 +58,13 @@ class KernelLog(Protocol):
     def batches(self) -> AsyncGenerator[Batch, None]:
         """Every record once, in order, as it comes; ends when the source does. Raises OSError when it breaks."""
         ...
+
+
+def known_sequence(cursor: KernelLogCursor | None, *, boot_id: str, source: str) -> int:
+    """The last record that *cursor* knows of, as *source* numbers them in this boot; -1 when it knows none."""
+    if cursor is None or cursor.boot_id != boot_id or cursor.source not in ("", source):
+        return -1
+    return cursor.sequence
 
 
 class Mailbox:

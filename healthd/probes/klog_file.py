@@ -22,7 +22,7 @@ from healthd.core.klog import parse_line
 from healthd.core.model import KernelRecord
 from healthd.core.objects import KernelLogCursor
 from healthd.probes.errors import CannotRead
-from healthd.probes.kernel_log import Batch
+from healthd.probes.kernel_log import Batch, known_sequence
 from healthd.probes.kernel_record import KernelTime, parse_record
 
 POLL = timedelta(milliseconds=500)
@@ -110,11 +110,16 @@ class FileLog:
         self._boot_id = boot_id
         self._time = KernelTime(clock, booted_at)
         self._trust_user_space = trust_user_space
-        self._known = cursor.sequence if cursor and cursor.boot_id == boot_id else -1
+        self._known = known_sequence(cursor, boot_id=boot_id, source="file")
         self._booted = _microseconds(booted_at)
         self._last = self._booted
         self._is_backlog = True
         self._tail = Tail(path)
+
+    @property
+    def source(self) -> str:
+        """Whose way of numbering this is."""
+        return "file"
 
     @property
     def boot_id(self) -> str:
@@ -143,7 +148,7 @@ class FileLog:
                 continue
             self._last = max(stamp, self._last + 1)  # the same for the same file: lines of one stamp stay apart
             if self._last > self._known:
-                yield msgspec.structs.replace(record, sequence=self._last, boot_id=self._boot_id)
+                yield msgspec.structs.replace(record, sequence=self._last, boot_id=self._boot_id, source="file")
 
     def _parse(self, line: str) -> KernelRecord | None:
         if _RAW.match(line):

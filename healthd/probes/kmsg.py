@@ -23,7 +23,7 @@ from healthd.clock import Clock
 from healthd.core.model import KernelRecord
 from healthd.core.objects import KernelLogCursor
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
-from healthd.probes.kernel_log import Batch, Mailbox
+from healthd.probes.kernel_log import Batch, Mailbox, known_sequence
 from healthd.probes.kernel_record import KernelTime, may_matter, microseconds_of, parse_record
 from healthd.probes.ring import Drained, End, Read, Ring, Wanted, to_oldest
 from healthd.probes.urgency import Priority, ThreadScheduling, Urgency
@@ -55,7 +55,7 @@ def open_kmsg(
     records that a process wrote (for drills; whoever sets it must say so aloud). *wanted* is a cheap look at raw bytes,
     one record or many joined, that spares boring ones the parsing. Raises CannotRead.
     """
-    known = cursor.sequence if cursor and cursor.boot_id == boot_id else -1
+    known = known_sequence(cursor, boot_id=boot_id, source="kmsg")
     looks = wanted if callable(wanted) else lambda raw: wanted.search(raw) is not None
     device = _open(path) if fd is None else fd
     os.set_blocking(device, False)
@@ -101,6 +101,11 @@ class Kmsg:
         self._time = kernel_time
         self._trust_user_space = trust_user_space
         self._urgency = Urgency(ThreadScheduling())
+
+    @property
+    def source(self) -> str:
+        """Whose way of numbering this is."""
+        return "kmsg"
 
     @property
     def boot_id(self) -> str:

@@ -446,3 +446,16 @@ def quarantines_after_jobs(*jobs: str, policy: JudgePolicy) -> bool:
         record = KernelRecord(sequence=number, at=at, text=text, boot_id="boot-1")
         ledger = ledger.observe(record, now=at, job=job)
     return any(finding.quarantines for finding in ledger.standing)
+
+
+def test_a_source_that_numbers_otherwise_hides_no_fault() -> None:
+    """After a repair the journal's large numbers do not make the kernel's own small ones look old."""
+    text = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+    told = KernelRecord(sequence=10**12, at=START, text=text, boot_id="boot-1", source="journal")
+    later = START + timedelta(hours=1)
+    again = KernelRecord(sequence=500, at=later, text=text, boot_id="boot-1", source="kmsg")
+
+    repaired = Ledger().observe(told, now=START).clear_by_repair(START + timedelta(minutes=1))
+
+    assert repaired.standing == []
+    assert [f.rule for f in repaired.observe(again, now=later).standing] == ["xid-79"]

@@ -55,7 +55,12 @@ async def read(tmp_path: Path, *lines: str, cursor: KernelLogCursor | None = Non
 
 def test_an_entry_is_a_kernel_record() -> None:
     assert parse(an_entry()) == KernelRecord(
-        sequence=5678901, at=START + timedelta(microseconds=5678901), text=XID, priority=3, boot_id=BOOT
+        sequence=5678901,
+        at=START + timedelta(microseconds=5678901),
+        text=XID,
+        priority=3,
+        source="journal",
+        boot_id=BOOT,
     )
 
 

@@ -66,7 +66,7 @@ def is_counted(finding: Finding, seen: Evidence, boot_id: str) -> bool:
     """Whether this record was entered before: kernel sequence numbers only grow within one boot."""
     if seen.sequence < 0 or finding.boot_id != boot_id:
         return False
-    return any(seen.sequence <= evidence.sequence for evidence in finding.evidence)
+    return any(seen.source == known.source and seen.sequence <= known.sequence for known in finding.evidence)
 
 
 def came_back(finding: Finding, remedy: str) -> Finding:
