@@ -111,11 +111,11 @@ def svg(shots: Sequence[Shot], *, columns: int, lines: int, theme: TerminalTheme
     begin, end = shots[0].second, shots[-1].second + LINGER
     stops = [(shot.second - begin) / (end - begin) * 100 for shot in shots]
     moves = "".join(f"{at:.3f}%{{transform:translateY({-n * height:.0f}px)}}" for n, at in enumerate(stops))
-    still = f"transform:translateY({-(len(shots) - 1) * height:.0f}px)"
+    still = f"translate(0,{-(len(shots) - 1) * height:.0f})"  # for viewers that do not animate: the end
     rules = (
         f"svg{{font:14px {FONT};fill:{theme.foreground_color.hex};white-space:pre}}"
         f"#film{{animation:film {end - begin:.1f}s step-end infinite}}@keyframes film{{{moves}}}"
-        f"@media (prefers-reduced-motion:reduce){{#film{{animation:none;{still}}}}}"
+        f"@media (prefers-reduced-motion:reduce){{#film{{animation:none}}}}"
     )
     background = theme.background_color.hex
     size = f'viewBox="0 0 {width:.0f} {height:.0f}"'
@@ -128,7 +128,7 @@ def svg(shots: Sequence[Shot], *, columns: int, lines: int, theme: TerminalTheme
             *(f'<g id="{name}">{_text(row, theme)}</g>' for row, name in names.items()),
             "</defs>",
             f'<rect width="100%" height="100%" rx="8" fill="{background}"/>',
-            '<g id="film">',
+            f'<g id="film" transform="{still}">',
             *(_picture(shot, names, n * height) for n, shot in enumerate(shots)),
             "</g></svg>",
             "",
