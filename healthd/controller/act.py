@@ -48,6 +48,7 @@ async def perform(
             for name in names:
                 await release_pod(cluster, _pod(world, root, name))
         case ClaimSpare(spare, instead_of):
+            instead_of = spares.origin(instead_of, world.nodes, root.ref.uid)
             await _claim(cluster, world.nodes[spare], recovery, instead_of)
         case StartGang(hint):
             await adapter.start(cluster, root, hint)

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, NotFound
+from healthd.cluster.port import AlreadyExists, Cluster, ClusterError
 from healthd.controller.act import perform, record, release_pod, settle
 from healthd.controller.measure import measure_move, measure_world
 from healthd.controller.observe import World, observe, read_root
@@ -27,10 +27,11 @@ from healthd.core.acts import FindCheckpoint
 from healthd.core.faults import find_faults
 from healthd.core.gang import Ending, GangView, Root, attempt_of, will_not_run
 from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_PROGRESS, FINALIZER_FENCE, Cause, Recovery
+from healthd.core.objects import ANNOTATION_PROGRESS, FINALIZER_FENCE, Cause, Pod, Recovery
 from healthd.core.policy import HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
 from healthd.core.recovery import Decision, choose_checkpoint, decide, open_recovery
+from healthd.core.spares import ReturnSpare, SettleSpare
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.metrics import Metrics
 
@@ -130,7 +131,7 @@ class Controller:
             log.error("recovery.refused", gang=root.ref.name, why=refusal.reason, cause=faults[0].message)
             return refusal.recheck
         try:
-            opened = await self._cluster.create(open_recovery(root, faults[0]))
+            opened = await self._cluster.create(open_recovery(root, faults[0], world.of_gang(uid)))
         except AlreadyExists:
             # Another controller saw the same fault first; its recovery is this one.
             return self._look_every
@@ -190,29 +191,19 @@ class Controller:
                 uid=root.ref.uid,
             )
 
-    async def _tidy(self, world: World) -> None:
+    async def _tidy(self, noticed: World) -> None:
         """Give back what recoveries and ended gangs still hold. Never urgent: what fails is done next time."""
-        ended = {
-            c.gang_uid for n in world.nodes.values() if (c := spares.read_claim(n)) and _is_over(world, c.gang_uid)
-        }
-        steps = spares.settle(world.nodes, world.health, world.recoveries, ended_gangs=ended, busy=world.busy_nodes())
+        if not _loose_spares(noticed) and not _loose_pods(noticed):
+            return
         try:
-            for step in steps:
+            world = await observe(self._cluster, self._adapters)
+            for step in _loose_spares(world):
                 await settle(self._cluster, step, world)
                 log.info("spare.settled", node=step.node, why=step.reason)
-            for uid, root in world.roots.items():
-                await self._release_finished(world, uid, root)
-        except (ClusterError, NotFound) as error:
-            log.info("tidy.retry", error=str(error))
-
-    async def _release_finished(self, world: World, uid: str, root: Root) -> None:
-        """Let go of ended pods that no fence needs: of gangs that ended, and of attempts that are history."""
-        if world.active(uid) is not None:
-            return
-        for pod in world.pods.get(uid, ()):
-            needless = root.ending is not Ending.NOT_ENDED or root.deleting or attempt_of(pod) < root.attempt
-            if needless and will_not_run(pod) and FINALIZER_FENCE in pod.metadata.finalizers:
+            for pod in _loose_pods(world):
                 await release_pod(self._cluster, pod)
+        except ClusterError as error:
+            log.info("tidy.retry", error=str(error))
 
     def _tell(self, before: Recovery, after: Recovery) -> None:
         if after.status.phase is before.status.phase:
@@ -221,6 +212,27 @@ class Controller:
         measure_move(self._metrics, before, after)
 
 
-def _is_over(world: World, uid: str) -> bool:
-    root = world.roots.get(uid)
-    return root is None or root.ending is not Ending.NOT_ENDED
+def _loose_spares(world: World) -> list[ReturnSpare | SettleSpare]:
+    """What to do about claims whose time is over."""
+    active = {uid: recovery for uid in world.roots if (recovery := world.active(uid)) is not None}
+    placements = {uid: root.placement.values() for uid, root in world.roots.items() if not _is_over(root)}
+    plans = [*placements.values(), *(recovery.status.placement.values() for recovery in active.values())]
+    wanted = {node for plan in plans for node in plan}
+    return spares.settle(
+        world.nodes, world.health, placements=placements, recovering=active, busy=world.busy_nodes() | wanted
+    )
+
+
+def _loose_pods(world: World) -> list[Pod]:
+    """Ended pods that no fence needs: of gangs that ended or are gone, and of attempts that are history."""
+    pods = list(world.strays)
+    for uid, root in world.roots.items():
+        if world.active(uid) is None:
+            over = root.ending is not Ending.NOT_ENDED or root.deleting
+            pods += [pod for pod in world.pods.get(uid, ()) if over or attempt_of(pod) < root.attempt]
+    return [pod for pod in pods if will_not_run(pod) and FINALIZER_FENCE in pod.metadata.finalizers]
+
+
+def _is_over(root: Root) -> bool:
+    """It will not run again by itself: it ended, or healthd gave it up (a gang that is being recovered aside)."""
+    return root.ending is not Ending.NOT_ENDED or root.deleting or bool(root.stopped_by)

@@ -5,7 +5,7 @@ Read the world: one snapshot of everything that decisions about gangs look at.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ class World:
 
     roots: Mapping[str, Root]
     pods: Mapping[str, tuple[Pod, ...]]
+    strays: tuple[Pod, ...] = ()
+    """Members whose root is gone."""
     nodes: Mapping[str, Node]
     health: Mapping[str, NodeHealth]
     recoveries: Mapping[str, Recovery]
@@ -37,36 +39,59 @@ class World:
     def of_gang(self, uid: str) -> list[Recovery]:
         """All recoveries of a gang, the latest first."""
         mine = [r for r in self.recoveries.values() if r.spec.gang.uid == uid]
-        return sorted(mine, key=lambda r: r.spec.first_attempt, reverse=True)
+        return sorted(mine, key=lambda r: (r.spec.first_attempt, r.metadata.creation_timestamp), reverse=True)
 
     def busy_nodes(self) -> set[str]:
         """Nodes with a pod that has not ended."""
-        return {pod.spec.node_name for pods in self.pods.values() for pod in pods if not is_terminal(pod)}
+        members = [pod for pods in self.pods.values() for pod in pods]
+        return {pod.spec.node_name for pod in (*members, *self.strays) if not is_terminal(pod)}
 
 
 async def observe(cluster: Cluster, adapters: Mapping[str, GangAdapter[Any]]) -> World:
-    """Everything, as *cluster* shows it. Pods that belong to no gang are left out."""
+    """
+    Everything, as *cluster* shows it. Pods that never belonged to a gang are left out.
+
+    The order matters where somebody else writes meanwhile. A claim that is seen on a node belongs to a recovery that
+    is seen too, so the nodes come before the recoveries. What is recorded about a gang needs the version of its
+    recovery, so that comes before its members: whoever was overtaken gets a Conflict.
+    """
+    nodes = (await cluster.list(Node)).items
+    health = (await cluster.list(NodeHealth)).items
+    recoveries = (await cluster.list(Recovery)).items
     roots: dict[str, Root] = {}
-    uids: dict[tuple[str, str, str], str] = {}
-    for kind, adapter in adapters.items():
-        for obj in (await cluster.list(adapter.kind)).items:
-            root = adapter.read(obj)
-            roots[root.ref.uid] = root
-            uids[kind, root.ref.namespace, root.ref.name] = root.ref.uid
-    pods: dict[str, list[Pod]] = defaultdict(list)
-    for pod in (await cluster.list(Pod)).items:
-        for kind, adapter in adapters.items():
-            name = adapter.root_name(pod)
-            uid = uids.get((kind, pod.metadata.namespace, name)) if name else None
-            if uid:
-                pods[uid].append(pod)
+    for adapter in adapters.values():
+        read = [adapter.read(obj) for obj in (await cluster.list(adapter.kind)).items]
+        roots.update({root.ref.uid: root for root in read})
+    pods, strays = _by_gang((await cluster.list(Pod)).items, roots, adapters)
     return World(
         roots=roots,
-        pods={uid: tuple(members) for uid, members in pods.items()},
-        nodes={node.metadata.name: node for node in (await cluster.list(Node)).items},
-        health={health.metadata.name: health for health in (await cluster.list(NodeHealth)).items},
-        recoveries={r.metadata.name: r for r in (await cluster.list(Recovery)).items},
+        pods=pods,
+        strays=strays,
+        nodes={node.metadata.name: node for node in nodes},
+        health={report.metadata.name: report for report in health},
+        recoveries={recovery.metadata.name: recovery for recovery in recoveries},
     )
+
+
+def _by_gang(
+    pods: Sequence[Pod], roots: Mapping[str, Root], adapters: Mapping[str, GangAdapter[Any]]
+) -> tuple[dict[str, tuple[Pod, ...]], tuple[Pod, ...]]:
+    """The members of each gang, by the uid of its root, and those whose root is gone."""
+    uids = {(root.ref.kind, root.ref.namespace, root.ref.name): uid for uid, root in roots.items()}
+    members: dict[str, list[Pod]] = defaultdict(list)
+    strays: list[Pod] = []
+    for pod in pods:
+        for kind, adapter in adapters.items():
+            if name := adapter.root_name(pod):
+                uid = uids.get((kind, pod.metadata.namespace, name))
+                home = strays if uid is None or _is_of_a_namesake(pod, kind, uid) else members[uid]
+                home.append(pod)
+    return {uid: tuple(group) for uid, group in members.items()}, tuple(strays)
+
+
+def _is_of_a_namesake(pod: Pod, kind: str, uid: str) -> bool:
+    """Its root was deleted, and another one made under the same name."""
+    return any(owner.controller and owner.kind == kind and owner.uid != uid for owner in pod.metadata.owner_references)
 
 
 async def read_root(cluster: Cluster, adapter: GangAdapter[Any], ref: GangRef) -> Root | None:

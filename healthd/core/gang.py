@@ -57,6 +57,8 @@ class Root:
     attempt: int
     world: int
     """Members that a running gang has."""
+    placement: Mapping[str, str] = field(default_factory=dict)
+    """Where the present attempt was told to run: completion index -> node name. Empty: the scheduler chose."""
     ending: Ending = Ending.NOT_ENDED
     deleting: bool = False
     options: GangOptions = GangOptions()

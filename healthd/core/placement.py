@@ -35,9 +35,10 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str) -> 
     With too few spares the gang shrinks where its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
     a gang that waits for a missing member wastes every other node.
     """
-    before = _last_places(status.pods, root.world)
+    before = _last_places(status.pods, root)
     bad = [node for node in before.values() if not is_fit(view.nodes.get(node), view.health.get(node))]
-    spares = choose(bad, view.nodes, view.health, kept=status.replacements, recovery=recovery)
+    good = set(before.values()) - set(bad)
+    spares = choose(bad, view.nodes, view.health, kept=status.replacements, recovery=recovery, used=good)
     placement = {index: spares.get(node, node) for index, node in before.items() if node not in bad or node in spares}
     missing = [node for node in bad if node not in spares]
     if not missing:
@@ -50,23 +51,38 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str) -> 
     return Plan(compact, spares, message)
 
 
-def _last_places(pods: Sequence[FencedPod], world: int) -> dict[str, str]:
+def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
     """
     The node that each member was on, by index. *pods* are in the order in which they were made.
 
-    A member that was made again elsewhere was on its last node. One whose last pod never got a node has a node of the
-    gang that nobody else has now; when there is none it stands for itself, as if `member N` were a bad node.
+    A member that was made again elsewhere was on its last node. One without a node gets one that the gang has left;
+    when there is none it stands for itself, as if `member N` were a bad node.
     """
     if not any(pod.index.isdecimal() for pod in pods):
         return {}  # members without numbers: the scheduler alone knows what to do with them
-    last = {pod.index: pod.node for pod in pods}
-    indexes = [str(index) for index in range(world)]
-    places = {index: last[index] for index in indexes if last.get(index)}
-    for index in [index for index in indexes if index not in places]:
-        left = [pod for pod in pods if pod.node and pod.node not in places.values()]
-        own = [pod for pod in left if pod.index == index]
-        places[index] = (own or left)[-1].node if left else f"member {index}"
+    indexes = [str(index) for index in range(root.world)]
+    stays = [*root.placement.items(), *((pod.index, pod.node) for pod in pods if pod.node)]
+    alone = _have_nodes_of_their_own(pods)
+    places: dict[str, str] = {}
+    for index, node in reversed(stays):
+        if index in indexes and index not in places and not (alone and node in places.values()):
+            places[index] = node
+    for index in indexes:
+        left = [node for _, node in stays if node not in places.values()]
+        places.setdefault(index, left[-1] if left else f"member {index}")
     return {index: places[index] for index in indexes}
+
+
+def _have_nodes_of_their_own(pods: Sequence[FencedPod]) -> bool:
+    """
+    Whether no two members of the gang share a node.
+
+    Members that failed and were made again may have been on one node after each other, so both the first pods of all
+    members and the last ones must share before it counts.
+    """
+    firsts = [node for node in {pod.index: pod.node for pod in reversed(pods)}.values() if node]
+    lasts = [node for node in {pod.index: pod.node for pod in pods}.values() if node]
+    return len(set(firsts)) == len(firsts) or len(set(lasts)) == len(lasts)
 
 
 def _told(spares: dict[str, str]) -> str:

@@ -53,15 +53,18 @@ class Decision:
     recheck: timedelta | None = None
 
 
-def open_recovery(root: Root, cause: Cause) -> Recovery:
+def open_recovery(root: Root, cause: Cause, earlier: Sequence[Recovery] = ()) -> Recovery:
     """
-    The object that begins the recovery from *cause*.
+    The object that begins the recovery from *cause*. *earlier* are all recoveries of the gang so far.
 
     Its name follows from the gang and the attempt that it will start, so two controllers that see the same fault
-    create the same object, and the API server lets only one of them.
+    create the same object, and the API server lets only one of them. A recovery that ended before it started its
+    attempt (superseded, given up) leaves the name to nobody else: the next one for that attempt is numbered.
     """
     attempt = root.attempt + 1
     name = f"{root.ref.name}-{root.ref.uid[:5]}-{attempt}"
+    if tries := sum(recovery.spec.first_attempt == attempt for recovery in earlier):
+        name = f"{name}-{tries}"
     return Recovery(
         metadata=ObjectMeta(name=name, namespace=root.ref.namespace),
         spec=RecoverySpec(gang=root.ref, first_attempt=attempt, cause=cause),

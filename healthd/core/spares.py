@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 
-from healthd.core.model import ENDED, Phase, Verdict
+from healthd.core.model import Verdict
 from healthd.core.objects import (
     ANNOTATION_CLAIM,
     LABEL_SPARE,
     TAINT_RESERVED,
     Node,
     NodeHealth,
-    Recovery,
     Taint,
 )
 from healthd.core.quarantine import read_record
@@ -75,17 +74,19 @@ def choose(
     *,
     kept: Mapping[str, str],
     recovery: str,
+    used: Collection[str] = (),
 ) -> dict[str, str]:
     """
     A spare for each node of *bad*, as far as there are any: bad node -> spare.
 
+    *used* are nodes that the gang is on already, a spare of an earlier attempt among them.
     Choices in *kept* stand while their spare is fit and free or already ours, so that a repeated decision is the same.
     """
     chosen: dict[str, str] = {}
     for node_name in bad:
         candidates = [kept[node_name]] if node_name in kept else []
         candidates += sorted(nodes)
-        taken = set(chosen.values())
+        taken = {*chosen.values(), *used}
         spare = next((n for n in candidates if n not in taken and _usable(n, nodes, health, recovery)), None)
         if spare is not None:
             chosen[node_name] = spare
@@ -145,47 +146,53 @@ class SettleSpare(msgspec.Struct, frozen=True):
     reason: str
 
 
+def origin(bad: str, nodes: Mapping[str, Node], gang_uid: str) -> str:
+    """Whose place a spare takes that replaces *bad*; if *bad* stands in for another node itself, that one's."""
+    node = nodes.get(bad)
+    claim = read_claim(node) if node else None
+    return claim.instead_of if claim is not None and claim.gang_uid == gang_uid else bad
+
+
 def settle(
     nodes: Mapping[str, Node],
     health: Mapping[str, NodeHealth],
-    recoveries: Mapping[str, Recovery],
     *,
-    ended_gangs: Collection[str],
+    placements: Mapping[str, Collection[str]],
+    recovering: Collection[str],
     busy: Collection[str],
 ) -> list[ReturnSpare | SettleSpare]:
     """
     What to do about claims whose time is over.
 
-    *ended_gangs* are uids of roots that ended or are gone; *busy* names the nodes with live pods. The swap of a
-    repaired node is two writes: first it joins the pool, then its stand-in becomes ordinary; a crash between them
-    leaves a state in which the second alone is decided.
+    *placements* are the nodes that each living gang, by the uid of its root, was told to run on; a gang that ended or
+    was given up is not in it. *recovering* are the gangs whose recovery goes on: it may still change its plan.
+    *busy* names the nodes with live pods, and those that a gang is to run on.
+
+    The swap of a repaired node is two writes: first it joins the pool, then its stand-in becomes ordinary; a crash
+    between them leaves a state in which the second alone is decided.
     """
     steps: list[ReturnSpare | SettleSpare] = []
     for name, node in sorted(nodes.items()):
         claim = read_claim(node)
-        if claim is None:
+        if claim is None or claim.gang_uid in recovering:
             continue
-        if claim.gang_uid in ended_gangs or _is_idle(name, recoveries.get(claim.recovery)):
+        if name not in placements.get(claim.gang_uid, ()):
             if name not in busy:
-                steps.append(ReturnSpare(name, f"{claim.recovery} no longer needs it"))
-            continue
-        repaired = nodes.get(claim.instead_of)
-        if repaired is None or not is_fit(repaired, health.get(claim.instead_of)) or claim.instead_of in busy:
-            continue
-        if is_spare(repaired) or read_claim(repaired) is not None:
-            steps.append(SettleSpare(name, f"{claim.instead_of} is in the pool again"))
-        else:
-            steps.append(ReturnSpare(claim.instead_of, f"repaired; {name} keeps its place in {claim.gang}"))
+                steps.append(ReturnSpare(name, f"{claim.gang} does not need it any more"))
+        elif step := _swap(name, claim, nodes, health, busy):
+            steps.append(step)
     return steps
 
 
-def _is_idle(node: str, recovery: Recovery | None) -> bool:
-    """The recovery that claimed *node* is over and did not put a member there."""
-    if recovery is None:
-        return True
-    if recovery.status.phase is Phase.RECOVERED:
-        return node not in recovery.status.placement.values()
-    return recovery.status.phase in ENDED
+def _swap(
+    name: str, claim: Claim, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], busy: Collection[str]
+) -> ReturnSpare | SettleSpare | None:
+    repaired = nodes.get(claim.instead_of)
+    if repaired is None or not is_fit(repaired, health.get(claim.instead_of)) or claim.instead_of in busy:
+        return None
+    if is_spare(repaired) or read_claim(repaired) is not None:
+        return SettleSpare(name, f"{claim.instead_of} is in the pool again")
+    return ReturnSpare(claim.instead_of, f"repaired; {name} keeps its place in {claim.gang}")
 
 
 def _without(taints: Sequence[Taint], *keys: str) -> list[Taint]:

@@ -54,6 +54,7 @@ class JobAdapter:
             stopped_by=notes.get(ANNOTATION_STOPPED_BY, ""),
             attempt=_number(notes.get(ANNOTATION_ATTEMPT)) or 0,
             world=obj.spec.completions or obj.spec.parallelism,
+            placement=_placement(obj.spec.template.metadata.annotations.get(ANNOTATION_PLACEMENT)),
             ending=_ending(obj),
             deleting=obj.metadata.deletion_timestamp is not None,
             options=_options(notes),
@@ -127,6 +128,13 @@ def _options(notes: dict[str, str]) -> GangOptions:
         max_no_advance=_number(notes.get(ANNOTATION_MAX_NO_ADVANCE)),
         min_nodes=_number(notes.get(ANNOTATION_MIN_NODES)),
     )
+
+
+def _placement(raw: str | None) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, str]) if raw else {}
+    except msgspec.MsgspecError:
+        return {}
 
 
 def _progress(raw: str | None) -> Progress:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from healthd.core.gang import GangOptions, GangView
-from healthd.core.objects import FencedPod, Node, RecoveryStatus
+from healthd.core.objects import ANNOTATION_CLAIM, FencedPod, Node, RecoveryStatus
 from healthd.core.placement import Plan, Shortage, place
+from healthd.core.spares import Claim
 from tests.builders import a_node
 from tests.core.gangs import a_root
 
@@ -18,11 +20,12 @@ def a_plan(
     *nodes: Node,
     world: int = 2,
     min_nodes: int | None = None,
+    told: dict[str, str] | None = None,
     **status: dict[str, str],
 ) -> Plan | Shortage:
     """The plan for a gang whose pods, as (index, node) in the order they were made, are to be made again."""
     fenced = [FencedPod(name=f"p{n}", uid=f"u{n}", node=node, index=str(i)) for n, (i, node) in enumerate(pods)]
-    root = a_root(world=world, options=GangOptions(restart=True, min_nodes=min_nodes))
+    root = a_root(world=world, placement=told or {}, options=GangOptions(restart=True, min_nodes=min_nodes))
     view = GangView(root=root, nodes={node.metadata.name: node for node in nodes})
     return place(RecoveryStatus(pods=fenced, **status), view, root, "train-1")  # type: ignore[arg-type]
 
@@ -57,6 +60,13 @@ def test_a_choice_on_record_stands() -> None:
     assert plan.placement == {"0": "good", "1": "spare-2"}
 
 
+def test_a_spare_that_a_member_runs_on_already_is_not_given_to_another() -> None:
+    claim = Claim(recovery="train-1", namespace="default", gang="train", gang_uid="uid-train", instead_of="gone")
+    mine = a_node("mine", annotations={ANNOTATION_CLAIM: msgspec.json.encode(claim).decode()})
+
+    assert isinstance(a_plan([(0, "bad"), (1, "mine")], BAD, mine), Shortage)
+
+
 def test_without_a_spare_it_says_what_is_missing() -> None:
     plan = a_plan([(0, "good"), (1, "bad")], GOOD, BAD)
 
@@ -88,6 +98,26 @@ def test_a_member_that_lost_its_node_to_another_takes_one_that_the_gang_has_left
 
     assert isinstance(plan, Plan)
     assert plan.placement == {"0": "other", "1": "good"}
+
+
+def test_two_members_that_were_on_a_node_after_each_other_do_not_meet_there() -> None:
+    plan = a_plan([(0, "good"), (1, "other"), (1, "good")], GOOD, a_node("other"))
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"0": "other", "1": "good"}
+
+
+def test_members_that_share_a_node_go_on_doing_so() -> None:
+    plan = a_plan([(0, "good"), (1, "good")], GOOD, SPARE)
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"0": "good", "1": "good"}
+
+
+def test_a_member_that_did_not_come_up_is_expected_where_it_was_told_to_be() -> None:
+    plan = a_plan([(0, ""), (1, "other")], BAD, a_node("other"), SPARE, told={"0": "bad", "1": "other"})
+
+    assert plan == Plan({"0": "spare", "1": "other"}, {"bad": "spare"}, "spare in place of bad")
 
 
 def test_two_members_never_share_a_node_because_one_of_them_used_to_be_there() -> None:

@@ -1,0 +1,75 @@
+"""The controller's loop over an embedded cluster: what it notices, and what it leaves alone."""
+
+from __future__ import annotations
+
+from healthd.controller.observe import observe
+from healthd.core.model import Phase
+from healthd.core.objects import ANNOTATION_CLAIM, FINALIZER_FENCE, Node
+from healthd.gangs import ADAPTERS
+from tests.builders import a_job, a_pod
+from tests.scenarios.stage import Stage
+from tests.simulation.faulty import StaleMirror
+
+
+async def test_pods_of_a_deleted_namesake_are_not_members() -> None:
+    stage = Stage(ranks=1, spares=0)
+    former = await stage.cluster.create(a_job("former"))
+    await stage.cluster.create(a_pod("old", owner=former, labels={"batch.kubernetes.io/job-name": "train"}))
+
+    world = await observe(stage.cluster, ADAPTERS)
+
+    assert [pod.metadata.name for pod in world.strays] == ["old"]
+    assert world.pods == {}
+
+
+async def test_pods_of_a_deleted_gang_are_let_go_once_they_have_ended() -> None:
+    stage = Stage(ranks=2, spares=0)
+    await stage.run_for(minutes=1)
+    assert all(FINALIZER_FENCE in pod.metadata.finalizers for pod in stage.pods())
+
+    stage.delete()
+    await stage.run_for(minutes=2)
+
+    assert stage.pods() == []
+
+
+async def test_a_claim_is_not_undone_by_a_controller_that_has_not_seen_its_recovery() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=1)
+    mirror = StaleMirror(stage.truth.seen_by("controller-2"))
+    late = stage.new_controller("controller-2", mirror=mirror)
+    await late(stage.clock.now())
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    mirror.forget(Node)
+
+    await late(stage.clock.now())
+
+    assert ANNOTATION_CLAIM in stage.node("node-2").metadata.annotations
+
+
+async def test_a_second_fault_in_an_attempt_whose_recovery_was_superseded_is_recovered_too() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=1)
+    stage.crash(0)
+    await stage.run_until(Phase.STOPPING)
+    stage.suspend()
+    await stage.run_until(Phase.SUPERSEDED)
+    stage.resume()
+    await stage.run_for(minutes=3)
+    stage.crash(1)
+    await stage.run_until(Phase.RECOVERED)
+
+    assert len(stage.recoveries()) == 2
+    assert stage.root.attempt == 1
+
+
+async def test_gangs_that_did_not_ask_for_it_are_left_alone() -> None:
+    stage = Stage(ranks=2, spares=1, options={"healthd.dev/restart": ""})
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_for(minutes=5)
+
+    assert stage.recoveries() == []
+    assert stage.quarantined() == ["node-1"]
+    assert not stage.root.suspended

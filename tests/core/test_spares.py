@@ -1,0 +1,205 @@
+"""Spares: which to take, how to claim one, and when it goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+import pytest
+
+from healthd.core.model import Verdict
+from healthd.core.objects import ANNOTATION_CLAIM, Condition, Node, Taint
+from healthd.core.spares import (
+    Claim,
+    ReturnSpare,
+    choose,
+    claim_patch,
+    is_fit,
+    is_spare,
+    origin,
+    read_claim,
+    return_patch,
+    settle,
+    settle_patch,
+)
+from tests.builders import a_node, a_nodehealth
+
+FOREIGN = Taint(key="nvidia.com/gpu")
+
+
+def a_claim(instead_of: str = "bad", *, gang: str = "train", recovery: str = "train-1") -> Claim:
+    """A claim of *gang*."""
+    return Claim(recovery=recovery, namespace="default", gang=gang, gang_uid=f"uid-{gang}", instead_of=instead_of)
+
+
+def claimed(name: str = "spare", claim: Claim | None = None) -> Node:
+    """A spare that a recovery took."""
+    notes = {ANNOTATION_CLAIM: msgspec.json.encode(claim or a_claim()).decode()}
+    return a_node(name, annotations=notes, taints=[Taint(key="healthd.dev/reserved-for", value="train")])
+
+
+def patched(node: Node, patch: dict[str, object]) -> Node:
+    """*node* after a merge patch, far enough for these tests."""
+    body = msgspec.to_builtins(node)
+    for part, change in patch.items():
+        assert isinstance(change, dict)
+        body[part] = _merged(body.get(part, {}), change)
+    return msgspec.convert(body, Node)
+
+
+def _merged(old: dict[str, object], change: dict[str, object]) -> dict[str, object]:
+    new = dict(old)
+    for key, value in change.items():
+        if isinstance(value, dict):
+            before = new.get(key, {})
+            assert isinstance(before, dict)
+            new[key] = _merged(before, value)
+        elif value is None:
+            new.pop(key, None)
+        else:
+            new[key] = value
+    return new
+
+
+@pytest.mark.parametrize(
+    ("node", "verdict", "fit"),
+    [
+        pytest.param(a_node(), Verdict.HEALTHY, True, id="healthy"),
+        pytest.param(a_node(), Verdict.UNKNOWN, True, id="unknown is not unhealthy"),
+        pytest.param(a_node(), None, True, id="no agent there"),
+        pytest.param(a_node(), Verdict.UNHEALTHY, False, id="unhealthy"),
+        pytest.param(a_node(unschedulable=True), Verdict.HEALTHY, False, id="cordoned"),
+        pytest.param(a_node(conditions=[]), Verdict.HEALTHY, False, id="says nothing of itself"),
+        pytest.param(a_node(conditions=[Condition(type="Ready", status="False")]), None, False, id="not ready"),
+        pytest.param(None, None, False, id="gone"),
+    ],
+)
+def test_a_gang_may_be_started_only_on_a_node_that_is_fit(
+    node: Node | None, verdict: Verdict | None, fit: bool
+) -> None:
+    health = None if verdict is None else a_nodehealth(verdict=verdict)
+
+    assert is_fit(node, health) is fit
+
+
+def chosen(bad: list[str], *nodes: Node, kept: Mapping[str, str] | None = None, used: Collection[str] = ()) -> object:
+    """What is chosen for the recovery `train-1`."""
+    by_name = {node.metadata.name: node for node in nodes}
+    return choose(bad, by_name, {}, kept=kept or {}, recovery="train-1", used=used)
+
+
+def test_the_first_free_spare_is_taken_and_no_ordinary_node() -> None:
+    nodes = (a_node("a"), a_node("c", spare=True), a_node("b", spare=True))
+
+    assert chosen(["bad"], *nodes) == {"bad": "b"}
+
+
+def test_as_many_as_there_are() -> None:
+    assert chosen(["bad", "worse"], a_node("a", spare=True)) == {"bad": "a"}
+
+
+def test_a_spare_of_another_recovery_is_taboo_and_ones_own_is_not() -> None:
+    other = claimed("a", a_claim(recovery="other-1"))
+
+    assert chosen(["bad"], other) == {}
+    assert chosen(["bad"], claimed("a")) == {"bad": "a"}
+
+
+def test_a_choice_stands_while_it_is_fit() -> None:
+    nodes = (a_node("a", spare=True), a_node("b", spare=True))
+
+    assert chosen(["bad"], *nodes, kept={"bad": "b"}) == {"bad": "b"}
+    assert chosen(["bad"], *nodes, kept={"bad": "gone"}) == {"bad": "a"}
+
+
+def test_a_node_that_the_gang_uses_already_is_not_chosen() -> None:
+    assert chosen(["bad"], claimed("a"), used=["a"]) == {}
+
+
+def test_a_claim_takes_the_node_out_of_the_pool_and_leaves_foreign_taints() -> None:
+    node = a_node(spare=True, taints=[FOREIGN, Taint(key="healthd.dev/spare")])
+
+    after = patched(node, claim_patch(node, a_claim()))
+
+    assert read_claim(after) == a_claim()
+    assert not is_spare(after)
+    assert [taint.key for taint in after.spec.taints] == ["nvidia.com/gpu", "healthd.dev/reserved-for"]
+
+
+def test_returning_puts_it_back_into_the_pool() -> None:
+    node = claimed()
+
+    after = patched(node, return_patch(node))
+
+    assert is_spare(after)
+    assert [taint.key for taint in after.spec.taints] == ["healthd.dev/spare"]
+
+
+def test_settling_makes_it_an_ordinary_node() -> None:
+    node = claimed()
+
+    after = patched(node, settle_patch(node))
+
+    assert read_claim(after) is None
+    assert not is_spare(after)
+    assert after.spec.taints == []
+
+
+def test_a_claim_that_cannot_be_read_is_none_and_the_node_is_not_free_either() -> None:
+    node = a_node(spare=True, annotations={ANNOTATION_CLAIM: "{"})
+
+    assert read_claim(node) is None
+    assert not is_spare(node)
+
+
+def settled(
+    *nodes: Node,
+    placement: Collection[str] | None = ("spare",),
+    recovering: Collection[str] = (),
+    busy: Collection[str] = ("spare",),
+) -> list[tuple[str, str]]:
+    """What to do, as (act, node); a *placement* of None is a gang that is over."""
+    by_name = {node.metadata.name: node for node in nodes}
+    placements = {} if placement is None else {"uid-train": placement}
+    steps = settle(by_name, {}, placements=placements, recovering=recovering, busy=busy)
+    return [("return" if isinstance(step, ReturnSpare) else "settle", step.node) for step in steps]
+
+
+BROKEN = a_node("bad", unschedulable=True)
+
+
+def test_a_spare_in_use_stays_claimed_while_the_node_is_broken_that_it_replaces() -> None:
+    assert settled(claimed(), BROKEN) == []
+
+
+def test_the_repaired_node_joins_the_pool_and_the_gang_is_not_disturbed() -> None:
+    assert settled(claimed(), a_node("bad")) == [("return", "bad")]
+
+
+def test_then_the_stand_in_becomes_ordinary() -> None:
+    assert settled(claimed(), a_node("bad", spare=True)) == [("settle", "spare")]
+
+
+def test_a_repaired_node_with_pods_on_it_waits() -> None:
+    assert settled(claimed(), a_node("bad"), busy=["spare", "bad"]) == []
+
+
+def test_a_spare_that_the_gang_was_not_started_on_goes_back() -> None:
+    assert settled(claimed(), BROKEN, placement=["other"], busy=[]) == [("return", "spare")]
+
+
+def test_a_spare_of_a_gang_that_is_over_goes_back_once_its_pods_are_gone() -> None:
+    assert settled(claimed(), BROKEN, placement=None) == []
+    assert settled(claimed(), BROKEN, placement=None, busy=[]) == [("return", "spare")]
+
+
+def test_nothing_is_touched_while_a_recovery_may_change_its_plan() -> None:
+    assert settled(claimed(), a_node("bad"), placement=["other"], recovering=["uid-train"], busy=[]) == []
+
+
+def test_a_spare_for_a_spare_stands_in_for_the_first_node() -> None:
+    first = claimed("first", a_claim(instead_of="bad"))
+
+    assert origin("first", {"first": first}, "uid-train") == "bad"
+    assert origin("first", {"first": first}, "uid-other") == "first"
+    assert origin("bad", {"bad": BROKEN}, "uid-train") == "bad"
