@@ -2,7 +2,7 @@
 A stage for stories: real agents, controller and Job controller on an embedded cluster in memory, simulated machines.
 
 The clock stands still until a story turns it. Whoever looks at the cluster looks when something changed or when it
-asked to be woken, as the real loops do, so an hour passes in milliseconds. The invariants of the simulation hold here too.
+asked to be woken, as the real loops do, so an hour passes quickly. The invariants of the simulation hold here too.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from healthd.core.model import CauseKind, Phase
-from tests.scenarios.stage import APPLICATION, Stage
+from tests.scenarios.stage import Stage
 
 
 async def test_a_broken_node_is_replaced_by_a_spare_and_training_goes_on() -> None:

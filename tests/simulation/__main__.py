@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import random
 import sys
 import time
 
 import structlog
 
-from tests.simulation.simulation import Outcome, Parts, Simulation
+from tests.simulation.plants import PLANTS
+from tests.simulation.simulation import Outcome, Parts, run
 
 
 def main() -> int:
@@ -20,11 +20,12 @@ def main() -> int:
     options = _options()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     seeds = [options.replay] if options.replay is not None else range(options.seed, options.seed + options.schedules)
+    parts = PLANTS[options.plant] if options.plant else Parts()
     started = time.perf_counter()
     broken: list[Outcome] = []
     count = restarts = 0
     for seed in seeds:
-        outcome = run(seed, options.steps, keep_log=options.verbose)
+        outcome = run(seed, options.steps, parts, keep_log=options.verbose)
         count += 1
         restarts += outcome.restarts
         if options.verbose:
@@ -38,15 +39,10 @@ def main() -> int:
             print(f"trace {outcome.trace}")
     seconds = time.perf_counter() - started
     print(
-        f"{count} schedules, {restarts} restarts, {seconds:.1f} s, {count / seconds:.0f} schedules/s, {len(broken)} broken"
+        f"{count} schedules, {restarts} restarts, {len(broken)} broken, "
+        f"{seconds:.1f} s, {count / seconds:.0f} schedules/s"
     )
     return 1 if broken else 0
-
-
-def run(seed: int, steps: int | None = None, parts: Parts = Parts(), *, keep_log: bool = False) -> Outcome:  # noqa: B008
-    """One schedule."""
-    length = steps or random.Random(seed).choice([30, 45, 60, 80])
-    return Simulation(seed, parts, keep_log=keep_log).run(length)
 
 
 def _options() -> argparse.Namespace:
@@ -55,6 +51,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--replay", type=int, metavar="SEED", help="run this schedule alone")
+    parser.add_argument("--plant", choices=sorted(PLANTS), help="run with this bug in place, which should be found")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first broken schedule")
     parser.add_argument("-v", "--verbose", action="store_true", help="print everything that happened")
     return parser.parse_args()

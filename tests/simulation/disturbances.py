@@ -16,7 +16,6 @@ from healthd.core.objects import (
     Job,
     Node,
     Pod,
-    Taint,
 )
 from tests.simulation.machines import PCI
 from tests.simulation.turns import at_once
@@ -135,10 +134,10 @@ def delete_gang(sim: Simulation) -> None:
 
 
 def cordon(sim: Simulation) -> None:
-    """A person cordons a node. On one that is cordoned already this changes nothing, and nobody can tell."""
+    """A person cordons a node. On one that is cordoned or quarantined already nobody could tell later that he did."""
     name = _some_node(sim)
     node = at_once(sim.truth.get(Node, name))
-    if not node.spec.unschedulable:
+    if not node.spec.unschedulable and ANNOTATION_QUARANTINE not in node.metadata.annotations:
         sim.watchdog.cordoned_by_person.add(name)
         at_once(sim.truth.patch(Node, name, {"spec": {"unschedulable": True}}))
 
@@ -168,10 +167,10 @@ def force_delete(sim: Simulation) -> None:
 
 
 def collect_pod(sim: Simulation) -> None:
-    """The pod collector calls a pod Failed whose node it has given up; its process runs on."""
-    pod = _some_pod(sim)
-    if pod and sim.machines.all[pod.spec.node_name].kubelet_dead_since:
-        name = pod.metadata.name
+    """The pod collector calls a pod Failed whose node is out of reach; its process runs on."""
+    if pod := _some_pod(sim):
+        name, machine = pod.metadata.name, sim.machines.all[pod.spec.node_name]
+        machine.kubelet_dead_since = machine.kubelet_dead_since or sim.clock.now()
         at_once(sim.truth.patch(Pod, name, {"status": {"phase": "Failed"}}, namespace="default", subresource="status"))
         at_once(sim.truth.delete(Pod, name, namespace="default", grace_seconds=0))
 
@@ -268,7 +267,7 @@ def take_back_cordons(sim: Simulation) -> None:
 
 
 def _repair(sim: Simulation, name: str) -> None:
-    """The stamp is later than the last record, whatever the machine's clock says: a technician takes longer than that."""
+    """The stamp is later than the last record, whatever the machine's clock says: a technician takes his time."""
     sim.clock.advance(timedelta(seconds=1))
     sim.machines.all[name].broken = False
     last = sim.watchdog.faulted_at.get(name, sim.clock.now())

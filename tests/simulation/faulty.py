@@ -1,5 +1,5 @@
 """
-A cluster as an unlucky program meets it: answers get lost, preconditions fail, and the caller dies between any two calls.
+A cluster as an unlucky program meets it: answers get lost, preconditions fail, the caller dies between any two calls.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tests.simulation.truth import Truth
 from tests.simulation.turns import TURN, Crashed
 
 T = TypeVar("T", bound=Slim)
+A = TypeVar("A")
 
 
 class Fate(StrEnum):
@@ -124,7 +125,7 @@ class FaultyCluster:
     async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
         await self._call(f"evict {name}", self._truth.evict(name, namespace, grace_seconds=grace_seconds), writes=True)
 
-    async def _call(self, what: str, call: Coroutine[Any, Any, T], *, writes: bool) -> T:
+    async def _call(self, what: str, call: Coroutine[Any, Any, A], *, writes: bool) -> A:
         try:
             await TURN
             fate = self._luck.fate(writes=writes)
@@ -158,6 +159,10 @@ class StaleMirror:
         for kind in sorted(self._lists, key=lambda kind: kind.__name__):
             if dice.random() < chance:
                 del self._lists[kind]
+
+    def forget(self, kind: type[Slim]) -> None:
+        """Let one kind catch up."""
+        self._lists.pop(kind, None)
 
     async def list(
         self, kind: type[T], *, namespace: str | None = None, labels: Mapping[str, str] | None = None

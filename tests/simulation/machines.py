@@ -1,5 +1,5 @@
 """
-Machines as they are, whatever the cluster believes: processes that write, kubelets that may be dead, boots, kernel logs.
+Machines as they are, whatever the cluster believes: processes that write, kubelets that may be dead, kernel logs.
 
 A process is the truth about who can write. A pod object is only what a kubelet last said of it.
 """

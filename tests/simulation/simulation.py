@@ -98,7 +98,7 @@ class SkewedClock:
 class Simulation:
     """One world, made from *seed*."""
 
-    def __init__(self, seed: int, parts: Parts = Parts(), *, keep_log: bool = False) -> None:  # noqa: B008 - immutable
+    def __init__(self, seed: int, parts: Parts = Parts(), *, keep_log: bool = False) -> None:
         self.seed = seed
         self.dice = random.Random(seed)
         self.clock = ManualClock()
@@ -119,6 +119,7 @@ class Simulation:
         self.agents = {name: self._agent(name) for name in self.machines.all}
         leaders = 2 if self.dice.random() < 0.4 else 1
         self.controllers = [self._controller(f"controller-{number}") for number in range(leaders)]
+        self.watchdog.controllers = leaders
         self.job_controller = Actor("job-controller", self._job_controller)
         self.steps = 0
 
@@ -403,16 +404,22 @@ class Simulation:
         for node in nodes:
             if ANNOTATION_CLAIM in node.metadata.annotations and node.metadata.name not in busy:
                 stopped = self.watchdog.stopped_by_user | {n for n, j in jobs.items() if j.spec.suspend}
-                if not stopped:
+                if not stopped and len(self.worlds) == 1:
                     return f"{node.metadata.name} is claimed and idle"
             if node.metadata.name in busy and node.metadata.labels.get(LABEL_SPARE) == "true":
                 return f"{node.metadata.name} is in the pool and busy"
         free = sum(node.metadata.labels.get(LABEL_SPARE) == "true" for node in nodes)
         claimed = sum(ANNOTATION_CLAIM in node.metadata.annotations for node in nodes)
-        all_run = len(jobs) == len(self.worlds) and not any(job.spec.suspend for job in jobs.values())
+        all_run = len(jobs) == 1 and not any(job.spec.suspend for job in jobs.values())
         if all_run and free + claimed < self.pool_size:
             return f"{free} spares are free and {claimed} claimed, of {self.pool_size}"
         return ""
+
+
+def run(seed: int, steps: int | None = None, parts: Parts | None = None, *, keep_log: bool = False) -> Outcome:
+    """One schedule; its length follows from the seed, too, unless *steps* is given."""
+    length = steps or random.Random(seed).choice([30, 45, 60, 80])
+    return Simulation(seed, parts or Parts(), keep_log=keep_log).run(length)
 
 
 def _is_stopped_by(job: Job, recovery: Recovery) -> bool:

@@ -1,5 +1,5 @@
 """
-Coroutines taken one turn at a time, with no event loop: whoever asks the cluster for something may have to wait for others.
+Coroutines taken one turn at a time, with no event loop: whoever asks the cluster may have to wait for others.
 
 The embedded cluster answers at once, so the only place where an actor can be overtaken is `TURN`, which `FaultyCluster`
 awaits before each call. Who goes on then is the schedule's choice, and the same seed chooses the same.
@@ -37,7 +37,7 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 
 class Actor:
     """
-    One process of the simulation: a life that *start* begins anew after each crash, and a job of it that may be under way.
+    One program of the simulation: a life that begins anew after each crash, and a round of it that may be under way.
 
     *start* answers what one round of the new life's loop is.
     """
