@@ -39,7 +39,7 @@ class NVMLError(Exception): pass
 class Pci:
     def __init__(self, busId): self.busId = busId
 def nvmlInit(): pass
-def nvmlDeviceGetCount(): return 4
+def nvmlDeviceGetCount(): return 8
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetPciInfo(index): return Pci("00000000:%02X:00.0" % ({FIRST_BUS} + index))
 def nvmlDeviceGetUUID(index): return "GPU-%08d" % index

@@ -1,0 +1,25 @@
+"""What every benchmark prints: how its samples are spread, and on which machine they were taken."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+
+def spread(samples: Sequence[float], digits: int = 2) -> dict[str, float]:
+    """Median, 99th percentile and the worst of *samples*, and how many there are."""
+    ordered = sorted(samples)
+    at = lambda share: round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], digits)  # noqa: E731 - a word
+    return {"n": len(ordered), "p50": at(0.5), "p99": at(0.99), "max": round(ordered[-1], digits)}
+
+
+def machine() -> dict[str, Any]:
+    """Cores, kernel, Python, and how busy the machine was with other work in the last minute."""
+    return {
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2),
+    }
