@@ -254,9 +254,10 @@ def choose_checkpoint(
         rejected=list(rejected),
         step_at_fault=max([root.progress.step, *(r.step for r in rejected), found.step if found else -1]),
     )
-    checkpoint = found or _fresh_start(root, rejected, policy)
+    seen = _furthest_step(root, recovery, previous)
+    checkpoint = found or _fresh_start(seen, rejected, policy)
     if checkpoint is None:
-        return dataclasses.replace(situation, status=status).hold(_none_loads(root, rejected))
+        return dataclasses.replace(situation, status=status).hold(_none_loads(root, seen, rejected))
     no_advance = _restarts_from(checkpoint.step, recovery, previous)
     limit = root.options.max_no_advance or policy.max_no_advance
     if no_advance >= limit:
@@ -272,18 +273,26 @@ def choose_checkpoint(
     return _enter(changes, Phase.RESERVING, where, now)
 
 
-def _fresh_start(root: Root, rejected: Sequence[RejectedCheckpoint], policy: RecoveryPolicy) -> ChosenCheckpoint | None:
-    never_saved = not rejected and root.progress.step < 0
+def _furthest_step(root: Root, recovery: Recovery, previous: Recovery | None) -> int:
+    """The furthest step that was ever written down; -1 when none was."""
+    known = [recovery.status, *([previous.status] if previous else [])]
+    loaded = [attempt.checkpoint.step for status in known for attempt in status.attempts]
+    seen = [step for status in known for step in (status.step_at_fault, status.confirmed_step)]
+    return max(root.progress.step, *loaded, *seen)
+
+
+def _fresh_start(seen: int, rejected: Sequence[RejectedCheckpoint], policy: RecoveryPolicy) -> ChosenCheckpoint | None:
+    never_saved = not rejected and seen < 0
     allowed = policy.start_fresh is StartFresh.ALWAYS or (policy.start_fresh is StartFresh.NEVER_SAVED and never_saved)
     return ChosenCheckpoint() if allowed else None
 
 
-def _none_loads(root: Root, rejected: Sequence[RejectedCheckpoint]) -> str:
+def _none_loads(root: Root, seen: int, rejected: Sequence[RejectedCheckpoint]) -> str:
     where = root.options.checkpoint or "nowhere (no healthd.dev/checkpoint on the gang)"
     if rejected:
         return f"no checkpoint at {where} will load; the newest, {rejected[0].path}: {rejected[0].reason}"
-    if root.progress.step >= 0:
-        return f"there is no checkpoint at {where} any more, though step {root.progress.step} was seen: is it mounted?"
+    if seen >= 0:
+        return f"there is no checkpoint at {where} any more, though step {seen} was seen: is it mounted?"
     return f"there is no checkpoint at {where}, and a fresh start is not allowed (recovery.start_fresh)"
 
 

@@ -104,6 +104,7 @@ class Stage:
     async def run_until(self, phase: Phase, *, at_most: timedelta = timedelta(minutes=10)) -> Recovery:
         """Let time pass until the newest recovery is in *phase*."""
         end = self.clock.now() + at_most
+        await self.run_for(seconds=1)
         while not (found := self.recoveries()) or found[-1].status.phase is not phase:
             assert self.clock.now() < end, f"never came to {phase}: {[r.status.message for r in self.recoveries()]}"
             await self.run_for(seconds=1)

@@ -1,0 +1,131 @@
+"""The program fails, stands still, or ends, on healthy hardware."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+
+from healthd.core.model import CauseKind, Phase
+from healthd.core.policy import HangPolicy, RecoveryPolicy
+from tests.scenarios.stage import Stage
+
+
+async def test_a_crash_is_retried_on_the_same_nodes_from_the_newest_checkpoint() -> None:
+    stage = Stage()
+    await stage.run_for(minutes=5)
+    stage.crash(1)
+    recovery = await stage.run_until(Phase.RECOVERED)
+
+    assert recovery.spec.cause.kind is CauseKind.SOFTWARE
+    assert recovery.status.checkpoint is not None
+    assert recovery.status.checkpoint.step == 13
+    assert stage.places() == {"0": "node-0", "1": "node-1"}
+    assert stage.pool() == ["node-2"]
+
+
+async def test_a_dying_gpu_that_takes_a_rank_with_it_is_no_fault_of_the_software() -> None:
+    stage = Stage()
+    await stage.run_for(minutes=1)
+    stage.crash(1, exit_code=134)
+    await stage.settle()
+    await stage.run_for(seconds=1)
+    stage.fault("node-1")
+    recovery = await stage.run_until(Phase.RECOVERED)
+
+    assert CauseKind.HARDWARE in [cause.kind for cause in recovery.status.causes]
+    assert stage.places() == {"0": "node-0", "1": "node-2"}
+
+
+async def test_a_program_that_never_gets_further_is_given_up_with_growing_waits() -> None:
+    stage = Stage(recovery=RecoveryPolicy(max_no_advance=3))
+    await stage.run_for(minutes=1)
+    stage.trainers.crash_at["train"] = 0
+    recovery = await stage.run_until(Phase.GAVE_UP, at_most=timedelta(hours=1))
+
+    starts = [entry.at for entry in recovery.status.timeline if entry.phase is Phase.STARTING]
+    waits = [later - earlier for earlier, later in pairwise(starts)]
+    assert len(recovery.status.attempts) == 3
+    assert waits == sorted(waits)
+    assert "3 restarts in a row brought no step beyond" in recovery.status.message
+    assert "exited with code 1" in recovery.status.message
+
+
+async def test_what_was_given_up_stays_stopped() -> None:
+    stage = Stage(recovery=RecoveryPolicy(max_no_advance=1))
+    await stage.run_for(minutes=1)
+    stage.trainers.crash_at["train"] = 0
+    await stage.run_until(Phase.GAVE_UP, at_most=timedelta(hours=1))
+    await stage.run_for(hours=1)
+
+    assert stage.processes() == []
+    assert len(stage.recoveries()) == 1
+
+
+async def test_progress_sets_the_count_back() -> None:
+    stage = Stage(recovery=RecoveryPolicy(max_no_advance=2))
+    for _ in range(5):
+        await stage.run_for(minutes=2)
+        stage.crash(0)
+        await stage.run_until(Phase.RECOVERED)
+
+    assert stage.root.attempt == 5
+
+
+async def test_a_gang_that_is_silent_against_its_own_rhythm_is_restarted() -> None:
+    stage = Stage(hang=HangPolicy(floor=timedelta(minutes=10)))
+    await stage.run_for(minutes=5)
+    stage.trainers.stalled.add("train")
+    await stage.run_for(minutes=9)
+    assert stage.recoveries() == []
+
+    await stage.run_for(minutes=3)
+    stage.trainers.stalled.clear()
+    recovery = await stage.run_until(Phase.RECOVERED)
+
+    assert recovery.spec.cause.kind is CauseKind.HANG
+
+
+async def test_a_gang_without_a_known_rhythm_is_never_called_hanging() -> None:
+    stage = Stage()
+    stage.trainers.stalled.add("train")
+    await stage.run_for(hours=1)
+
+    assert stage.recoveries() == []
+
+
+async def test_without_visible_steps_a_while_of_running_counts_as_recovered() -> None:
+    stage = Stage(options={"healthd.dev/checkpoint": ""}, recovery=RecoveryPolicy(confirm_after=timedelta(minutes=10)))
+    await stage.run_for(minutes=1)
+    stage.crash(0)
+    recovery = await stage.run_until(Phase.RECOVERED, at_most=timedelta(minutes=15))
+
+    assert "its steps cannot be seen" in recovery.status.message
+
+
+async def test_retries_of_the_user_are_not_used_up() -> None:
+    stage = Stage(spares=1)
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    await stage.run_for(minutes=1)
+
+    pods = [pod for pod in stage.pods() if pod.status.phase == "Failed"]
+    assert pods == []
+
+
+async def test_more_faults_than_the_breaker_allows_are_not_restarted_until_the_window_has_passed() -> None:
+    policy = RecoveryPolicy(breaker_restarts=2, breaker_window=timedelta(hours=1))
+    stage = Stage(recovery=policy)
+    for _ in range(2):
+        await stage.run_for(minutes=2)
+        stage.crash(0)
+        await stage.run_until(Phase.RECOVERED)
+    stage.fault("node-1")
+    await stage.run_for(minutes=30)
+    assert len(stage.recoveries()) == 2
+    assert stage.quarantined() == ["node-1"]
+
+    await stage.run_for(minutes=40)
+
+    assert len(stage.recoveries()) == 3
+    assert stage.places() == {"0": "node-0", "1": "node-2"}
