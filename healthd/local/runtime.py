@@ -42,7 +42,6 @@ from healthd.local.machine import Machine
 from healthd.local.processes import ProcessRunner
 from healthd.local.slots import Slot, register
 from healthd.probes.errors import CannotRead
-from healthd.telemetry.http import Server, serve
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -259,7 +258,9 @@ class LocalRuntime:
         if not address:
             yield
             return
-        server: Server = await serve(address, self.metrics, {"kernel_log": self._listener.trouble})
+        from healthd.telemetry.http import serve  # here: nobody should pay 9 MB for a server that is not asked for
+
+        server = await serve(address, self.metrics, {"kernel_log": self._listener.trouble})
         log.info("http.serving", url=server.url)
         try:
             yield

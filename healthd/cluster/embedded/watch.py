@@ -22,8 +22,8 @@ from healthd.core.objects import AnyObject, Slim
 
 T = TypeVar("T", bound=Slim)
 
-FOREIGN_TICK = timedelta(seconds=0.2)
-"""How often other processes' writes are looked for, while somebody watches."""
+FOREIGN_TICK = timedelta(seconds=1)
+"""How often other processes' writes (a person's `healthd repair`) are looked for; at 0.2 s an idle agent did little else."""
 
 
 class Watcher:
