@@ -230,7 +230,8 @@ class Agent:
         self._status = msgspec.structs.replace(
             self._status, verdict=verdict, message=message, findings=self._ledger.findings
         )
-        self._stored = await publish_health(self._cluster, node, self._stored, self._status)
+        before, self._stored = self._stored, None  # a write whose answer is lost may have taken effect: look again
+        self._stored = await publish_health(self._cluster, node, before, self._status)
         self._metrics.show_node(self.node_name, verdict, self._ledger.findings)
         await publish_condition(self._cluster, node, verdict, message, now)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from healthd.agent.agent import Agent, KernelNews
 from healthd.agent.budget_slots import take_slots
 from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Unavailable
 from healthd.core.model import KernelRecord, Verdict
 from healthd.core.objects import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Lease, Node, NodeHealth
 from healthd.core.policy import QuarantinePolicy
@@ -28,11 +30,12 @@ class OneNode:
         self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids())
         self.policy = QuarantinePolicy()
         self.boot_id = "boot-1"
+        self.through: Any = self.cluster
         self.records: list[KernelRecord] = []
 
     async def agent(self) -> Agent:
         """A new life of the agent, that has taken up what the one before left."""
-        agent = Agent("node-a", self.cluster, self.clock, boot_id=self.boot_id, policy=self.policy, metrics=Metrics())
+        agent = Agent("node-a", self.through, self.clock, boot_id=self.boot_id, policy=self.policy, metrics=Metrics())
         await agent.load(self.clock.now())
         return agent
 
@@ -222,3 +225,46 @@ async def test_a_slot_that_a_crash_left_behind_is_given_back(one: OneNode) -> No
     await one.look(await one.agent())
 
     assert await one.slots() == 0
+
+
+class LosesOneAnswer:
+    """A cluster that does the next write of a node's health, and does not say so."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self.armed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def patch(self, kind: type[Any], name: str, patch: Any, **where: Any) -> Any:
+        answer = await self._cluster.patch(kind, name, patch, **where)
+        if self.armed and kind is NodeHealth:
+            self.armed = False
+            raise Unavailable("timed out")
+        return answer
+
+
+async def test_a_verdict_whose_answer_was_lost_is_taken_back_when_it_is_over(one: OneNode) -> None:
+    lossy = LosesOneAnswer(one.cluster)
+    one.through = lossy
+    agent = await one.agent()
+    await one.look(agent)
+    lossy.armed = True
+    await one.look(agent, one.a_record())
+    assert await one.verdict() is Verdict.UNHEALTHY
+
+    await one.repair(START)
+    await one.look(agent)
+
+    assert await one.verdict() is Verdict.HEALTHY
+
+
+async def test_a_health_report_that_somebody_deleted_is_made_again(one: OneNode) -> None:
+    agent = await one.agent()
+    await one.look(agent)
+    await one.cluster.delete(NodeHealth, "node-a")
+    for _ in range(2):
+        await one.look(agent, one.a_record())
+
+    assert await one.verdict() is Verdict.UNHEALTHY
