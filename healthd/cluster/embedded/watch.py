@@ -23,7 +23,7 @@ from healthd.core.objects import AnyObject, Slim
 T = TypeVar("T", bound=Slim)
 
 FOREIGN_TICK = timedelta(seconds=1)
-"""How often other processes' writes (a person's `healthd repair`) are looked for; at 0.2 s an idle agent did little else."""
+"""How often other processes' writes (`healthd repair`) are looked for. At 0.2 s an idle agent did little else."""
 
 
 class Watcher:
