@@ -1,0 +1,96 @@
+"""Whether a node is taken out of service or given back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from healthd.core.objects import ANNOTATION_QUARANTINE, Node, Taint
+from healthd.core.quarantine import Keep, Quarantine, Record, Release, cordon_patch, decide, read_record, uncordon_patch
+from tests.builders import a_finding, a_node
+from tests.fakes import START
+
+NOW = START + timedelta(hours=1)
+RECORD = Record(finding="gpu/xid-79", message="it fell off the bus", since=START)
+
+
+def quarantined(record: Record = RECORD) -> Node:
+    """A node that healthd took out of service."""
+    return a_node(unschedulable=True, annotations={ANNOTATION_QUARANTINE: msgspec.json.encode(record).decode()})
+
+
+def test_a_standing_finding_that_quarantines_asks_for_a_quarantine_and_says_why() -> None:
+    finding = a_finding(message="it fell off the bus")
+
+    decision = decide(a_node(), [finding], holds_slots=False, now=NOW)
+
+    assert decision == Quarantine(Record(finding=finding.id, message="it fell off the bus", since=NOW))
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        pytest.param(a_finding(quarantines=False), id="does not quarantine"),
+        pytest.param(a_finding(cleared_at=START, cleared_by="repair"), id="was cleared"),
+    ],
+)
+def test_any_other_finding_leaves_the_node_alone(finding: object) -> None:
+    assert decide(a_node(), [finding], holds_slots=False, now=NOW) == Keep()  # type: ignore[list-item]
+
+
+def test_a_cordon_of_a_person_is_remembered() -> None:
+    decision = decide(a_node(unschedulable=True), [a_finding()], holds_slots=False, now=NOW)
+
+    assert isinstance(decision, Quarantine)
+    assert decision.record.prior_unschedulable
+
+
+def test_a_quarantine_stays_while_its_finding_stands() -> None:
+    assert decide(quarantined(), [a_finding()], holds_slots=True, now=NOW) == Keep()
+
+
+def test_a_quarantine_ends_when_its_finding_was_cleared_and_says_by_what() -> None:
+    cleared = a_finding(device="gpu", cleared_at=START, cleared_by="repair")
+
+    assert decide(quarantined(), [cleared], holds_slots=True, now=NOW) == Release("gpu/xid-79 was cleared by repair")
+
+
+def test_a_slot_without_a_quarantine_is_given_back_or_used() -> None:
+    assert isinstance(decide(a_node(), [], holds_slots=True, now=NOW), Release)
+    assert isinstance(decide(a_node(), [a_finding()], holds_slots=True, now=NOW), Quarantine)
+
+
+@pytest.mark.parametrize(
+    "annotation", ["{", "[]", '{"owner": "somebody", "finding": "f", "message": "m", "since": "2026-01-01T00:00:00Z"}']
+)
+def test_a_record_that_is_not_ours_or_not_readable_is_nobodys_to_remove(annotation: str) -> None:
+    node = a_node(unschedulable=True, annotations={ANNOTATION_QUARANTINE: annotation})
+
+    assert read_record(node) is None
+    assert decide(node, [], holds_slots=False, now=NOW) == Keep()
+
+
+def test_cordoning_keeps_foreign_taints_and_names_the_rule() -> None:
+    patch = cordon_patch(a_node(taints=[Taint(key="nvidia.com/gpu")]), RECORD)
+
+    taints = [(taint["key"], taint.get("value")) for taint in patch["spec"]["taints"]]
+    assert taints == [("nvidia.com/gpu", None), ("healthd.dev/quarantined", "xid-79")]
+    assert patch["spec"]["unschedulable"] is True
+
+
+def test_uncordoning_undoes_that_and_nothing_else() -> None:
+    node = a_node(taints=[Taint(key="nvidia.com/gpu"), Taint(key="healthd.dev/quarantined", value="xid-79")])
+
+    patch = uncordon_patch(node, RECORD)
+
+    assert [taint["key"] for taint in patch["spec"]["taints"]] == ["nvidia.com/gpu"]
+    assert patch["spec"]["unschedulable"] is None
+    assert patch["metadata"]["annotations"] == {ANNOTATION_QUARANTINE: None}
+
+
+def test_uncordoning_leaves_a_cordon_that_was_there_before() -> None:
+    record = msgspec.structs.replace(RECORD, prior_unschedulable=True)
+
+    assert "unschedulable" not in uncordon_patch(a_node(unschedulable=True), record)["spec"]
