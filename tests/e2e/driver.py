@@ -41,12 +41,12 @@ class Pci:
 def nvmlInit(): pass
 def nvmlDeviceGetCount(): return 8
 def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetPciInfo(index): return Pci("00000000:%02X:00.0" % ({FIRST_BUS} + index))
+def nvmlDeviceGetPciInfo(index): return Pci("0000DOMAIN:%02X:00.0" % ({FIRST_BUS} + index))
 def nvmlDeviceGetUUID(index): return "GPU-%08d" % index
 def nvmlDeviceGetName(index): return "a GPU"
 """
 CONFIG = """\
-kernel_log: {{source: kmsg, path: "{log}"}}
+kernel_log: {{source: kmsg, path: "{log}", trust_user_space: {trust}}}
 recovery: {{fault_window: 50ms, backoff_base: 50ms, backoff_max: 50ms, look_every: 50ms, grace: {grace}}}
 log: {{format: json, level: debug}}
 """
@@ -171,17 +171,22 @@ class Stage:
         self.mark = f"E2E_MARK={uuid.uuid4()}"
         """In the environment of everything that is started here."""
         self._modules = folder / "modules"
-        self._modules.mkdir()
-        (self._modules / "pynvml.py").write_text(PYNVML)
+        self.install_gpus("0000")
         os.mkfifo(folder / "gate")
         self._gate = -1
         os.mkfifo(folder / "witness")
         self._witness = os.open(folder / "witness", os.O_RDONLY | os.O_NONBLOCK)
         self._heard = b""
 
-    def configure(self, *, kernel_log: str = "", grace: str = "300ms") -> None:
+    def configure(self, *, kernel_log: str = "", trust_user_space: bool = False, grace: str = "300ms") -> None:
         """Write the configuration file of the next life."""
-        self.config.write_text(CONFIG.format(log=kernel_log or self.folder / "kmsg", grace=grace))
+        log, trust = kernel_log or self.folder / "kmsg", str(trust_user_space).lower()
+        self.config.write_text(CONFIG.format(log=log, trust=trust, grace=grace))
+
+    def install_gpus(self, domain: str) -> None:
+        """Eight of them, in this PCI domain."""
+        self._modules.mkdir(exist_ok=True)
+        (self._modules / "pynvml.py").write_text(PYNVML.replace("DOMAIN", domain))
 
     def close(self) -> None:
         """Let go of the pipes."""
@@ -196,22 +201,21 @@ class Stage:
         *options: str,
         command: Sequence[str] = (),
         program: Sequence[str] = ("healthd.cli.main", "run"),
+        prefix: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
-        **popen: Any,
     ) -> AsyncIterator[Life]:
         """`healthd run` with two ranks of the training script, or of *command*; killed when the block ends."""
         self.kernel_log.rewind()
         name, value = self.mark.split("=")
         paths = os.pathsep.join([str(self._modules), str(ROOT)])
         process = await asyncio.create_subprocess_exec(
-            *[sys.executable, "-m", *program, *self.arguments(*options), "--", *(command or self.training())],
+            *[*prefix, sys.executable, "-m", *program, *self.arguments(*options), "--", *(command or self.training())],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": paths, name: value, **(environ or {})},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             limit=2**20,
-            **popen,
         )
         life = Life(process)
         try:
