@@ -404,7 +404,8 @@ def _faulted_again(s: Situation) -> Decision | None:
     """A fault of the attempt that this recovery started joins it, and the gang is stopped once more."""
     if not s.faults:
         return None
-    return _again(s, s.faults)
+    # The most telling come first; ranks that fail beside a broken GPU are only consequences.
+    return _again(s, [fault for fault in s.faults if fault.kind is s.faults[0].kind])
 
 
 def _again(s: Situation, causes: Sequence[Cause]) -> Decision:

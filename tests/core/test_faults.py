@@ -1,0 +1,185 @@
+"""What is wrong with a running gang."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from healthd.core.faults import find_faults
+from healthd.core.gang import GangView, Root
+from healthd.core.model import CauseKind, Verdict
+from healthd.core.objects import (
+    ANNOTATION_QUARANTINE,
+    ContainerState,
+    ContainerStatus,
+    Node,
+    NodeHealth,
+    Pod,
+    PodStatus,
+    Terminated,
+)
+from healthd.core.policy import HangPolicy
+from healthd.core.progress import Progress
+from healthd.core.quarantine import Record
+from tests.builders import a_finding, a_node, a_nodehealth, a_pod
+from tests.core.gangs import a_root
+from tests.fakes import START
+
+NOW = START + timedelta(hours=1)
+HANG = HangPolicy(factor=5, floor=timedelta(minutes=10), min_intervals=3)
+QUARANTINED = a_node(
+    "node-1",
+    unschedulable=True,
+    annotations={
+        ANNOTATION_QUARANTINE: msgspec.json.encode(
+            Record(finding="gpu/xid-79", message="it fell off the bus", since=START)
+        ).decode()
+    },
+)
+
+
+def a_member(
+    index: int, phase: str = "Running", *, attempt: int = 0, end: Terminated | None = None, **meta: Any
+) -> Pod:
+    """The member *index* on the node of the same number."""
+    containers = [ContainerStatus(name="main", state=ContainerState(terminated=end))] if end else []
+    return a_pod(
+        f"rank-{index}",
+        node=f"node-{index}",
+        index=index,
+        status=PodStatus(phase=phase, reason=meta.pop("reason", ""), container_statuses=containers),
+        annotations={"healthd.dev/attempt": str(attempt)},
+        **meta,
+    )
+
+
+def kinds(
+    *pods: Pod,
+    root: Root | None = None,
+    nodes: tuple[Node, ...] = (a_node("node-0"), a_node("node-1")),
+    health: tuple[NodeHealth, ...] = (),
+    last_activity: datetime | None = None,
+) -> list[CauseKind]:
+    """The kinds of the faults that are found."""
+    view = GangView(
+        root=root or a_root(),
+        pods=pods,
+        nodes={node.metadata.name: node for node in nodes},
+        health={report.metadata.name: report for report in health},
+        last_activity=last_activity,
+    )
+    return [cause.kind for cause in find_faults(view, HANG, NOW)]
+
+
+def test_a_gang_that_runs_on_healthy_nodes_has_no_fault() -> None:
+    assert kinds(a_member(0), a_member(1)) == []
+
+
+def test_a_quarantined_node_under_a_member_is_a_fault_of_the_hardware() -> None:
+    view = GangView(root=a_root(), pods=(a_member(1),), nodes={"node-1": QUARANTINED})
+
+    (cause,) = find_faults(view, HANG, NOW)
+
+    assert (cause.kind, cause.node, cause.message, cause.at) == (
+        CauseKind.HARDWARE,
+        "node-1",
+        "it fell off the bus",
+        START,
+    )
+
+
+def test_so_is_an_unhealthy_verdict_before_the_quarantine() -> None:
+    report = a_nodehealth("node-1", verdict=Verdict.UNHEALTHY, findings=[a_finding()])
+
+    assert kinds(a_member(0), a_member(1), health=(report,)) == [CauseKind.HARDWARE]
+
+
+def test_so_is_a_node_that_is_gone() -> None:
+    assert kinds(a_member(0), a_member(1), nodes=(a_node("node-0"),)) == [CauseKind.HARDWARE]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DEGRADED, Verdict.UNKNOWN])
+def test_a_node_that_is_not_known_to_be_bad_is_none(verdict: Verdict) -> None:
+    assert kinds(a_member(0), a_member(1), health=(a_nodehealth("node-1", verdict=verdict),)) == []
+
+
+def test_a_cordon_of_a_person_is_no_fault() -> None:
+    assert kinds(a_member(0), a_member(1), nodes=(a_node("node-0"), a_node("node-1", unschedulable=True))) == []
+
+
+def test_a_failed_member_on_a_healthy_node_is_a_fault_of_the_software() -> None:
+    assert kinds(a_member(0), a_member(1, "Failed", end=Terminated(exit_code=1))) == [CauseKind.SOFTWARE]
+
+
+def test_a_failed_member_on_a_bad_node_is_the_hardwares_fault_alone() -> None:
+    failed = a_member(1, "Failed", end=Terminated(exit_code=134))
+
+    assert kinds(a_member(0), failed, nodes=(a_node("node-0"), QUARANTINED)) == [CauseKind.HARDWARE]
+
+
+def test_the_hardware_comes_first_when_the_others_die_with_it() -> None:
+    peer = a_member(0, "Failed", end=Terminated(exit_code=1))
+
+    found = kinds(peer, a_member(1), nodes=(a_node("node-0"), QUARANTINED))
+
+    assert found == [CauseKind.HARDWARE, CauseKind.SOFTWARE]
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        pytest.param(a_member(1, deletion_timestamp=START), id="deleted under the gang"),
+        pytest.param(a_member(1, "Failed", reason="Lost"), id="its supervisor went away"),
+    ],
+)
+def test_a_member_that_was_taken_away_is_an_interruption(member: Pod) -> None:
+    assert kinds(a_member(0), member) == [CauseKind.INTERRUPTED]
+
+
+def test_members_that_have_succeeded_are_left_out() -> None:
+    assert kinds(a_member(0, "Succeeded"), a_member(1, "Succeeded", deletion_timestamp=START)) == []
+
+
+def test_what_an_earlier_attempt_left_behind_is_history() -> None:
+    old = a_member(1, "Failed", attempt=0, end=Terminated(exit_code=1))
+
+    assert kinds(old, root=a_root(attempt=1)) == []
+
+
+def test_a_suspended_gang_has_no_faults() -> None:
+    assert kinds(a_member(1, "Failed"), root=a_root(suspended=True)) == []
+
+
+def test_a_signal_is_named_in_the_message() -> None:
+    killed = a_member(1, "Failed", end=Terminated(exit_code=137, signal=9))
+
+    (cause,) = find_faults(GangView(root=a_root(), pods=(killed,), nodes={"node-1": a_node("node-1")}), HANG, NOW)
+
+    assert cause.message == "rank-1 was killed by signal 9"
+
+
+SILENT = a_root(progress=Progress(step=9, at=NOW - timedelta(minutes=20), intervals=[60, 60, 60]))
+
+
+def test_silence_against_its_own_rhythm_is_a_hang() -> None:
+    assert kinds(a_member(0), a_member(1), root=SILENT) == [CauseKind.HANG]
+
+
+@pytest.mark.parametrize(
+    ("root", "sign"),
+    [
+        pytest.param(SILENT, NOW - timedelta(minutes=1), id="a member was seen doing something"),
+        pytest.param(a_root(), None, id="nothing is known of its rhythm"),
+        pytest.param(a_root(progress=SILENT.progress, started_at=NOW), None, id="it has just started"),
+        pytest.param(a_root(progress=SILENT.progress, world=3), None, id="a member is missing"),
+    ],
+)
+def test_other_silence_is_not(root: Root, sign: datetime | None) -> None:
+    assert kinds(a_member(0), a_member(1), root=root, last_activity=sign) == []
+
+
+def test_a_member_that_waits_for_a_node_is_no_hang() -> None:
+    assert kinds(a_member(0), a_member(1, "Pending"), root=SILENT) == []

@@ -1,0 +1,292 @@
+"""The decisions of a recovery, one at a time; whole recoveries are told in tests/scenarios."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from healthd.core.acts import FindCheckpoint, StartGang, StopGang
+from healthd.core.gang import Ending, GangOptions, GangView, Root
+from healthd.core.model import ENDED, CauseKind, Phase
+from healthd.core.objects import (
+    Attempt,
+    Cause,
+    ChosenCheckpoint,
+    FencedPod,
+    Recovery,
+    RecoveryStatus,
+    RejectedCheckpoint,
+    TimelineEntry,
+)
+from healthd.core.policy import RecoveryPolicy, StartFresh
+from healthd.core.recovery import Decision, choose_checkpoint, decide, open_recovery
+from tests.builders import a_cause, a_node, a_recovery
+from tests.core.gangs import a_root
+from tests.fakes import START
+
+NOW = START + timedelta(minutes=5)
+POLICY = RecoveryPolicy(max_no_advance=3, backoff_base=timedelta(seconds=10), backoff_max=timedelta(seconds=30))
+STOPPED: dict[str, Any] = {"suspended": True, "stopped": True, "stopped_by": "train-1"}
+PROVEN = [FencedPod(name=f"r{i}", uid=f"u{i}", node=f"node-{i}", index=str(i), proof="gone") for i in range(2)]
+NODES = {name: a_node(name) for name in ("node-0", "node-1")}
+SOFTWARE = a_cause(CauseKind.SOFTWARE, message="rank-0 exited with code 1")
+
+
+def a_recovery_in(phase: Phase, *, causes: list[Cause] | None = None, **status: Any) -> Recovery:
+    """A recovery for attempt 1 that came to *phase* at the start of time."""
+    known = causes or [SOFTWARE]
+    entered = TimelineEntry(phase=phase, at=START, message="so it was")
+    fields = {"attempt": 1, "phase_since": START, "message": "so it was", "timeline": [entered], **status}
+    return a_recovery(cause=known[0], status=RecoveryStatus(phase=phase, causes=known, **fields))
+
+
+def decided(recovery: Recovery, root: Root | None, faults: list[Cause] | None = None, **view: Any) -> Decision:
+    """The next move."""
+    return decide(recovery, GangView(root=root, nodes=NODES, **view), faults or [], POLICY, NOW)
+
+
+def entered(decision: Decision) -> tuple[Phase, str]:
+    """The phase that a decision records, and its message."""
+    assert decision.record is not None, decision.reason
+    return decision.record.phase, decision.record.message
+
+
+def test_two_controllers_that_see_the_same_fault_name_the_same_recovery() -> None:
+    first, second = open_recovery(a_root(), SOFTWARE), open_recovery(a_root(), a_cause())
+
+    assert first.metadata.name == second.metadata.name
+    assert first.spec.first_attempt == 1
+
+
+def test_a_recovery_that_ended_before_it_started_anything_leaves_room_for_the_next() -> None:
+    first = open_recovery(a_root(), SOFTWARE)
+
+    assert open_recovery(a_root(), SOFTWARE, [first]).metadata.name != first.metadata.name
+
+
+@pytest.mark.parametrize("phase", sorted(set(Phase) - ENDED - {Phase.HELD}))
+@pytest.mark.parametrize(
+    ("root", "outcome"),
+    [
+        pytest.param(None, (Phase.SUPERSEDED, "the gang was deleted"), id="gone"),
+        pytest.param(a_root(deleting=True), (Phase.SUPERSEDED, "the gang was deleted"), id="being deleted"),
+        pytest.param(
+            a_root(suspended=True), (Phase.SUPERSEDED, "the user suspended the gang; it stays so"), id="suspended"
+        ),
+        pytest.param(
+            a_root(ending=Ending.FAILED),
+            (Phase.GAVE_UP, "the root is failed for good and may not be rebuilt"),
+            id="failed for good",
+        ),
+    ],
+)
+def test_what_others_decided_about_the_gang_ends_the_recovery_in_every_phase(
+    phase: Phase, root: Root | None, outcome: tuple[Phase, str]
+) -> None:
+    assert entered(decided(a_recovery_in(phase), root)) == outcome
+
+
+@pytest.mark.parametrize("phase", [Phase.FENCING, Phase.CHOOSING, Phase.RESERVING])
+def test_a_gang_that_somebody_else_let_run_again_is_left_to_him(phase: Phase) -> None:
+    assert entered(decided(a_recovery_in(phase), a_root()))[0] is Phase.SUPERSEDED
+
+
+def test_a_gang_that_completes_while_its_recovery_is_confirmed_has_recovered() -> None:
+    root = a_root(attempt=1, ending=Ending.COMPLETE)
+
+    assert entered(decided(a_recovery_in(Phase.CONFIRMING), root))[0] is Phase.RECOVERED
+
+
+def test_a_hardware_fault_that_is_gone_before_the_stop_restarts_nobody() -> None:
+    recovery = a_recovery_in(Phase.DETECTED, causes=[a_cause(node="node-1")])
+
+    assert entered(decided(recovery, a_root()))[0] is Phase.SUPERSEDED
+
+
+def test_a_bad_node_that_could_not_be_quarantined_holds_the_recovery_and_the_gang_runs_on() -> None:
+    fault = a_cause(node="node-1")
+
+    phase, message = entered(decided(a_recovery_in(Phase.DETECTED, causes=[fault]), a_root(), [fault]))
+    assert phase is Phase.HELD
+    assert message.startswith("node-1 is not quarantined")
+
+
+def test_the_stop_is_recorded_before_it_is_done() -> None:
+    intent = decided(a_recovery_in(Phase.DETECTED), a_root(), [SOFTWARE])
+    act = decided(a_recovery_in(Phase.STOPPING), a_root())
+
+    assert entered(intent)[0] is Phase.STOPPING
+    assert intent.acts == ()
+    assert act.acts == (StopGang("train-1"),)
+
+
+def test_a_stopped_gang_whose_own_controller_has_not_said_so_is_waited_for() -> None:
+    root = a_root(**{**STOPPED, "stopped": False})
+
+    assert "to say that it stopped" in decided(a_recovery_in(Phase.STOPPING), root).reason
+
+
+def test_a_fault_of_the_software_waits_for_evidence_of_broken_hardware() -> None:
+    fresh = a_recovery_in(Phase.CHOOSING, timeline=[TimelineEntry(phase=Phase.DETECTED, at=NOW)])
+    root = a_root(**STOPPED)
+
+    assert decided(fresh, root).recheck == POLICY.fault_window
+    assert decided(a_recovery_in(Phase.CHOOSING), root).acts == (FindCheckpoint(),)
+
+
+def test_a_start_waits_for_the_back_off() -> None:
+    recovery = a_recovery_in(Phase.RESERVING, pods=PROVEN, not_before=NOW + timedelta(seconds=7))
+
+    assert decided(recovery, a_root(**STOPPED)).recheck == timedelta(seconds=7)
+
+
+def test_the_placement_is_recorded_before_the_attempt_and_the_attempt_before_the_start() -> None:
+    root = a_root(**STOPPED)
+    recovery = a_recovery_in(Phase.RESERVING, pods=PROVEN, checkpoint=ChosenCheckpoint(path="p", step=7))
+    planned = decided(recovery, root).record
+    assert planned is not None
+    assert planned.placement == {"0": "node-0", "1": "node-1"}
+
+    starting = decided(replace(recovery, status=planned), root).record
+    assert starting is not None
+    assert [attempt.number for attempt in starting.attempts] == [1]
+
+    (act,) = decided(replace(recovery, status=starting), root).acts
+    assert isinstance(act, StartGang)
+    assert (act.hint.attempt, act.hint.checkpoint.step) == (1, 7)
+
+
+def test_a_start_that_was_done_is_not_done_again() -> None:
+    recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, placement={"0": "node-0", "1": "node-1"})
+
+    assert decided(recovery, a_root(attempt=1)).acts == ()
+
+
+def test_a_node_that_goes_bad_between_plan_and_start_leads_back_to_the_plan() -> None:
+    recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, placement={"0": "node-0", "1": "gone"})
+
+    assert entered(decided(recovery, a_root(**STOPPED)))[0] is Phase.RESERVING
+
+
+def test_a_new_step_is_what_recovered_means() -> None:
+    recovery = a_recovery_in(Phase.CONFIRMING, checkpoint=ChosenCheckpoint(path="p", step=7))
+    root = a_root(attempt=1)
+
+    assert decided(recovery, root, step=7).record is None
+    assert entered(decided(recovery, root, step=8)) == (Phase.RECOVERED, "training moved on to step 8")
+
+
+def test_a_fault_after_the_start_begins_the_next_attempt_of_the_same_recovery() -> None:
+    again = decided(a_recovery_in(Phase.CONFIRMING), a_root(attempt=1), [SOFTWARE]).record
+
+    assert again is not None
+    assert (again.phase, again.attempt, len(again.causes)) == (Phase.STOPPING, 2, 2)
+
+
+def test_ranks_that_fail_beside_a_broken_gpu_are_not_blamed() -> None:
+    hardware = a_cause(node="node-1")
+
+    again = decided(a_recovery_in(Phase.CONFIRMING), a_root(attempt=1), [hardware, SOFTWARE]).record
+
+    assert again is not None
+    assert again.causes == [SOFTWARE, hardware]
+
+
+def chosen(
+    found: int | None = None,
+    *,
+    root: Root | None = None,
+    rejected: int | None = None,
+    policy: RecoveryPolicy = POLICY,
+    previous: Recovery | None = None,
+    **status: Any,
+) -> RecoveryStatus:
+    """What is recorded when the newest whole checkpoint is of step *found*."""
+    checkpoint = None if found is None else ChosenCheckpoint(path=f"/step_{found}", step=found)
+    refused = [] if rejected is None else [RejectedCheckpoint(path="/torn", step=rejected, reason="it is torn")]
+    recovery = a_recovery_in(Phase.CHOOSING, **status)
+    decision = choose_checkpoint(recovery, root or a_root(**STOPPED), checkpoint, refused, previous, policy, NOW)
+    assert decision.record is not None
+    return decision.record
+
+
+def loaded(step: int) -> list[Attempt]:
+    """One attempt that was started from *step*."""
+    return [Attempt(number=1, checkpoint=ChosenCheckpoint(path=f"/step_{step}", step=step))]
+
+
+def test_the_newest_whole_checkpoint_is_taken_and_the_refused_ones_are_told() -> None:
+    record = chosen(7, rejected=9)
+
+    assert record.phase is Phase.RESERVING
+    assert record.checkpoint == ChosenCheckpoint(path="/step_7", step=7)
+    assert [one.step for one in record.rejected] == [9]
+    assert record.step_at_fault == 9
+
+
+@pytest.mark.parametrize(
+    ("fresh", "rejected", "attempts", "phase"),
+    [
+        (StartFresh.NEVER_SAVED, None, [], Phase.RESERVING),
+        (StartFresh.NEVER_SAVED, 3, [], Phase.HELD),
+        (StartFresh.NEVER_SAVED, None, loaded(5), Phase.HELD),
+        (StartFresh.NEVER, None, [], Phase.HELD),
+        (StartFresh.ALWAYS, 3, [], Phase.RESERVING),
+    ],
+)
+def test_a_fresh_start_is_made_only_where_nothing_can_be_lost_or_it_was_asked_for(
+    fresh: StartFresh, rejected: int | None, attempts: list[Attempt], phase: Phase
+) -> None:
+    assert chosen(rejected=rejected, attempts=attempts, policy=RecoveryPolicy(start_fresh=fresh)).phase is phase
+
+
+@pytest.mark.parametrize(("no_advance", "wait"), [(0, 10), (1, 20), (2, None)])
+def test_each_restart_without_a_new_step_waits_longer_and_the_last_is_not_made(
+    no_advance: int, wait: int | None
+) -> None:
+    record = chosen(5, attempts=loaded(5), no_advance=no_advance)
+
+    if wait is None:
+        assert record.phase is Phase.GAVE_UP
+        assert record.message == "3 restarts in a row brought no step beyond 5: rank-0 exited with code 1"
+    else:
+        assert record.not_before == NOW + timedelta(seconds=wait)
+
+
+def test_a_new_step_sets_the_count_back() -> None:
+    record = chosen(6, attempts=loaded(5), no_advance=2)
+
+    assert (record.no_advance, record.not_before) == (0, None)
+
+
+def test_restarts_for_broken_hardware_do_not_count() -> None:
+    record = chosen(5, attempts=loaded(5), no_advance=2, causes=[SOFTWARE, a_cause(node="node-1")])
+
+    assert record.phase is Phase.RESERVING
+
+
+def test_the_count_goes_on_from_the_recovery_before() -> None:
+    earlier = RecoveryStatus(phase=Phase.RECOVERED, attempts=loaded(5), no_advance=2)
+
+    assert chosen(5, previous=a_recovery("train-0", status=earlier)).phase is Phase.GAVE_UP
+    resumed_by_a_person = replace(earlier, phase=Phase.GAVE_UP)
+    assert chosen(5, previous=a_recovery("train-0", status=resumed_by_a_person)).phase is Phase.RESERVING
+
+
+def test_the_owner_may_set_the_limit() -> None:
+    root = a_root(**STOPPED, options=GangOptions(max_no_advance=1))
+
+    assert chosen(5, root=root, attempts=loaded(5)).phase is Phase.GAVE_UP
+
+
+def test_a_held_recovery_records_a_reason_once() -> None:
+    cause = a_cause(node="gone")
+    recovery = a_recovery_in(Phase.RESERVING, causes=[cause], pods=[replace(PROVEN[0], node="gone"), PROVEN[1]])
+    held = decided(recovery, a_root(**STOPPED)).record
+    assert held is not None
+    assert (held.phase, held.held_in) == (Phase.HELD, Phase.RESERVING)
+
+    assert decided(replace(recovery, status=held), a_root(**STOPPED)).record is None
