@@ -27,9 +27,12 @@ from healthd.core.objects import (
     PodTemplate,
     Recovery,
 )
+from healthd.core.policy import format_duration
 from healthd.gangs.job import hint_annotations
 
 NAMESPACE = "default"
+ANNOTATION_OPTIONS = "healthd.dev/run-options"
+"""On the Job: what the user asked for, as options. The Job itself may have shrunk since."""
 NO_LIMIT = 2**31 - 1
 """healthd counts restarts by progress; the Job controller's own count must not end the gang before that."""
 
@@ -51,9 +54,10 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """There is nothing yet, or nothing that could go on: make the Job (after deleting what is there)."""
+    """There is nothing yet, or nothing that could go on as it is: make the Job (after deleting what is there)."""
 
     replace: bool
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,24 @@ def plan(spec: RunSpec, job: Job | None, root: Root | None, recoveries: Sequence
         )
     if root.ending is Ending.COMPLETE:
         return Done()
+    changed = job.metadata.annotations.get(ANNOTATION_OPTIONS, options_of(spec)) != options_of(spec)
     latest = max(recoveries, key=lambda recovery: recovery.spec.first_attempt, default=None)
     gave_up = latest is not None and latest.status.phase is Phase.GAVE_UP
     if root.suspended and (gave_up or not root.stopped_by):
-        return Resume()
+        return Create(replace=True, attempt=root.attempt + 1) if changed else Resume()
+    if changed:
+        return Refuse(
+            f"the run {spec.name!r} was interrupted and goes on as it was begun, with other options "
+            f"({job.metadata.annotations[ANNOTATION_OPTIONS]}): name those, and stop it with Ctrl-C to change them"
+        )
     return GoOn()
+
+
+def options_of(spec: RunSpec) -> str:
+    """What the user may change between two runs of one name."""
+    shrink = f" --min-nodes {spec.min_nodes}" if spec.min_nodes is not None else ""
+    where, grace = spec.checkpoint.absolute(), format_duration(spec.grace)
+    return f"--nproc {spec.nproc}{shrink} --checkpoint {where} --grace {grace}"
 
 
 def job_of(spec: RunSpec, checkpoint: ChosenCheckpoint, attempt: int = 0) -> Job:
@@ -110,6 +127,7 @@ def job_of(spec: RunSpec, checkpoint: ChosenCheckpoint, attempt: int = 0) -> Job
         ANNOTATION_RESTART: "enabled",
         ANNOTATION_ATTEMPT: str(attempt),
         ANNOTATION_CHECKPOINT: spec.checkpoint.absolute().as_uri(),
+        ANNOTATION_OPTIONS: options_of(spec),
     }
     if spec.min_nodes is not None:
         options[ANNOTATION_MIN_NODES] = str(spec.min_nodes)

@@ -121,8 +121,8 @@ class LocalRuntime:
 
     async def _begin(self, step: Create | Resume | GoOn) -> None:
         match step:
-            case Create(replace=replaces):
-                await self._create(replaces)
+            case Create(replace=replaces, attempt=attempt):
+                await self._create(replaces, attempt)
             case Resume():
                 await self._resume()
             case GoOn():
@@ -149,7 +149,7 @@ class LocalRuntime:
         root = self._adapter.read(job)
         return plan(self.spec, job, root, await self._recoveries(root))
 
-    async def _create(self, replaces: bool) -> None:
+    async def _create(self, replaces: bool, attempt: int) -> None:
         if replaces:
             await self.cluster.delete(Job, self.spec.name, namespace=NAMESPACE)
             await self._until(self._is_gone)
@@ -159,7 +159,7 @@ class LocalRuntime:
             log.warning("checkpoint.rejected", path=rejected.path, step=rejected.step, why=rejected.reason)
         if answer.found:
             log.info("checkpoint.found", path=answer.found.path, step=answer.found.step)
-        await self.cluster.create(job_of(self.spec, answer.found or ChosenCheckpoint()))
+        await self.cluster.create(job_of(self.spec, answer.found or ChosenCheckpoint(), attempt))
 
     async def _resume(self) -> None:
         """Every process of the last attempt is proven gone before the next one starts, here as in a recovery."""

@@ -112,3 +112,28 @@ async def test_its_supervisor_may_close_the_terminal(stage: Stage) -> None:
         assert stage.marked() == []
     await go_on_to_the_end(stage)
     stage.check_writers()
+
+
+async def test_what_was_stopped_may_go_on_with_other_options(stage: Stage) -> None:
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        life.signal(SIGINT)
+        await life.ended()
+    async with stage.life("--nproc", "3") as life:
+        await stage.all_wait(life, 1, world=3)
+        stage.open_gate()
+
+        assert await life.ended() == 0, life.log
+    assert stage.starts() == [(0, 0), (1, 4)]
+    stage.check_writers()
+
+
+async def test_what_was_interrupted_goes_on_as_it_was_begun(stage: Stage) -> None:
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        life.signal(signal.SIGKILL)
+        await life.ended()
+    async with stage.life("--nproc", "3") as life:
+        assert await life.ended() == 2, life.log
+
+    assert "goes on as it was begun, with other options (--nproc 2 --checkpoint" in life.other
