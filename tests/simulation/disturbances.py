@@ -40,13 +40,18 @@ def strike(sim: Simulation) -> None:
 def break_hardware(sim: Simulation) -> None:
     """A GPU dies: its ranks stand still or fail, and the kernel says so."""
     node = _some_node(sim)
+    break_node(sim, node)
+    if sim.dice.random() < 0.5:
+        for process in sim.machines.all[node].running():
+            process.ends_at, process.exit_code = sim.clock.now(), 134
+
+
+def break_node(sim: Simulation, node: str) -> None:
+    """The GPU of this node falls off the bus."""
     machine = sim.machines.all[node]
     machine.broken = True
     sim.watchdog.faulted_at[node] = machine.write_to_log(OFF_THE_BUS, sim.clock.now()).at
     sim.note(f"  on {node}")
-    if sim.dice.random() < 0.5:
-        for process in machine.running():
-            process.ends_at, process.exit_code = sim.clock.now(), 134
 
 
 def fault_of_application(sim: Simulation) -> None:

@@ -56,6 +56,7 @@ class Watchdog:
         """Uids of pods that the Job controller deleted."""
         self.recoveries: dict[str, Recovery] = {}
         self.restarts: list[tuple[str, int]] = []
+        self.writes = 0
         self.may_overlap = False
         """The owner of the gangs let them go on without proof."""
         self.controllers = 1
@@ -66,6 +67,7 @@ class Watchdog:
             if seen.kind is Node:
                 self._read_nodes_at[seen.by] = seen.at
             return
+        self.writes += 1
         if seen.kind is Node:
             self._check_node(seen)
         elif seen.kind is Job:

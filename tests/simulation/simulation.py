@@ -122,6 +122,8 @@ class Simulation:
         self.watchdog.controllers = leaders
         self.job_controller = Actor("job-controller", self._job_controller)
         self.steps = 0
+        self._world: dict[type[Slim], list[Any]] = {}
+        self._world_at = -1
 
     def run(self, steps: int) -> Outcome:
         """Take *steps* unlucky steps, then heal; every step is checked."""
@@ -131,6 +133,8 @@ class Simulation:
             for _ in range(steps):
                 self._step()
             self._heal()
+            if len(self.worlds) == 1 and self.seed % 4 == 0:
+                self._prove_alive()
         except Broken as error:
             broken = str(error)
             self.note(broken)
@@ -290,7 +294,7 @@ class Simulation:
         """Time goes by: processes end, kubelets look after their pods, gangs make steps."""
         self.clock.advance(delta)
         now = self.clock.now()
-        worlds = {job.metadata.name: job.spec.completions or 1 for job in at_once(self._embedded.list(Job)).items}
+        worlds = {job.metadata.name: job.spec.completions or 1 for job in self.world()[Job]}
         self.trainers.work(worlds, now)
         self.machines.work(now)
 
@@ -312,14 +316,17 @@ class Simulation:
         self.watchdog.check(self.world())
 
     def world(self) -> dict[type[Slim], list[Any]]:
-        """The true state of everything."""
-        return {kind: at_once(self._embedded.list(kind)).items for kind in RESOURCES}
+        """The true state of everything; read again only after a write."""
+        if self._world_at != self.watchdog.writes:
+            self._world = {kind: at_once(self._embedded.list(kind)).items for kind in RESOURCES}
+            self._world_at = self.watchdog.writes
+        return self._world
 
     def _find_reasons(self) -> None:
         """Note which attempts something happened to."""
-        jobs = at_once(self._embedded.list(Job)).items
-        nodes = {n.metadata.name: n for n in at_once(self._embedded.list(Node)).items}
-        pods = at_once(self._embedded.list(Pod)).items
+        world = self.world()
+        jobs, pods = world[Job], world[Pod]
+        nodes = {n.metadata.name: n for n in world[Node]}
         for job in jobs:
             name, attempt = job.metadata.name, int(job.metadata.annotations.get("healthd.dev/attempt", "0"))
             mine = [p for p in pods if p.metadata.labels.get("healthd.dev/gang") == name]
@@ -344,8 +351,11 @@ class Simulation:
         """No more faults, everything repaired: within bounded rounds every gang is where it belongs."""
         disturbances.repair_everything(self)
         self.note("--- healing")
+        self._come_to_rest(HEALING_ROUNDS)
+
+    def _come_to_rest(self, rounds: int) -> None:
         unsettled = ""
-        for number in range(HEALING_ROUNDS):
+        for number in range(rounds):
             disturbances.take_back_cordons(self)
             for actor in [*self.agents.values(), *self.controllers, self.job_controller]:
                 self._go(actor)
@@ -355,6 +365,27 @@ class Simulation:
             if not unsettled:
                 return
         raise Broken(f"liveness: {unsettled}")
+
+    def _prove_alive(self) -> None:
+        """After all that has happened one more fault still leads to one more restart."""
+        (gang,) = self.worlds
+        ranks = self.machines.processes(gang)
+        if not ranks or gang in self.watchdog.stopped_by_user | self.watchdog.deleted_by_user:
+            return
+        self._pass(self.config.recovery.breaker_window)
+        self.note("--- one more fault")
+        restarts = len(self.watchdog.restarts)
+        disturbances.break_node(self, ranks[0].node)
+        self._check()
+        for _ in range(3):
+            for actor in [self.agents[ranks[0].node], *self.controllers, self.job_controller]:
+                self._go(actor)
+            self._pass(timedelta(seconds=40))
+            self._check()
+        disturbances.repair_everything(self)
+        self._come_to_rest(HEALING_ROUNDS)
+        if len(self.watchdog.restarts) != restarts + 1:
+            raise Broken(f"invariant 4: one more fault led to {len(self.watchdog.restarts) - restarts} restarts")
 
     def _unsettled(self) -> str:
         """What is not yet as it should be in a healthy world; empty when all is."""
