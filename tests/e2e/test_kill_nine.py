@@ -50,3 +50,17 @@ async def test_a_fault_is_one_restart_wherever_healthd_dies(stage: Stage, when: 
     assert {0, len(causes)} <= set(stage.attempts()) <= {0, 1, len(causes)}
     assert {recovery.status.phase for recovery in recoveries} == {Phase.RECOVERED}
     stage.check_writers()
+
+
+async def test_healthd_may_die_in_every_phase_of_one_recovery(stage: Stage) -> None:
+    await die(stage, "after:Recovery:Detected")
+    for phase in PHASES[1:-1]:
+        program = ("tests.e2e.mortal", f"after:Recovery:{phase}")
+        async with stage.life(*SPARE, program=program, command=stage.training("--deaf", "--orphan")) as life:
+            assert await life.ended() == -signal.SIGKILL, life.log
+    await finish(stage)
+    [recovery] = await stage.recoveries()
+
+    assert [attempt.number for attempt in recovery.status.attempts] == [1]
+    assert stage.attempts() == [0, 1]
+    stage.check_writers()
