@@ -124,6 +124,8 @@ class Simulation:
         self.steps = 0
         self._world: dict[type[Slim], list[Any]] = {}
         self._world_at = -1
+        self._asleep: dict[str, int] = {}
+        """By actor: the step at which it goes on."""
 
     def run(self, steps: int) -> Outcome:
         """Take *steps* unlucky steps, then heal; every step is checked."""
@@ -299,10 +301,14 @@ class Simulation:
         self.machines.work(now)
 
     def _go(self, actor: Actor) -> None:
+        if self._asleep.get(actor.name, 0) > self.steps and not self.luck.is_out:
+            return  # its machine stands still in the middle of a round
         try:
             how = actor.go(self.luck.pauses)
         except (ClusterError, OSError) as error:
             how = f"failed: {type(error).__name__}"
+        if how == "paused" and self.dice.random() < 0.3:
+            self._asleep[actor.name] = self.steps + self.dice.randrange(5, 40)
         self.note(f"{actor.name} {how}")
 
     def _tell(self, seen: Write | Reading) -> None:

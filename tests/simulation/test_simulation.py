@@ -9,11 +9,11 @@ from tests.simulation.simulation import run
 
 CHUNK = 125
 FOUND_WITHIN = {
-    "skip-fence": 200,
+    "skip-fence": 40,
     "forget-intent": 10,
-    "forget-preconditions": 100,
-    "list-then-write-budget": 200,
-    "resume-from-torn": 60,
+    "forget-preconditions": 200,
+    "list-then-write-budget": 60,
+    "resume-from-torn": 10,
 }
 """Schedules after which each planted bug has been found, from seed 1 on."""
 
