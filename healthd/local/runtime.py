@@ -22,7 +22,7 @@ from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.controller import Controller
 from healthd.controller.lookup import FileCheckpoints
 from healthd.core.gang import Ending, Root, StartHint, is_terminal
-from healthd.core.model import Phase
+from healthd.core.model import ENDED, Phase
 from healthd.core.objects import (
     ANNOTATION_STOPPED_BY,
     ChosenCheckpoint,
@@ -187,9 +187,11 @@ class LocalRuntime:
             root = self._adapter.read(await self.cluster.get(Job, self.spec.name, NAMESPACE))
         except NotFound:
             return GAVE_UP
+        recoveries = await self._recoveries(root)
         if root.ending is Ending.COMPLETE:
-            return 0
-        gave_up = [r for r in await self._recoveries(root) if r.status.phase is Phase.GAVE_UP]
+            # The controller has the last word: a recovery that is left open would look for ever as if it went on.
+            return 0 if all(recovery.status.phase in ENDED for recovery in recoveries) else None
+        gave_up = [recovery for recovery in recoveries if recovery.status.phase is Phase.GAVE_UP]
         latest = max(gave_up, key=lambda r: r.status.attempt, default=None)
         given_up_now = latest is not None and latest.status.attempt > root.attempt
         if root.ending is Ending.FAILED or given_up_now:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.objects import Job, Recovery
+from healthd.core.objects import Recovery
 from healthd.local.marks import readable
 from healthd.local.state import database
 
@@ -270,12 +270,6 @@ class Stage:
         left, self._witness = self._witness, os.open(self.folder / "witness", os.O_RDONLY | os.O_NONBLOCK)
         os.close(left)
 
-    async def silence(self) -> None:
-        """Return when every process that held the witness has ended."""
-        async with asyncio.timeout(PATIENCE):
-            while not self.is_silent():
-                await readable(self._witness)
-
     def is_silent(self) -> bool:
         """No process holds the witness: neither mark nor session nor name can hide one."""
         try:
@@ -321,11 +315,6 @@ class Stage:
         with self.cluster() as cluster:
             found = (await cluster.list(Recovery)).items
         return sorted(found, key=lambda recovery: recovery.spec.first_attempt)
-
-    async def job(self) -> Job:
-        """The gang's root."""
-        with self.cluster() as cluster:
-            return await cluster.get(Job, "gang", "default")
 
     def check_writers(self) -> None:
         """Never two at a time: no lock was found taken, and no attempt wrote after a later one had begun."""
