@@ -37,9 +37,9 @@ from healthd.core.policy import Config
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import JobAdapter
 from healthd.local.gang import NAMESPACE, Create, Done, GoOn, Refuse, Resume, RunSpec, job_of, plan
-from healthd.local.jobs import JobController
+from healthd.local.jobs.controller import JobController
 from healthd.local.machine import Machine
-from healthd.local.processes import ProcessRunner
+from healthd.local.processes.runner import ProcessRunner
 from healthd.local.slots import Slot, register
 from healthd.probes.errors import CannotRead
 from healthd.telemetry.metrics import Metrics

@@ -24,7 +24,7 @@ from healthd.core.objects import (
     Taint,
 )
 from healthd.core.patches import diff
-from healthd.local.pods import with_condition
+from healthd.local.processes.pods import with_condition
 
 ANNOTATION_DEVICES = "healthd.dev/devices"
 """On a slot: JSON list of `Device`, the GPUs that are its own."""

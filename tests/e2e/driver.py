@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.objects import Recovery
-from healthd.local.marks import readable
+from healthd.local.processes.marks import readable
 from healthd.local.state import database
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from healthd.cluster.port import Cluster
 from healthd.core.objects import Container, Pod, Slim
-from healthd.local.marks import readable
-from healthd.local.processes import ProcessRunner
+from healthd.local.processes.marks import readable
+from healthd.local.processes.runner import ProcessRunner
 
 T = TypeVar("T", bound=Slim)
 PATIENCE = 20.0

@@ -35,7 +35,7 @@ from healthd.core.objects import (
 from healthd.core.policy import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import JobAdapter
-from healthd.local.jobs import JobController
+from healthd.local.jobs.controller import JobController
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_node
 from tests.fakes import ManualClock, counting_uids

@@ -19,8 +19,8 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.gang import is_terminal
 from healthd.core.objects import ANNOTATION_ATTEMPT, Container, Device, EnvVar, Pod, Terminated
-from healthd.local.marks import find_processes
-from healthd.local.processes import ProcessRunner
+from healthd.local.processes.marks import find_processes
+from healthd.local.processes.runner import ProcessRunner
 from healthd.local.slots import register, slots_for
 from tests.builders import a_pod
 from tests.local.helpers import (

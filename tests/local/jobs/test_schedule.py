@@ -20,7 +20,7 @@ from healthd.core.objects import (
     Taint,
     Toleration,
 )
-from healthd.local.schedule import Bind, decide_bindings, refused, tolerates
+from healthd.local.jobs.schedule import Bind, decide_bindings, refused, tolerates
 from tests.builders import a_node, a_pod
 from tests.fakes import START
 

@@ -16,9 +16,9 @@ import structlog
 from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, NotFound
 from healthd.core.objects import Job, Node, Pod
 from healthd.core.patches import diff
-from healthd.local.job_plan import BACKOFF, Drawn, Plan, decide, is_tracked
-from healthd.local.schedule import Bind, Refuse, decide_bindings, refused
-from healthd.local.template import FINALIZER_TRACKING
+from healthd.local.jobs.plan import BACKOFF, Drawn, Plan, decide, is_tracked
+from healthd.local.jobs.schedule import Bind, Refuse, decide_bindings, refused
+from healthd.local.jobs.template import FINALIZER_TRACKING
 
 log = structlog.get_logger(__name__)
 

@@ -24,8 +24,8 @@ from healthd.core.objects import (
     PodStatus,
     Terminated,
 )
-from healthd.local.job_plan import Drawn, Plan, decide
-from healthd.local.template import FINALIZER_TRACKING
+from healthd.local.jobs.plan import Drawn, Plan, decide
+from healthd.local.jobs.template import FINALIZER_TRACKING
 from tests.builders import A_CONTAINER, a_job, a_pod
 from tests.fakes import START
 

@@ -16,7 +16,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.gang import is_terminal
 from healthd.core.objects import Pod
-from healthd.local.processes import ProcessRunner
+from healthd.local.processes.runner import ProcessRunner
 from tests.builders import a_pod
 from tests.local.helpers import (
     PATIENCE,
@@ -35,7 +35,7 @@ import asyncio, os, sys, uuid
 from pathlib import Path
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.local.processes import ProcessRunner
+from healthd.local.processes.runner import ProcessRunner
 
 async def main(store, logs):
     with EmbeddedCluster.open(Path(store), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:

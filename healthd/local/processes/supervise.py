@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from healthd.local.marks import kill_marked
-from healthd.local.pods import Ending
-from healthd.local.shim import MARK, SHIM_MARK
+from healthd.local.processes.marks import kill_marked
+from healthd.local.processes.pods import Ending
+from healthd.local.processes.shim import MARK, SHIM_MARK
 
 SHIM = Path(__file__).with_name("shim.py")
 NOT_EXECUTABLE = frozenset({errno.EACCES, errno.ENOEXEC, errno.EISDIR})

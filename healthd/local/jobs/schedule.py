@@ -29,7 +29,7 @@ from healthd.core.objects import (
 )
 from healthd.core.spares import is_ready
 from healthd.gangs.job import LABEL_JOB_NAME
-from healthd.local.pods import with_condition
+from healthd.local.processes.pods import with_condition
 
 KEEPS_OFF = ("NoSchedule", "NoExecute")
 

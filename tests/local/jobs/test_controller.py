@@ -12,7 +12,7 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster, Conflict, NotFound, Unavailable
 from healthd.core.objects import Job, Node, Pod
-from healthd.local.jobs import RETRY, JobController
+from healthd.local.jobs.controller import RETRY, JobController
 from healthd.local.slots import register, slots_for
 from tests.builders import a_job
 from tests.fakes import START, ManualClock, counting_uids

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from healthd.core.objects import Condition, Pod, PodStatus
-from healthd.local.pods import (
+from healthd.local.processes.pods import (
     Act,
     Ending,
     EndLost,

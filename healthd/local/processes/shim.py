@@ -4,7 +4,7 @@ The shim: one tiny process between healthd and one rank, so that no process of t
 It is started by file path (`python -I -S shim.py CONTROL UID LINGER CWD COMMAND…`) and uses the standard library alone.
 It is the subreaper of everything that the rank starts: a process that forks twice, opens its own session and ignores
 SIGTERM becomes its child when the parent dies. "No child is left" is therefore the proof that nothing is left.
-The rank's environment is marked with its pod's UID, the shim's own with another mark (see `healthd.local.marks`).
+The rank's environment is marked with its pod's UID, the shim's own with another mark (see `marks`).
 
 CONTROL is the descriptor of a stream socket to healthd. Its end of file means that healthd died: everything is killed
 at once. One message a line; from healthd `stop SECONDS`; to healthd, in this order:

@@ -24,9 +24,9 @@ from healthd.core.gang import attempt_of, index_of
 from healthd.core.objects import Node, Pod, PodStatus
 from healthd.core.patches import diff
 from healthd.local.environment import inherited, slot_env
-from healthd.local.marks import find_processes
-from healthd.local.output import Terminal, open_log
-from healthd.local.pods import (
+from healthd.local.processes.marks import find_processes
+from healthd.local.processes.output import Terminal, open_log
+from healthd.local.processes.pods import (
     Act,
     Ending,
     EndLost,
@@ -40,7 +40,7 @@ from healthd.local.pods import (
     blame_memory,
     decide_pod,
 )
-from healthd.local.supervise import Command, Rank
+from healthd.local.processes.supervise import Command, Rank
 
 log = structlog.get_logger(__name__)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from healthd.local.pods import Ending
-from healthd.local.supervise import Command, Rank
+from healthd.local.processes.pods import Ending
+from healthd.local.processes.supervise import Command, Rank
 from tests.local.helpers import PATIENCE, Witness, heard_pids, python, shell, stubborn, witness_at
 
 NOW = timedelta(0)

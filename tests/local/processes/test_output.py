@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from healthd.local.output import BACKLOG, CHUNK, LONGEST_LINE, PATIENCE, Follower, Prefixer, Terminal, open_log
+from healthd.local.processes.output import (
+    BACKLOG,
+    CHUNK,
+    LONGEST_LINE,
+    PATIENCE,
+    Follower,
+    Prefixer,
+    Terminal,
+    open_log,
+)
 
 
 @pytest.mark.parametrize(

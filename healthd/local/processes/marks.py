@@ -18,7 +18,7 @@ import os
 import signal
 from pathlib import Path
 
-from healthd.local.shim import MARK, SHIM_MARK
+from healthd.local.processes.shim import MARK, SHIM_MARK
 
 
 def find_processes(uid: str, mark: str = MARK) -> list[int]:

@@ -20,9 +20,9 @@ import msgspec
 
 from healthd.core.gang import attempt_of, index_of, is_terminal
 from healthd.core.objects import Condition, Job, JobStatus, Pod
-from healthd.local.indexes import format_indexes, parse_indexes
-from healthd.local.pods import with_condition
-from healthd.local.template import FINALIZER_TRACKING, new_pod
+from healthd.local.jobs.indexes import format_indexes, parse_indexes
+from healthd.local.jobs.template import FINALIZER_TRACKING, new_pod
+from healthd.local.processes.pods import with_condition
 
 BACKOFF = timedelta(seconds=10)
 LONGEST_BACKOFF = timedelta(minutes=6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.local.indexes import format_indexes, parse_indexes
+from healthd.local.jobs.indexes import format_indexes, parse_indexes
 
 
 @pytest.mark.parametrize(

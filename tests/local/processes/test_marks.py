@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.local.marks import find_processes, kill_marked
+from healthd.local.processes.marks import find_processes, kill_marked
 from tests.local.helpers import Witness, heard_pids, stubborn, witness_at
 
 

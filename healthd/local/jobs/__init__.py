@@ -1,0 +1,3 @@
+"""
+The Job controller and the scheduler of this machine: `controller` carries out what `plan` and `schedule` decide.
+"""
