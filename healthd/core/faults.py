@@ -1,14 +1,15 @@
 """
 What is wrong with a running gang: broken hardware under it, a rank that failed by itself, or silence.
 
-Only the members of the root's present attempt count: what an earlier attempt left behind is history.
+Only the members of the root's present attempt count, and of those not what was lost before it was last set going:
+a user may have stopped the gang and let it go on.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from healthd.core.gang import GangView, is_terminal, members
+from healthd.core.gang import GangView, Root, is_terminal, members
 from healthd.core.model import CauseKind, Verdict
 from healthd.core.objects import Cause, Node, NodeHealth, Pod
 from healthd.core.policy import HangPolicy
@@ -26,9 +27,9 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     A member on a bad node is a hardware fault whether or not its process died already, so the cascade of failing ranks
     that a dead GPU sets off is not taken for a fault of the software.
     """
-    if view.root is None or view.root.suspended:
+    if view.root is None or view.root.suspended or not view.root.has_begun:
         return []
-    pods = [pod for pod in members(view) if pod.status.phase != "Succeeded"]
+    pods = [pod for pod in members(view) if pod.status.phase != "Succeeded" and _is_of_this_run(pod, view.root)]
     bad_nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
     causes = [cause for name in bad_nodes if (cause := hardware_fault(name, view, now))]
     blamed = {cause.node for cause in causes}
@@ -65,6 +66,21 @@ def _unhealthy(node: Node, health: NodeHealth, now: datetime) -> Cause:
         message=worst.message if worst else health.status.message,
         at=worst.raised_at if worst else now,
     )
+
+
+def _is_of_this_run(pod: Pod, root: Root) -> bool:
+    """By when it was lost, not by when it was made: the root may say late that it was started."""
+    lost, started = _lost_at(pod), root.started_at
+    return lost is None or started is None or lost >= started
+
+
+def _lost_at(pod: Pod) -> datetime | None:
+    ends = [status.state.terminated for status in pod.status.container_statuses if status.state.terminated]
+    moments = [end.finished_at for end in ends if end.finished_at is not None]
+    if pod.metadata.deletion_timestamp is not None:
+        grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+        moments.append(pod.metadata.deletion_timestamp - grace)
+    return min(moments, default=None)
 
 
 def _is_lost(pod: Pod) -> bool:

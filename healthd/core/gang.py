@@ -64,6 +64,9 @@ class Root:
     options: GangOptions = GangOptions()
     progress: Progress = NO_PROGRESS
     started_at: datetime | None = None
+    """When it was last set going; None: not known."""
+    has_begun: bool = True
+    """False while its own controller has not yet noticed that it may run: every member there is belongs to the past."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

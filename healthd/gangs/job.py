@@ -60,6 +60,7 @@ class JobAdapter:
             options=_options(notes),
             progress=_progress(notes.get(ANNOTATION_PROGRESS)),
             started_at=obj.status.start_time,
+            has_begun=obj.status.start_time is not None,
         )
 
     def root_name(self, pod: Pod) -> str | None:

@@ -149,6 +149,14 @@ def test_what_an_earlier_attempt_left_behind_is_history() -> None:
     assert kinds(old, root=a_root(attempt=1)) == []
 
 
+def test_so_is_what_failed_before_the_user_stopped_the_gang_and_let_it_go_on() -> None:
+    old = a_member(1, "Failed", end=Terminated(exit_code=1, finished_at=START))
+
+    assert kinds(old, root=a_root(started_at=START)) == [CauseKind.SOFTWARE]
+    assert kinds(old, root=a_root(started_at=NOW)) == []
+    assert kinds(old, root=a_root(has_begun=False)) == []
+
+
 def test_a_suspended_gang_has_no_faults() -> None:
     assert kinds(a_member(1, "Failed"), root=a_root(suspended=True)) == []
 
