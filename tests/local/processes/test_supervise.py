@@ -239,10 +239,15 @@ while True:
         assert witness.is_alone()
 
 
+CLASSIC_SIGNALS = (1 << 31) - 1
+"""Not those that a C library keeps for itself; whoever started the tests may have left one ignored."""
+
+
 async def test_the_signals_that_the_shim_ignores_work_in_the_rank(witness: Witness) -> None:
     script = 'grep -E "^Sig(Ign|Blk)" /proc/self/status >"$1"; kill -INT $$'
     async with started(shell(script, witness.path)) as rank:
         ending = await ending_of(rank)
 
-        assert [(await witness.hear()).split()[1] for _ in range(2)] == ["0" * 16, "0" * 16]
+        masks = [int((await witness.hear()).split()[1], 16) for _ in range(2)]
+        assert [mask & CLASSIC_SIGNALS for mask in masks] == [0, 0]
         assert ending.signal == signal.SIGINT
