@@ -378,6 +378,8 @@ class Simulation:
         ranks = self.machines.processes(gang)
         if not ranks or gang in self.watchdog.stopped_by_user | self.watchdog.deleted_by_user:
             return
+        if self.trainers.stores[gang].newest_whole() is None:
+            return  # with nothing but torn checkpoints it would rightly be held
         self._pass(self.config.recovery.breaker_window)
         self.note("--- one more fault")
         restarts = len(self.watchdog.restarts)
