@@ -17,11 +17,12 @@ DRIFT = timedelta(milliseconds=250)
 
 _BEGINS = re.compile(
     rb";\s*(?:"
-    rb"NVRM|nvidia|\[nvidia"
-    rb"|mlx|<mlx|efa|infiniband|ib|IPoIB|hfi"
-    rb"|pcie|AER|aer"
-    rb"|mce|MCE|CMCI|EDAC|Machine|Memory|Disabling lock|\[Hardware|\{\d"
-    rb"|[Oo]ut of|oom|OOM|[Kk]ill|Sacrifice|Task|Kernel panic"
+    rb"NVRM|nvidia|nv_peer|\[nvidia"
+    rb"|mlx|<mlx|NETDEV WATCHDOG|efa|infiniband|ib|IPoIB|rdma_|iw_|hfi|irdma|i40iw|bnxt_re"
+    rb"|pcie|AER|aer|Error Severity|\+--"
+    rb"|mce|MCE|CMCI|EDAC|CPU ?\d{1,5}: Mach|Machine|Memory|Disabling lock|\[Hardware|HARDWARE|\{\d"
+    rb"|BERT|GHES|ghes|\w{1,16}: HANDLING"
+    rb"|[Oo]ut of|oom|OOM|[Kk]ill|Sacrifice|Task|[Kk]ernel panic"
     rb"|[\w.-]{1,32} [0-9a-f]{4,8}:[0-9a-f]{2}:"  # any driver that names a PCI device
     rb")"
 )

@@ -11,12 +11,15 @@ import re
 
 from healthd.core.klog.message import FULL_ADDRESS, Kind, Message, first_address
 
-_DEVICE = rf"(?:[\w.-]{{1,32}} )?{FULL_ADDRESS}:"
+_DEVICE = rf"(?:[\w.-]{{1,32}} )?{FULL_ADDRESS}:(?:pcie\w{{2,4}}:)?"
 _AER = re.compile(
     rf"(?:{_DEVICE} ?(?:"
     r"AER:"
     r"|PCIe Bus Error:"
-    r"|DPC:"
+    r"|DPC[: ]"
+    r"|EDR: "
+    r"|\+-{4,8} PCI-Express Device Error"
+    r"|Error Severity\s{0,12}: "
     r"|\s{0,4}device \[[0-9a-fA-F]{4}:[0-9a-fA-F]{4}\] error status/mask="
     r"|\s{1,8}\[ ?[0-9]{1,2}\] [A-Z]"
     r"|\s{0,8}TLP Header:"
@@ -35,24 +38,34 @@ _MCE = re.compile(
     r"|MCE[: ]"
     r"|BERT: Error records"
     r"|CMCI storm (?:detected|subsided)"
-    r"|EDAC \S{1,24}: "
+    r"|EDAC \S{1,24}(?: \S{1,24})?: "
+    r"|\w{1,16}: HANDLING MCE MEMORY ERROR"
+    r"|CPU ?\d{1,5}: Machine Check(?: Exception| Event)?: "
+    r"|HARDWARE ERROR\b"
+    r"|ghes_edac: |GHES: "
     r"|Memory failure: 0x"
     r"|Disabling lock debugging due to machine check"
+    r"|[Kk]ernel panic - not syncing: (?:Fatal )?(?:[Mm]achine check|hardware error)"
+    r"|Kernel panic - not syncing: Timeout: Not all CPUs entered broadcast exception handler"
 )
 _MCE_WORSE = re.compile(r"(?i)uncorrected|fatal|\bUE\b|action required|Processor context corrupt|panic")
-_MCE_STATUS = re.compile(r"Machine Check(?: Exception)?: ?[0-9a-f]{1,16} Bank [0-9]{1,3}: (?P<status>[0-9a-f]{16})")
-_OOM_INVOKED = re.compile(r"(?P<process>.{1,64}?) invoked oom-killer: ")
+_MCE_STATUS = re.compile(
+    r"Machine Check(?: Exception| Event)?: {0,24}[0-9a-f]{1,16} Bank [0-9]{1,3}: (?P<status>[0-9a-f]{16})"
+)
+_OOM_INVOKED = re.compile(r"(?P<process>.{1,15}?|[^:\[\]]{16,32}?) invoked oom-killer:(?:\s|$)")
+"""The kernel keeps 15 bytes of a name; longer ones are of people who tell of it, and a colon there is another tag's."""
 _OOM_KILLED = re.compile(
     r"(?:(?:Memory cgroup )?[Oo]ut of [Mm]emory(?: \([^)]{1,48}\))?: )?"
     r"(?:Kill(?:ed)?|kill(?:ed)?|OOM victim|Sacrifice child:?)(?: process)? "
     r"(?P<pid>[0-9]{1,10}),?(?: UID [0-9]{1,10},?)? "
-    r"\((?P<process>.{1,64}?)\)(?=[,.:]{0,2}(?:\s{1,2}(?:total-vm|vsz|score|now|or|UID|shmem|is)\b|\s{0,4}$))"
+    r"\((?P<process>.{1,64}?)\)(?=[,.:]{0,2}(?:\s{1,2}(?:total-vm|vsz|score|now|or|UID|shmem|is|sharing)\b|\s{0,4}$))"
 )
 _OOM_TASK = re.compile(
     r"oom-kill:(?=constraint=|gfp)(?:.{0,2000}?)\btask=(?P<process>.{1,64}?),pid=(?P<pid>[0-9]{1,10}),uid="
 )
 _OOM_REST = re.compile(
-    r"(?:Memory cgroup )?[Oo]ut of [Mm]emory\b|Kernel panic - not syncing: Out of memory|oom-kill:|oom_reaper: "
+    r"(?:Memory cgroup )?[Oo]ut of [Mm]emory(?=:| \(| and no killable|$)|Kernel panic - not syncing: Out of memory"
+    r"|oom-kill:|oom-killer: |oom_reaper: "
     r"|Tasks? in \S{1,512} (?:killed as a result of limit|are going to be killed)"
 )
 

@@ -27,9 +27,12 @@ _SXID = re.compile(
 )
 _NOISE = re.compile(r"NVRM: Xid\b|nvidia-nvswitch[0-9]{0,4}: (?:SXid|open|close|release)\b")
 """Lines that look like an error but give none that can be read, and the chatter of opening a switch."""
+_MODULES = r"drm|modeset|uvm|nvlink|nvswitch[0-9]{0,4}|peermem|fs|gpu|vgpu[-_]vfio|caps"
+"""Named one by one: `nvidia-smi: command not found` and its like are of programs."""
 _MODULE = re.compile(
-    rf"(?:NVRM:|NVRM(?=\s)|nvidia(?:[-_][a-z0-9_]{{1,24}})?(?:\s{FULL_ADDRESS})?:|nvidia-peermem|nvidia-vgpu-mgr\[[0-9]{{1,10}}\]:"
-    r"|\[nvidia-vgpu-vfio\])(?=\s|$)"
+    rf"(?:NVRM:|NVRM(?=\s\w{{1,64}}:)|nvidia(?:[-_](?:{_MODULES}))?(?:\s{FULL_ADDRESS})?:"
+    r"|nvidia[-_]peermem|nv_peer_mem:?|\[nvidia-vgpu-vfio\]|nvidia-vgpu(?:d|-mgr)\[[0-9]{1,10}\]:)(?=\s|$)"
+    r"|nvidia[-_]fs:\w"
 )
 _LOST = re.compile(r"has fallen off the bus|fallen off the bus and is not responding", re.IGNORECASE)
 _NVRM_ADDRESS = re.compile(

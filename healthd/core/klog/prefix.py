@@ -22,21 +22,25 @@ _ZONE = r"[A-Z]{2,5}"
 """CEST and its like. A log level looks the same, so a zone counts only before the year or the kernel's tag."""
 
 _RAW = re.compile(r"(?P<priority>\d{1,4}),(?P<sequence>\d{1,20}),(?P<usec>\d{1,20}),[^;,]{1,16}(?:,[^;]{1,64})?;")
-_QUOTING = re.compile(r"(?:\ufeff|\*\*|`{1,3}|> ?|\.\.\. ?|… ?|\[(?:\.\.\.|…)\] ?)+")
+_QUOTING = re.compile(
+    r"(?:\ufeff|\*\*|`{1,3}|\+?> ?|\.\.\. ?|… ?|\[(?:\.\.\.|…|\s{0,4})\] ?|[-*•+] ?(?=\[\s{0,12}\d))+"
+)
 _LEVEL = re.compile(r"<(?P<priority>\d{1,3})>(?:1 (?=\d{4}-))?")
 _DECODED = re.compile(r"(?P<facility>[a-z]\w{1,9}) {0,8}: ?[a-z]{1,8} {0,8}: ?")
-_ISO = re.compile(rf"\[?\d{{4}}-\d{{2}}-\d{{2}}[T ]{_CLOCK} ?(?:{_OFFSET})?\]?(?=\s)")
+_INSTANT = rf"\[?\d{{4}}-\d{{2}}-\d{{2}}[T ]{_CLOCK} ?(?:{_OFFSET})?\]?"
+_ISO = re.compile(rf"{_INSTANT}(?=\s)")
 _WEEKDAY_ISO = re.compile(rf"[^\W\d_]{{2,6}}\.? \d{{4}}-\d{{2}}-\d{{2}} {_CLOCK}(?=\s)")
 _DATE = re.compile(
-    rf"(?:[^\W\d_]{{2,6}}\.? )?(?:(?:{_MONTH}) {{1,2}}\d{{1,2}}|\d{{1,2}}\.? (?:{_MONTH})) (?:\d{{4}} )?{_CLOCK}"
-    rf"(?:(?: {_ZONE})? \d{{4}})?(?=\s)"
+    rf"(?:[^\W\d_]{{2,6}}\.? |\d{{4}} )?(?:(?:{_MONTH}) {{1,2}}\d{{1,2}}|\d{{1,2}}\.? (?:{_MONTH})) "
+    rf"(?:\d{{4}} )?{_CLOCK}(?:(?: {_ZONE})? \d{{4}})?(?=\s)"
 )
 _CLOCK_ONLY = re.compile(rf"{_CLOCK}(?=\s)")
-_UNIX = re.compile(r"\d{9,11}\.\d{3,9}(?=\s)")
-_SECONDS = re.compile(r"\[\s{0,12}\d{1,12}\.\d{1,9}(?: <\s{0,12}\d{1,9}\.\d{1,9}>)?\]")
+_UNIX = re.compile(r"\d{9,11}\.\d{1,9}(?=\s)")
+_DELTA = r"<\s{0,12}\d{1,9}\.\d{1,9}\s?>"
+_SECONDS = re.compile(rf"\[(?:\s{{0,12}}\d{{1,12}}\.\d{{1,9}}(?: {_DELTA}|\s{{1,24}})?|{_DELTA})\]")
 _PEOPLE = re.compile(
     rf"\[\s{{0,8}}(?:\+\d{{1,8}}\.\d{{1,9}}|[^\W\d_]{{3}} {{0,2}}\d{{1,2}} \d{{1,2}}:\d{{2}}"
-    rf"|[^\]\[]{{3,40}} {_CLOCK}(?: [A-Z]{{2,5}})? \d{{4}}"
+    rf"|[^\]\[]{{3,40}} {_CLOCK}(?: [A-Z]{{2,5}})? \d{{4}}(?: {_DELTA})?"
     rf"|[^\]\[]{{3,40}} \d{{4}} {_CLOCK})\]"
 )
 _CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,10}(?:@C\d{1,5})?\]")
@@ -47,13 +51,25 @@ _HOST = rf"(?:\s{{1,4}}{_ZONE})?\s{{1,4}}(?!(?!kern\.)[a-z0-9]{{2,8}}{_SELECTOR}
 """Busybox and OpenWrt name facility and level before the tag; any facility but the kernel's is a program's line."""
 _HOST_AND_TAG = re.compile(rf"{_HOST}(?:\s{{1,4}}kern(?={_SELECTOR})\.\w{{1,8}})?(?:{_TAG.pattern}|{_RFC5424.pattern})")
 _HYPERVISOR = re.compile(r"\s{1,4}(?:\w{1,8}\(\d{1,5}\) )?(?:vmkernel: )?cpu\d{1,5}:\d{1,10}(?: opID=\w{1,32})?\)\s?")
-_FILE = re.compile(r"[\w./-]{1,255}:(?:\d{1,9}:)?(?=[^\W\d_]{3} {1,2}\d|\d{4}-)(?=[^\n]{15,90} kernel: )")
-_VGPU_MANAGER = re.compile(rf"{_HOST}(?=\s{{1,4}}nvidia-vgpu-mgr\[)")
-"""The one program whose lines are read beside the kernel's: the host side of the driver. It gives no Xid of its own."""
-_COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
+_FILE = re.compile(
+    r"[\w./-]{1,255}:(?:\d{1,9}:)?(?=[^\W\d_]{3} {1,2}\d|\d{4}-)(?=[^\n]{15,90} kernel: )"
+    r"|(?:(?=[\w-]{0,64}[./])[\w./-]{1,255}:)?(?:\d{1,9}[:-])?(?=\[\s{0,12}\d{1,12}\.\d)"
+    r"|\d{1,9}[:-](?=[^\W\d_]{3} {1,2}\d{1,2} \d)"
+)
+"""What grep puts before a line that it found: the file, the line's number, or both."""
+_VGPU_MANAGER = re.compile(rf"{_HOST}(?=\s{{1,4}}nvidia-vgpu(?:d|-mgr)\[)")
+"""The programs whose lines are read beside the kernel's: the host side of the driver. They give no Xid of their own."""
+_COLOUR = re.compile(r"(?:\x1b|\^\[)\[[0-9;]{0,16}[mK]")
+"""As dmesg and grep paint, and as `cat -v` shows it."""
 _HOST_TAG = re.compile(r"(?=[a-zA-Z_.-]{0,64}\d)[\w.-]{1,64}(?::| \||: \|)\s{1,4}(?=\[|kernel:)")
 """What pdsh and its like put before a line. Names of hosts have numbers; the words that people put there have none."""
 _CUT_HEADER = re.compile(r"[\w.-]{1,255} (?=kernel: )")
+_TALOS = re.compile(rf"(?:[\w.:-]{{1,64}}: )?kern: {{1,8}}[a-z]{{1,8}}: {_INSTANT}: ?")
+"""How Talos shows the kernel's ring: node, facility, level and time."""
+_NETCONSOLE = re.compile(r"\s{1,4}(?=[a-zA-Z_.-]{0,64}\d)[\w.-]{1,255}(?=\s{1,2}\[\s{0,12}\d{1,12}\.\d{3,9}\])")
+"""What a log daemon writes of records that came over the net: its own stamp, the sender, the record as dmesg has it."""
+_RELAYED = re.compile(rf"\s{{0,4}}(?:{_DATE.pattern}|{_ISO.pattern})(?:{_TAG.pattern}|{_HOST}{_TAG.pattern})")
+"""A whole header behind the kernel's tag: the line went through a second log."""
 
 
 _BLANK = frozenset({" ", "\t"})
@@ -68,7 +84,7 @@ class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_line(line: str) -> KernelLine | None:
     """Take any known prefix off *line*; None if somebody other than the kernel wrote it."""
-    if "\x1b" in line:
+    if "\x1b" in line or "^[[" in line:
         line = _COLOUR.sub("", line)
     line = line.strip("\r\n\x00 ")
     if found := _RAW.match(line):
@@ -78,7 +94,7 @@ def parse_line(line: str) -> KernelLine | None:
     if end is None:
         return None
     end = _skip(head, end, _SECONDS, _PEOPLE, _CALLER)
-    return KernelLine(text=line[end:].lstrip().removesuffix("**"))
+    return KernelLine(text=line[end:].lstrip("\ufeff \t").removesuffix("**").rstrip("`"))
 
 
 def unescape(text: str) -> str:
@@ -121,6 +137,8 @@ def _after_header(head: str) -> int | None:
         at = found.end()
     if (found := _DECODED.match(head, at)) and found["facility"] == "kern":
         return _after_decoded_time(head, found.end())
+    if found := _TALOS.match(head, at):
+        return found.end()
     if found := _FILE.match(head, at) or _HOST_TAG.match(head, at):
         at = found.end()
     if found := _CUT_HEADER.match(head, at):
@@ -139,14 +157,19 @@ def _after_stamp(head: str, at: int) -> int:
         if found := stamp.match(head, at):
             return _after_tag(head, found.end())
     tag = _TAG.match(head, at)
-    return tag.end() if tag else at
+    return _after_relay(head, tag.end()) if tag else at
+
+
+def _after_relay(head: str, at: int) -> int:
+    found = _RELAYED.match(head, at)
+    return found.end() if found else at
 
 
 def _after_tag(head: str, at: int) -> int:
     """Past host and tag of the kernel, or nowhere where the message follows the stamp at once."""
-    for grammar in (_TAG, _HOST_AND_TAG, _RFC5424, _HYPERVISOR, _VGPU_MANAGER):
+    for grammar in (_TAG, _HOST_AND_TAG, _RFC5424, _HYPERVISOR, _VGPU_MANAGER, _NETCONSOLE):
         if found := grammar.match(head, at):
-            return found.end()
+            return _after_relay(head, found.end())
     return at
 
 

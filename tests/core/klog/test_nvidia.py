@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.core.klog import Kind, LinkFault, Message, Mig, parse_message
-
-
-def read(text: str) -> Message:
-    message = parse_message(text)
-    assert message is not None
-    return message
+from healthd.core.klog import Kind, LinkFault, Mig, parse_message
+from tests.core.klog.reading import read
 
 
 @pytest.mark.parametrize(
@@ -51,6 +46,11 @@ def test_every_generation_of_addresses_is_read(address: str, pci: str) -> None:
         ("pid=901, name=two\nlines, ", 901, "two\nlines"),
         ("pid=901, name=запуск, ", 901, "запуск"),
         ("pid=901, name=, ", 901, None),
+        ("pid='', name=, ", None, None),
+        ("pid=-1, name=trainer, ", None, "trainer"),
+        ("pid=4294967295, name=trainer, ", 4294967295, "trainer"),
+        ("pid=901, name=a,b, ", 901, "a,b"),
+        ("pid=901, name=[kworker/7:1], ", 901, "[kworker/7:1]"),
     ],
 )
 def test_the_owner_is_read_where_the_driver_knows_it(owner: str, pid: int | None, process: str | None) -> None:
@@ -170,9 +170,14 @@ def test_a_switch_error_is_read_with_its_own_severity(detail: str, fatal: bool |
         "nvidia-nvswitch5: open (major=509)",
         "[drm:nv_drm_master_set [nvidia_drm]] *ERROR* no ownership",
         "nouveau 0000:c1:00.0: fifo: fault",
+        "NVRM Xid codes are explained below",
+        "nvidia-smi: command not found",
+        "nvidia-smi (812) used greatest stack depth: 11000 bytes left",
+        "nvidia-persistenced: persistence mode is on",
+        "nvidia-container-cli: initialization error: driver not loaded",
     ],
 )
-def test_broken_switch_errors_and_chatter_are_noise(text: str) -> None:
+def test_broken_errors_chatter_and_programs_are_noise(text: str) -> None:
     assert parse_message(text) is None
 
 
@@ -192,6 +197,10 @@ def test_broken_switch_errors_and_chatter_are_noise(text: str) -> None:
         ("nvidia_uvm: module uses symbols from proprietary module nvidia", None),
         ("nvidia-nvlink: Nvlink Core is being initialized, major device number 506", None),
         ("nvidia-peermem nv_mem_client_init:561 ERROR cannot register", None),
+        ("nvidia-fs:nvfs_map:77 no page table", None),
+        ("nvidia-gpu 0000:c1:00.3: i2c timeout error", "0000:c1:00.3"),
+        ("NVRM cpuidInfo: a processor that nobody knows", None),
+        ("nvidia-vgpud[77]: error: no types", None),
         ("nvidia-vgpu-mgr[4021]: error: vmiop_log: XID 43 detected", None),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from healthd.core.klog import Kind, parse_message
+from tests.core.klog.reading import read
 
 
 @pytest.mark.parametrize(
@@ -20,12 +21,14 @@ from healthd.core.klog import Kind, parse_message
         ("pcieport 0000:40:01.1:    [ 6] BadTLP                (First)", None),
         ("pcieport 0000:40:01.1:   TLP Header: 00000000 00000000 00000000 00000000", None),
         ("pcieport 0000:40:01.1: DPC: containment event, status:0x1f01 source:0x0000", None),
+        ("pcieport 0000:40:01.1: EDR: EDR event received", None),
+        ("dpc 0000:40:01.1:pcie010: DPC containment event, status:0x1f00 source:0x0000", None),
+        ("pcieport 0000:40:01.1: +------ PCI-Express Device Error ------+", None),
     ],
 )
 def test_pcie_errors_name_the_first_device(text: str, fatal: bool | None) -> None:
-    message = parse_message(text)
+    message = read(text)
 
-    assert message is not None
     assert (message.kind, message.pci, message.fatal) == (Kind.AER, "0000:40:01.1", fatal)
 
 
@@ -40,12 +43,20 @@ def test_pcie_errors_name_the_first_device(text: str, fatal: bool | None) -> Non
         ("EDAC MC1: 1 CE memory read error on CPU_SrcID#0", None),
         ("CMCI storm detected: switching to poll mode", None),
         ("Memory failure: 0x1f00: recovery action for dirty LRU page: Recovered", None),
+        ("EDAC sbridge MC1: HANDLING MCE MEMORY ERROR", None),
+        ("EDAC skx MC4: TSC 0x0", None),
+        ("sbridge: HANDLING MCE MEMORY ERROR", None),
+        ("CPU 9: Machine Check Exception:                4 Bank 3: b200000000070f0f", True),
+        ("HARDWARE ERROR. This is *NOT* a software problem!", None),
+        ("BERT: Error records from previous boot:", None),
+        ("GHES: HEST is not enabled!", None),
+        ("Kernel panic - not syncing: Fatal machine check", True),
+        ("Kernel panic - not syncing: Fatal hardware error!", True),
     ],
 )
 def test_machine_checks_say_whether_the_hardware_corrected_them(text: str, fatal: bool | None) -> None:
-    message = parse_message(text)
+    message = read(text)
 
-    assert message is not None
     assert (message.kind, message.fatal) == (Kind.MCE, fatal)
 
 
@@ -59,6 +70,12 @@ def test_machine_checks_say_whether_the_hardware_corrected_them(text: str, fatal
         ("Out of memory: Killed process 4242, UID 1000, (trainer).", 4242, "trainer"),
         ("Memory cgroup out of memory: Killed process 4242 ((sd-pam)) total-vm:1kB", 4242, "(sd-pam)"),
         ("Killed process 4242 (trainer)", 4242, "trainer"),
+        ("Killed process 4242, UID 498, (trainer) total-vm:1kB, anon-rss:1kB", 4242, "trainer"),
+        ("Kill process 4242 (trainer) sharing same memory", 4242, "trainer"),
+        ("tmux: server invoked oom-killer: gfp_mask=0xcc0", None, "tmux: server"),
+        ("kworker/u4:5 invoked oom-killer:", None, "kworker/u4:5"),
+        ("oom-killer: gfp_mask=0xd0", None, None),
+        ("Out of memory and no killable processes...", None, None),
         (
             "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/a,task=trainer,pid=4242,uid=0",
             4242,
@@ -70,9 +87,8 @@ def test_machine_checks_say_whether_the_hardware_corrected_them(text: str, fatal
     ],
 )
 def test_memory_exhausted_names_who_asked_or_who_died(text: str, pid: int | None, process: str | None) -> None:
-    message = parse_message(text)
+    message = read(text)
 
-    assert message is not None
     assert (message.kind, message.pid, message.process) == (Kind.OOM, pid, process)
 
 
@@ -83,16 +99,21 @@ def test_memory_exhausted_names_who_asked_or_who_died(text: str, pid: int | None
         ("mlx5_core 0000:9c:00.1 ens1f1np1: Link down", Kind.MLX5, "0000:9c:00.1"),
         ("mlx5_core: probe of the device failed", Kind.MLX5, None),
         ("mlx5_cmd_check:810:(pid 77): MODIFY_QP(0x502) failed", Kind.MLX5, None),
+        ("NETDEV WATCHDOG: ens1f1np1 (mlx5_core): transmit queue 3 timed out", Kind.MLX5, None),
         ("efa 0000:9c:00.1 rdmap5s0: Failed to process command CREATE_QP", Kind.EFA, "0000:9c:00.1"),
         ("efa 0000:9c:00.1: Setup irq:33", Kind.EFA, "0000:9c:00.1"),
         ("infiniband mlx5_4: dump error cqe", Kind.IB, None),
         ("ib0: multicast join failed, status -110", Kind.IB, None),
+        ("ibp65s0: multicast join failed, status -110", Kind.IB, None),
+        ("hfi1 0000:9c:00.0: hfi1_0: Link up", Kind.IB, "0000:9c:00.0"),
+        ("bnxt_en 0000:9c:00.1 bnxt_re1: Failed to modify HW QP", Kind.IB, "0000:9c:00.1"),
+        ("bnxt_en 0000:9c:00.1: QPLIB: cmdq[0x7]=0x3 status 0x5", Kind.IB, "0000:9c:00.1"),
+        ("irdma: probe failed", Kind.IB, None),
     ],
 )
 def test_lines_of_the_fabrics_are_told_apart(text: str, kind: Kind, pci: str | None) -> None:
-    message = parse_message(text)
+    message = read(text)
 
-    assert message is not None
     assert (message.kind, message.pci) == (kind, pci)
 
 
@@ -108,6 +129,16 @@ def test_lines_of_the_fabrics_are_told_apart(text: str, kind: Kind, pci: str | N
         'audit: type=1400 apparmor="STATUS" name="nvidia_modprobe"',
         " SUBSYSTEM=pci",
         "nvme nvme0: I/O 12 QID 3 timeout, aborting",
+        "NETDEV WATCHDOG: eth7 (bnxt_en): transmit queue 3 timed out",
+        "bnxt_en 0000:9c:00.1 eth7: NIC Link is Up",
+        "pcieport 0000:40:01.1: pciehp: Slot(7): Link Down",
+        "pcieport 0000:40:01.1: irq 42 for MSI/MSI-X",
+        "Disabling lock debugging due to kernel taint",
+        "Kernel panic - not syncing: VFS: Unable to mount root fs",
+        "Out of memory! avail: 138 MiB < min: 786 MiB",
+        "Out of memory error in the client",
+        "[03:14:15] [ERROR] app: trainer invoked oom-killer: gfp_mask=0xcc0",
+        "node17 kubelet[811]: trainer invoked oom-killer: gfp_mask=0xcc0",
     ],
 )
 def test_everything_else_is_noise(text: str) -> None:

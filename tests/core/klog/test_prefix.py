@@ -15,6 +15,10 @@ KERNEL_PREFIXES = {
     "dmesg with caller": "[ 8123.004512] [  T2210] ",
     "dmesg with cpu as caller": "[ 8123.004512][   C17] ",
     "dmesg with delta": "[ 8123.004512 <    0.000031>] ",
+    "dmesg with delta alone": "[<    0.000031>] ",
+    "dmesg -T with delta": "[Tue Apr  7 03:14:15 2026 <    0.000031>] ",
+    "dmesg at boot": "[    0.000000] ",
+    "dmesg of a fixture": "[10.5] ",
     "dmesg -T": "[Tue Apr  7 03:14:15 2026] ",
     "dmesg -T with caller": "[Tue Apr  7 03:14:15 2026] [  T2210] ",
     "dmesg -T, German": "[Di Apr  7 03:14:15 2026] ",
@@ -29,12 +33,21 @@ KERNEL_PREFIXES = {
     "dmesg --decode, iso, caller": "kern  :crit  : 2026-04-07T03:14:15,004512+00:00 [  T2210] ",
     "dmesg --raw": "<3>[ 8123.004512] ",
     "dmesg --color": "\x1b[32m[ 8123.004512] \x1b[0m\x1b[33m",
+    "dmesg --color through cat -v": "^[[32m[ 8123.004512] ^[[0m^[[33m",
+    "grep --color": "[ 8123.004512] \x1b[01;31m\x1b[K\x1b[m\x1b[K",
     "raw record": "3,9917,8123004512,-;",
     "raw record with caller": "4,9917,8123004512,-,caller=T2210;",
     "raw record, continued": "4,9917,8123004512,c;",
+    "raw record of netconsole": "4,9917,8123004512,-,caller=T2210,ncfrag=0/33;",
+    "netconsole by way of syslog": "Apr  7 03:14:15 10.0.3.4 [ 8123.004512] ",
     "syslog": "Apr  7 03:14:15 node17 kernel: [ 8123.004512] ",
     "syslog without stamp": "Apr  7 03:14:15 node17 kernel: ",
+    "syslog without a host": "Apr  7 03:14:15 kernel: [ 8123.004512] ",
+    "syslog of a switch": "2026 Apr  7 03:14:15 node17 kernel: ",
+    "syslog that passed a relay": "Apr  7 03:14:15 relay3 kernel: Apr  7 03:14:14 node17 kernel: [ 8123.004512] ",
+    "syslog within a syslog": "kernel: Apr  7 03:14:15 kernel: ",
     "syslog with level": "<4>Apr  7 03:14:15 node17 kernel: ",
+    "syslog RFC 5424 with a mark of byte order": "<4>1 2026-04-07T03:14:15Z node17 kernel - - - \ufeff",
     "syslog RFC 5424": "<3>1 2026-04-07T03:14:15.004512+02:00 node17 kernel - - - ",
     "syslog of rsyslog": "2026-04-07T03:14:15.004512+02:00 node17 kernel: [ 8123.004512] ",
     "syslog, German": "7. Apr 03:14:15 node17 kernel: ",
@@ -51,6 +64,11 @@ KERNEL_PREFIXES = {
     "journal short-full": "Tue 2026-04-07 03:14:15 CEST node17 kernel: ",
     "journal short-monotonic": "[ 8123.004512] node17 kernel: ",
     "journal short-unix": "1775524455.004512 node17 kernel: ",
+    "journal short-unix, shortened": "1775524455.5 node17 kernel: ",
+    "journal short-delta": "[ 8123.004512 <    0.000031 >] node17 kernel: ",
+    "journal short-delta, first": "[ 8123.004512                ] node17 kernel: ",
+    "journal --no-hostname, indented": "     Apr 07 03:14:15 kernel: ",
+    "talosctl dmesg": "10.0.3.4: kern:     err: [2026-04-07T03:14:15.004512345Z]: ",
     "host in capitals": "Apr 07 03:14:15 GPU kernel: ",
     "syslog with zone and year": "Tue Apr  7 03:14:15 CEST 2026 node17 kernel: ",
     "tag alone": "kernel: ",
@@ -61,7 +79,15 @@ KERNEL_PREFIXES = {
     "clock and tag": "03:14:15 kernel: ",
     "elided stamp": "[...] ",
     "elided header": "... kernel: ",
+    "empty stamp": "[] ",
+    "quoted mail": ">> > [ 8123.004512] ",
+    "quoted review": "+> [ 8123.004512] ",
+    "list": "- [ 8123.004512] ",
     "grep over files": "/var/log/kern.log:Apr  7 03:14:15 node17 kernel: ",
+    "grep over files, numbered": "/var/log/kern.log:77:Apr  7 03:14:15 node17 kernel: ",
+    "grep over a dmesg": "dmesg.1:[ 8123.004512] ",
+    "grep -n": "77:[ 8123.004512] ",
+    "grep -n, a line around": "78-Apr  7 03:14:15 node17 kernel: ",
     "hypervisor": "2026-04-07T03:14:15.004Z cpu12:2098331)",
 }
 
@@ -90,6 +116,16 @@ OTHERS = {
     "prose": "we found this: ",
     "a message that repeats": "Apr  7 03:14:15 node17 kernel: message repeated 2 times: [ ",
     "another message": "[ 8123.004512] systemd[1]: ",
+    "a log level after a stamp that quotes a stamp": "2026-04-07 03:14:15,004 INFO [ 8123.004512] ",
+    "a program's name at a stamp": "agent:[ 8123.004512] ",
+    "a container that quotes the stamp": "2026-04-07T03:14:15.004512Z stdout F [ 8123.004512] ",
+    "another facility of Talos": "10.0.3.4: user: warning: [2026-04-07T03:14:15.004512345Z]: ",
+    "a list of patterns": "- ",
+    "a field of the journal": "    MESSAGE=",
+    "a health check": "node17 | ERROR: check failed: [ 8123.004512] ",
+    "quotation marks": '"',
+    "a shell that is traced": "+ echo ",
+    "a daemon that passed a relay": "Apr  7 03:14:15 node17 agent[811]: Apr  7 03:14:14 node17 kernel: ",
 }
 
 
@@ -116,10 +152,11 @@ def test_a_raw_record_gives_its_sequence_number() -> None:
 
 
 def test_line_ends_and_markup_around_a_line_are_no_part_of_it() -> None:
-    line = parse_line(f"**[ 1.5] {SAID}**\r\n")
+    for before, after in (("**", "**\r\n"), ("`", "`"), ("> `", "`"), ("", "\r")):
+        line = parse_line(f"{before}[ 1.5] {SAID}{after}")
 
-    assert line is not None
-    assert line.text == SAID
+        assert line is not None
+        assert line.text == SAID
 
 
 def test_escapes_of_a_raw_record_are_undone() -> None:
