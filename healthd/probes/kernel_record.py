@@ -17,7 +17,7 @@ DRIFT = timedelta(milliseconds=250)
 
 _BEGINS = re.compile(
     rb";\s*(?:"
-    rb"NVRM|nvidia|nv_peer|\[nvidia"
+    rb"NVRM|nvrm|nvidia|nv_peer|\[nvidia"
     rb"|mlx|<mlx|NETDEV WATCHDOG|efa|infiniband|ib|IPoIB|rdma_|iw_|hfi|irdma|i40iw|bnxt_re"
     rb"|pcie|AER|aer|Error Severity|\+--"
     rb"|mce|MCE|CMCI|EDAC|CPU ?\d{1,5}: Mach|Machine|Memory|Disabling lock|\[Hardware|HARDWARE|\{\d"

@@ -60,6 +60,7 @@ _OOM_KILLED = re.compile(
     r"(?P<pid>[0-9]{1,10}),?(?: UID [0-9]{1,10},?)? "
     r"\((?P<process>.{1,64}?)\)(?=[,.:]{0,2}(?:\s{1,2}(?:total-vm|vsz|score|now|or|UID|shmem|is|sharing)\b|\s{0,4}$))"
 )
+_OOM_NUMBER = re.compile(r"(?:Memory cgroup )?[Oo]ut of [Mm]emory: Kill(?:ed)? process (?P<pid>[0-9]{1,10})\s{0,4}$")
 _OOM_TASK = re.compile(
     r"oom-kill:(?=constraint=|gfp)(?:.{0,2000}?)\btask=(?P<process>.{1,64}?),pid=(?P<pid>[0-9]{1,10}),uid="
 )
@@ -99,4 +100,6 @@ def _parse_oom(text: str) -> Message | None:
         return Message(kind=Kind.OOM, text=text, process=found["process"])
     if found := _OOM_KILLED.match(text) or _OOM_TASK.match(text):
         return Message(kind=Kind.OOM, text=text, pid=int(found["pid"]), process=found["process"])
+    if found := _OOM_NUMBER.match(text):
+        return Message(kind=Kind.OOM, text=text, pid=int(found["pid"]))
     return Message(kind=Kind.OOM, text=text) if _OOM_REST.match(text) else None

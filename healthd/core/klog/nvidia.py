@@ -31,7 +31,7 @@ _MODULES = r"drm|modeset|uvm|nvlink|nvswitch[0-9]{0,4}|peermem|fs|gpu|vgpu[-_]vf
 """Named one by one: `nvidia-smi: command not found` and its like are of programs."""
 _MODULE = re.compile(
     rf"(?:NVRM:|NVRM(?=\s\w{{1,64}}:)|nvidia(?:[-_](?:{_MODULES}))?(?:\s{FULL_ADDRESS})?:"
-    r"|nvidia[-_]peermem|nv_peer_mem:?|\[nvidia-vgpu-vfio\]|nvidia-vgpu(?:d|-mgr)\[[0-9]{1,10}\]:)(?=\s|$)"
+    r"|nvidia[-_]peermem|nv_peer_mem:?|\[nvidia-vgpu-vfio\]|nvrm-nvlog:|nvidia-vgpu(?:d|-mgr)\[[0-9]{1,10}\]:)(?=\s|$)"
     r"|nvidia[-_]fs:\w"
 )
 _LOST = re.compile(r"has fallen off the bus|fallen off the bus and is not responding", re.IGNORECASE)

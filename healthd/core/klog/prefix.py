@@ -21,9 +21,10 @@ _OFFSET = r"Z|[+-]\d{2}(?::?\d{2})?"
 _ZONE = r"[A-Z]{2,5}"
 """CEST and its like. A log level looks the same, so a zone counts only before the year or the kernel's tag."""
 
-_RAW = re.compile(r"(?P<priority>\d{1,4}),(?P<sequence>\d{1,20}),(?P<usec>\d{1,20}),[^;,]{1,16}(?:,[^;]{1,64})?;")
+_RAW = re.compile(r"(?P<priority>\d{1,4}),(?P<sequence>\d{1,20}),\d{1,20}(?:,[^;,]{1,16}(?:,[^;]{1,64})?)?;")
+"""Kernels before 3.6 write no flags."""
 _QUOTING = re.compile(
-    r"(?:\ufeff|\*\*|`{1,3}|\+?> ?|\.\.\. ?|… ?|\[(?:\.\.\.|…|\s{0,4})\] ?|[-*•+] ?(?=\[\s{0,12}\d))+"
+    r"(?:\ufeff|\*\*|`{1,3}|\+?> ?|\.\.\. ?|… ?|\[(?:\.\.\.|…|\s{0,4}|time(?:stamp)?)\] ?|[-*•+] ?(?=\[\s{0,12}\d))+"
 )
 _LEVEL = re.compile(r"<(?P<priority>\d{1,3})>(?:1 (?=\d{4}-))?")
 _DECODED = re.compile(r"(?P<facility>[a-z]\w{1,9}) {0,8}: ?[a-z]{1,8} {0,8}: ?")

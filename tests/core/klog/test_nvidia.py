@@ -201,6 +201,7 @@ def test_broken_errors_chatter_and_programs_are_noise(text: str) -> None:
         ("nvidia-gpu 0000:c1:00.3: i2c timeout error", "0000:c1:00.3"),
         ("NVRM cpuidInfo: a processor that nobody knows", None),
         ("nvidia-vgpud[77]: error: no types", None),
+        ("nvrm-nvlog: CwAAAAAECAAIAQQC", None),
         ("nvidia-vgpu-mgr[4021]: error: vmiop_log: XID 43 detected", None),
     ],
 )

@@ -71,6 +71,7 @@ def test_machine_checks_say_whether_the_hardware_corrected_them(text: str, fatal
         ("Memory cgroup out of memory: Killed process 4242 ((sd-pam)) total-vm:1kB", 4242, "(sd-pam)"),
         ("Killed process 4242 (trainer)", 4242, "trainer"),
         ("Killed process 4242, UID 498, (trainer) total-vm:1kB, anon-rss:1kB", 4242, "trainer"),
+        ("Memory cgroup out of memory: Killed process 4242", 4242, None),
         ("Kill process 4242 (trainer) sharing same memory", 4242, "trainer"),
         ("tmux: server invoked oom-killer: gfp_mask=0xcc0", None, "tmux: server"),
         ("kworker/u4:5 invoked oom-killer:", None, "kworker/u4:5"),
