@@ -7,9 +7,10 @@ a user may have stopped the gang and let it go on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from healthd.core.gang import GangView, Root, is_terminal, members
+from healthd.core.gang import GangView, Root, index_of, is_terminal, members
 from healthd.core.model import CauseKind, Verdict
 from healthd.core.objects import Cause, Node, NodeHealth, Pod
 from healthd.core.policy import HangPolicy
@@ -29,7 +30,8 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     """
     if view.root is None or view.root.suspended or not view.root.has_begun:
         return []
-    pods = [pod for pod in members(view) if pod.status.phase != "Succeeded" and _is_of_this_run(pod, view.root)]
+    present = members(view)
+    pods = [pod for pod in present if pod.status.phase != "Succeeded" and not _is_history(pod, present, view.root)]
     bad_nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
     causes = [cause for name in bad_nodes if (cause := hardware_fault(name, view, now))]
     blamed = {cause.node for cause in causes}
@@ -68,10 +70,18 @@ def _unhealthy(node: Node, health: NodeHealth, now: datetime) -> Cause:
     )
 
 
-def _is_of_this_run(pod: Pod, root: Root) -> bool:
-    """By when it was lost, not by when it was made: the root may say late that it was started."""
+def _is_history(pod: Pod, present: Sequence[Pod], root: Root) -> bool:
+    """
+    Deleted before the root was last set going, or failed before that and replaced since.
+
+    The times come from clocks of different machines. A rank that fails right at its start may seem to have done so
+    before it; nobody has taken its place yet, and it counts.
+    """
     lost, started = _lost_at(pod), root.started_at
-    return lost is None or started is None or lost >= started
+    if lost is None or started is None or lost >= started:
+        return False
+    replaced = any(index_of(other) == index_of(pod) and not _is_lost(other) for other in present)
+    return replaced or pod.metadata.deletion_timestamp is not None
 
 
 def _lost_at(pod: Pod) -> datetime | None:
@@ -94,7 +104,8 @@ def _rank_failure(pod: Pod, now: datetime) -> Cause:
     kind = CauseKind.INTERRUPTED if deleted or pod.status.reason == LOST else CauseKind.SOFTWARE
     how = "was deleted" if deleted else pod.status.message or pod.status.reason
     if ended is not None and kind is CauseKind.SOFTWARE:
-        how = f"was killed by signal {ended.signal}" if ended.signal else f"exited with code {ended.exit_code}"
+        said = f": {pod.status.message}" if pod.status.message else ""
+        how = (f"was killed by signal {ended.signal}" if ended.signal else f"exited with code {ended.exit_code}") + said
     return Cause(
         kind=kind,
         message=f"{pod.metadata.name} {how}",

@@ -151,10 +151,17 @@ def test_what_an_earlier_attempt_left_behind_is_history() -> None:
 
 def test_so_is_what_failed_before_the_user_stopped_the_gang_and_let_it_go_on() -> None:
     old = a_member(1, "Failed", end=Terminated(exit_code=1, finished_at=START))
+    successor = a_member(1)
 
-    assert kinds(old, root=a_root(started_at=START)) == [CauseKind.SOFTWARE]
-    assert kinds(old, root=a_root(started_at=NOW)) == []
-    assert kinds(old, root=a_root(has_begun=False)) == []
+    assert kinds(old, successor, root=a_root(started_at=START)) == [CauseKind.SOFTWARE]
+    assert kinds(old, successor, root=a_root(started_at=NOW)) == []
+    assert kinds(old, successor, root=a_root(has_begun=False)) == []
+
+
+def test_a_rank_that_fails_at_its_start_counts_also_where_its_clock_is_behind() -> None:
+    failed = a_member(1, "Failed", end=Terminated(exit_code=1, finished_at=START))
+
+    assert kinds(failed, root=a_root(started_at=START + timedelta(seconds=2))) == [CauseKind.SOFTWARE]
 
 
 def test_a_suspended_gang_has_no_faults() -> None:
