@@ -23,7 +23,7 @@ _BEGINS = re.compile(
     rb"|mce|MCE|CMCI|EDAC|CPU ?\d{1,5}: Mach|Machine|Memory|Disabling lock|\[Hardware|HARDWARE|\{\d"
     rb"|BERT|GHES|ghes|\w{1,16}: HANDLING"
     rb"|[Oo]ut of|oom|OOM|[Kk]ill|Sacrifice|Task|[Kk]ernel panic"
-    rb"|[\w.-]{1,32} [0-9a-f]{4,8}:[0-9a-f]{2}:"  # any driver that names a PCI device
+    rb"|(?:[\w.-]{1,32} )?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"  # any driver that names a PCI device
     rb")"
 )
 """How messages of interest begin; tied to the `;` that ends a record's header, which is found fast."""

@@ -3,6 +3,7 @@ The grammar of NVIDIA's kernel modules: Xid, SXid (NVSwitch), and everything els
 
 An Xid line has had three generations of addresses (`0006:00`, `0000:3b:00`, `PCI:0000:3b:00 GPU-I:01`) and several of
 owners (`pid='<unknown>'`, `pid=123`, none). The code is the first number after the address; text may be missing or cut.
+People who show a line hide what they want: an address or an owner of `xx` or dots is unknown.
 Source: `kernel_rc.c` of NVIDIA's open GPU kernel modules, and lines seen in the field.
 """
 
@@ -17,9 +18,12 @@ _XID = re.compile(
     r"(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
     r"|(?:PCI:)?(?P<short>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
     r"|(?:PCI:)?00(?P<bus>[0-9a-fA-F]{2}):(?P<slot>[0-9a-fA-F]{2})"
+    r"|PCI:[0-9a-fA-FxX:.…*?#_<>-]{1,32}"
     r")(?:\s{1,4}GPU-I:(?P<gi>[0-9]{1,4}))?(?:\s{1,4}GPU-CI:(?P<ci>[0-9]{1,4}))?\s{0,4}\)\s{0,4}:\s{0,8}(?P<code>[0-9]{1,6})(?![0-9A-Za-z_])",
 )
-_PID = re.compile(r",?\s{0,8}pid=\s?(?:'(?P<quoted>[^']{0,32})'|(?P<plain><unknown>|-?[0-9]{1,10}))(?=[\s,.]|$)")
+_PID = re.compile(
+    r",?\s{0,8}pid=\s?(?:'(?P<quoted>[^']{0,32})'|(?P<plain><[^>\s]{0,32}>|[xX.…*?#]{1,8}|-?[0-9]{1,10}))(?=[\s,.]|$)"
+)
 _NAME = re.compile(r",?\s{0,8}name=(?:'(?P<quoted>[^']{0,64})'(?=[\s,.]|$)|(?P<plain>.{0,64}?)(?=,\s|,?$))", re.DOTALL)
 _SXID = re.compile(
     rf"nvidia-nvswitch[0-9]{{0,4}}:\s{{1,8}}SXid\s{{0,4}}\((?:PCI:)?(?P<pci>{FULL_ADDRESS}|[0-9a-fA-F]{{4,8}}:[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}})\)"
@@ -76,7 +80,7 @@ def _parse_xid(text: str, found: re.Match[str]) -> Message:
         kind=Kind.XID,
         text=text,
         xid=code,
-        pci=normal_address(found["pci"] or found["short"] or f"{found['bus']}:{found['slot']}"),
+        pci=_xid_address(found),
         pid=pid,
         process=process,
         mig=_mig(found),
@@ -84,6 +88,11 @@ def _parse_xid(text: str, found: re.Match[str]) -> Message:
         link=_link_fault(code, detail),
         recovery=_recovery(detail) if code == 154 else None,
     )
+
+
+def _xid_address(found: re.Match[str]) -> str | None:
+    address = found["pci"] or found["short"] or (f"{found['bus']}:{found['slot']}" if found["bus"] else None)
+    return normal_address(address) if address else None
 
 
 def _take_pid(rest: str) -> tuple[int | None, str]:

@@ -24,7 +24,8 @@ _ZONE = r"[A-Z]{2,5}"
 _RAW = re.compile(r"(?P<priority>\d{1,4}),(?P<sequence>\d{1,20}),\d{1,20}(?:,[^;,]{1,16}(?:,[^;]{1,64})?)?;")
 """Kernels before 3.6 write no flags."""
 _QUOTING = re.compile(
-    r"(?:\ufeff|\*\*|`{1,3}|\+?> ?|\.\.\. ?|… ?|\[(?:\.\.\.|…|\s{0,4}|time(?:stamp)?)\] ?|[-*•+] ?(?=\[\s{0,12}\d))+"
+    r"(?:\ufeff|\*\*|`{1,3}|\+?> ?|\.\.\. ?|… ?|\[(?:\.\.\.|…|\s{0,4}|time(?:stamp)?)\] ?"
+    r"|(?:[-*•+]|\d{1,4}\.) ?(?=\[\s{0,12}\d|[^\W\d_]{3} {1,2}\d{1,2} \d{2}:))+"
 )
 _LEVEL = re.compile(r"<(?P<priority>\d{1,3})>(?:1 (?=\d{4}-))?")
 _DECODED = re.compile(r"(?P<facility>[a-z]\w{1,9}) {0,8}: ?[a-z]{1,8} {0,8}: ?")

@@ -48,6 +48,8 @@ def test_every_generation_of_addresses_is_read(address: str, pci: str) -> None:
         ("pid=901, name=, ", 901, None),
         ("pid='', name=, ", None, None),
         ("pid=-1, name=trainer, ", None, "trainer"),
+        ("pid=<...>, name=trainer, ", None, "trainer"),
+        ("pid=XXXX, name=trainer, ", None, "trainer"),
         ("pid=4294967295, name=trainer, ", 4294967295, "trainer"),
         ("pid=901, name=a,b, ", 901, "a,b"),
         ("pid=901, name=[kworker/7:1], ", 901, "[kworker/7:1]"),
@@ -92,6 +94,13 @@ def test_what_only_looks_like_an_xid_is_none(text: str) -> None:
     message = parse_message(text)
 
     assert message is None or message.xid is None
+
+
+@pytest.mark.parametrize("address", ["PCI:...", "PCI:xxxx:xx:xx", "PCI:0000:xx:00", "PCI:0000"])
+def test_a_hidden_address_does_not_hide_the_code(address: str) -> None:
+    message = read(f"NVRM: Xid ({address}): 74, NVLink")
+
+    assert (message.xid, message.pci) == (74, None)
 
 
 def test_the_slice_of_a_gpu_is_read() -> None:

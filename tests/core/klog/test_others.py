@@ -22,6 +22,7 @@ from tests.core.klog.reading import read
         ("pcieport 0000:40:01.1:   TLP Header: 00000000 00000000 00000000 00000000", None),
         ("pcieport 0000:40:01.1: DPC: containment event, status:0x1f01 source:0x0000", None),
         ("pcieport 0000:40:01.1: EDR: EDR event received", None),
+        ("0000:40:01.1: AER: Corrected error received", False),
         ("dpc 0000:40:01.1:pcie010: DPC containment event, status:0x1f00 source:0x0000", None),
         ("pcieport 0000:40:01.1: +------ PCI-Express Device Error ------+", None),
     ],
