@@ -11,7 +11,7 @@ import re
 
 from healthd.core.klog.message import FULL_ADDRESS, Kind, Message, first_address
 
-_DEVICE = rf"(?:[\w.-]{{1,32}} )?{FULL_ADDRESS}:(?:pcie\w{{2,4}}:)?"
+_DEVICE = rf"(?:[a-zA-Z0-9_.-]{{1,32}} )?{FULL_ADDRESS}:(?:pcie\w{{2,4}}:)?"
 _AER = re.compile(
     rf"(?:{_DEVICE} ?(?:"
     r"AER:"
@@ -39,7 +39,7 @@ _MCE = re.compile(
     r"|BERT: Error records"
     r"|CMCI storm (?:detected|subsided)"
     r"|EDAC \S{1,24}(?: \S{1,24})?: "
-    r"|\w{1,16}: HANDLING MCE MEMORY ERROR"
+    r"|(?:sbridge|i7core|skx)\w{0,8}: HANDLING MCE MEMORY ERROR"
     r"|CPU ?\d{1,5}: Machine Check(?: Exception| Event)?: "
     r"|HARDWARE ERROR\b"
     r"|ghes_edac: |GHES: "
