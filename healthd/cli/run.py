@@ -63,7 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metrics", default="", metavar="ADDR", help="serve /metrics, /healthz and /readyz there")
     parser.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state and logs")
     parser.add_argument("--quiet", action="store_true", help="ranks' output goes to their log files only")
-    parser.add_argument("command", nargs="+", metavar="COMMAND", help="what every rank runs, after --")
+    parser.add_argument(
+        "command", nargs=argparse.PARSER, action=_Command, metavar="COMMAND", help="what every rank runs, after --"
+    )
+
+
+class _Command(argparse.Action):
+    """Everything from the command's name on, as it stands; one `--` before it may be left out."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: object, _option: object = None) -> None:
+        words = [str(word) for word in values] if isinstance(values, list) else []
+        namespace.command = words[1:] if words[:1] == ["--"] else words
 
 
 def run(args: argparse.Namespace) -> int:
