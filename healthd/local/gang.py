@@ -26,8 +26,9 @@ from healthd.core.objects import (
     PodSpec,
     PodTemplate,
     Recovery,
+    RejectedCheckpoint,
 )
-from healthd.core.policy import format_duration
+from healthd.core.policy import StartFresh, format_duration
 from healthd.gangs.job import hint_annotations
 
 NAMESPACE = "default"
@@ -77,7 +78,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The name belongs to something else."""
+    """The name belongs to something else, or work would be lost."""
 
     why: str
 
@@ -110,6 +111,24 @@ def plan(spec: RunSpec, job: Job | None, root: Root | None, recoveries: Sequence
             f"({job.metadata.annotations[ANNOTATION_OPTIONS]}): name those, and stop it with Ctrl-C to change them"
         )
     return GoOn()
+
+
+def why_not_fresh(spec: RunSpec, seen: int, rejected: Sequence[RejectedCheckpoint], policy: StartFresh) -> str:
+    """
+    Why a run that was stopped must not begin again at step 0, as in a recovery; empty when it may.
+
+    None of its checkpoints will load; *seen* is the furthest step that it ever saved, -1 when it saved none.
+    """
+    if policy is StartFresh.ALWAYS or (policy is StartFresh.NEVER_SAVED and not rejected and seen < 0):
+        return ""
+    where = spec.checkpoint.absolute()
+    if rejected:
+        trouble = f"no checkpoint at {where} will load; the newest, {rejected[0].path}: {rejected[0].reason}"
+    elif seen >= 0:
+        trouble = f"there is no checkpoint at {where} any more, though step {seen} was seen: is it mounted?"
+    else:
+        trouble = f"there is no checkpoint at {where}"
+    return f"{trouble}; recovery.start_fresh is {policy}: put a good one there, or set it to always to start over"
 
 
 def options_of(spec: RunSpec) -> str:

@@ -21,6 +21,7 @@ from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.controller import Controller
 from healthd.controller.lookup import FileCheckpoints
+from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Ending, Root, StartHint, is_terminal
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import (
@@ -36,7 +37,7 @@ from healthd.core.objects import (
 from healthd.core.policy import Config
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import JobAdapter
-from healthd.local.gang import NAMESPACE, Create, Done, GoOn, Refuse, Resume, RunSpec, job_of, plan
+from healthd.local.gang import NAMESPACE, Create, Done, GoOn, Refuse, Resume, RunSpec, job_of, plan, why_not_fresh
 from healthd.local.jobs.controller import JobController
 from healthd.local.machine import Machine
 from healthd.local.processes.runner import ProcessRunner
@@ -139,7 +140,17 @@ class LocalRuntime:
         await self._until(is_over)
         if code is None:
             await self._suspend()
+        else:
+            await self._say_the_end(code)
         return code or 0
+
+    async def _say_the_end(self, code: int) -> None:
+        if code == 0:
+            root = self._adapter.read(await self.cluster.get(Job, self.spec.name, NAMESPACE))
+            log.info("run.completed", name=self.spec.name, attempt=root.attempt)
+        else:
+            note = "`healthd explain` tells why; the same command goes on from the newest checkpoint that loads"
+            log.error("run.gave_up", name=self.spec.name, exit_code=code, note=note)
 
     async def _plan(self) -> Create | Resume | GoOn | Done | Refuse:
         try:
@@ -147,16 +158,17 @@ class LocalRuntime:
         except NotFound:
             return plan(self.spec, None, None, ())
         root = self._adapter.read(job)
-        return plan(self.spec, job, root, await self._recoveries(root))
+        step = plan(self.spec, job, root, await self._recoveries(root))
+        if isinstance(step, Create | Resume) and (why := await self._would_lose_work(root)):
+            return Refuse(why)
+        return step
 
     async def _create(self, replaces: bool, attempt: int) -> None:
         if replaces:
             await self.cluster.delete(Job, self.spec.name, namespace=NAMESPACE)
             await self._until(self._is_gone)
         job = job_of(self.spec, ChosenCheckpoint())
-        answer = await self._checkpoints.latest(self._adapter.read(job))
-        for rejected in answer.rejected:
-            log.warning("checkpoint.rejected", path=rejected.path, step=rejected.step, why=rejected.reason)
+        answer = await self._look_for_checkpoint(self._adapter.read(job))
         if answer.found:
             log.info("checkpoint.found", path=answer.found.path, step=answer.found.step)
         await self.cluster.create(job_of(self.spec, answer.found or ChosenCheckpoint(), attempt))
@@ -165,11 +177,25 @@ class LocalRuntime:
         """Every process of the last attempt is proven gone before the next one starts, here as in a recovery."""
         await self._until(self._is_quiet)
         root = self._adapter.read(await self.cluster.get(Job, self.spec.name, NAMESPACE))
-        answer = await self._checkpoints.latest(root)
+        answer = await self._look_for_checkpoint(root)
         checkpoint = answer.found or ChosenCheckpoint()
         hint = StartHint(recovery="", attempt=root.attempt + 1, checkpoint=checkpoint, placement={})
         await self._adapter.start(self.cluster, root, hint)
         log.info("run.resumes", attempt=hint.attempt, checkpoint=checkpoint.path, step=checkpoint.step)
+
+    async def _look_for_checkpoint(self, root: Root) -> CheckpointAnswer:
+        """The newest that will load; those that will not are told, as nobody else would."""
+        answer = await self._checkpoints.latest(root)
+        for rejected in answer.rejected:
+            log.warning("checkpoint.rejected", path=rejected.path, step=rejected.step, why=rejected.reason)
+        return answer
+
+    async def _would_lose_work(self, root: Root) -> str:
+        """Why going on would begin at step 0 although work was saved; empty when it would not, or elsewhere."""
+        answer = await self._checkpoints.latest(root)
+        if answer.found or root.options.checkpoint != self.spec.checkpoint.absolute().as_uri():
+            return ""
+        return why_not_fresh(self.spec, root.progress.step, answer.rejected, self._config.recovery.start_fresh)
 
     async def _suspend(self) -> None:
         """What the user stops stays stopped: no recovery's mark, so that no controller starts it again."""

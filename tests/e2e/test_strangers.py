@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from healthd.core.model import Phase
-from tests.e2e.driver import Stage
+from tests.e2e.driver import FIRST_BUS, ROOT, Stage
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +89,23 @@ def script(text: str, *arguments: str | Path) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", text, *map(str, arguments)]
 
 
+async def healthd(*arguments: str) -> str:
+    """What another `healthd` of the operator prints, while the run goes on."""
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "healthd.cli.main", *arguments], cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await process.communicate()
+
+    assert process.returncode == 0
+    return printed.decode()
+
+
+def pid_of(stage: Stage, rank: int) -> int:
+    """The process that wrote last as *rank*."""
+    pids: list[int] = [line["pid"] for line in stage.journal() if line["rank"] == rank]
+    return pids[-1]
+
+
 async def test_ranks_meet_as_the_environment_tells_them(stage: Stage, tmp_path: Path) -> None:
     async with stage.life("--nproc", "3", command=script(RENDEZVOUS, "--save-dir", tmp_path)) as life:
         assert await life.ended() == 0, life.log
@@ -143,3 +162,160 @@ async def test_a_helper_that_was_left_behind_has_the_grace_and_no_more(stage: St
 
         assert await life.ended() == 0, life.log
     stage.check_writers()
+
+
+async def test_a_slot_that_is_repaired_while_the_run_waits_for_it_takes_its_rank_back(stage: Stage) -> None:
+    async with stage.life("--spares", "1") as life:
+        await stage.all_wait(life, 0)
+        stage.break_gpu(0)
+        await stage.all_wait(life, 1)
+        stage.break_gpu(1)
+        await life.says("recovery.phase", phase=Phase.HELD, why="no spare for slot-1: needs 1 more healthy node")
+        repaired = await healthd("repair", "slot-1", "--state", str(stage.state))
+        await stage.all_wait(life, 2)
+        stage.open_gate()
+
+        assert await life.ended() == 0, life.log
+    assert "slot-1" in repaired
+    assert [recovery.status.placement for recovery in await stage.recoveries()] == [
+        {"0": "slot-2", "1": "slot-1"},
+        {"0": "slot-2", "1": "slot-1"},
+    ]
+    stage.check_writers()
+
+
+async def test_a_third_bad_slot_is_beyond_the_budget_until_one_is_repaired(stage: Stage) -> None:
+    async with stage.life("--spares", "3") as life:
+        await stage.all_wait(life, 0)
+        stage.break_gpu(0)
+        await stage.all_wait(life, 1)
+        stage.break_gpu(1)
+        await stage.all_wait(life, 2)
+        stage.break_gpu(2)
+        refused = await life.says("quarantine.refused", node="slot-2")
+        await life.says("recovery.phase", phase=Phase.HELD)
+        ranks_while_held = stage.marked()
+        await healthd("repair", "slot-0", "--state", str(stage.state))
+        await life.says("node.quarantined", node="slot-2")
+        await stage.all_wait(life, 3)
+        stage.open_gate()
+
+        assert await life.ended() == 0, life.log
+    assert refused["why"] == "the budget of cluster, 2 nodes, is used up"
+    assert len(ranks_while_held) > 1, "nothing is stopped that cannot be started again"
+    assert [recovery.status.phase for recovery in await stage.recoveries()] == [Phase.RECOVERED] * 3
+    stage.check_writers()
+
+
+async def test_what_an_application_does_to_a_gpu_restarts_nothing(stage: Stage) -> None:
+    async with stage.life("--spares", "1") as life:
+        await stage.all_wait(life, 0)
+        for code in (13, 31, 43, 45):
+            stage.kernel_log.write(f"NVRM: Xid (PCI:0000:{FIRST_BUS:02x}:00): {code}, pid=42, name=python, Ch 00000008")
+            await life.says("finding.raised", finding=f"0000:{FIRST_BUS:02x}:00.0/xid-{code}")
+        stage.open_gate()
+
+        assert await life.ended() == 0, life.log
+    assert await stage.recoveries() == []
+    assert stage.starts() == [(0, 0)]
+
+
+async def test_a_checkpoint_that_is_cut_short_under_the_run_is_refused_with_its_reason(stage: Stage) -> None:
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        torn = stage.checkpoints / "step-000004.safetensors"
+        os.truncate(torn, torn.stat().st_size - 1)
+        os.kill(pid_of(stage, 1), signal.SIGKILL)
+        await stage.all_wait(life, 1)
+        stage.open_gate()
+
+        assert await life.ended() == 0, life.log
+    [recovery] = await stage.recoveries()
+
+    assert [(rejected.path, rejected.step) for rejected in recovery.status.rejected] == [(str(torn), 4)]
+    assert "torn write" in recovery.status.rejected[0].reason
+    assert stage.starts() == [(0, 0), (1, 3)]
+    stage.check_writers()
+
+
+async def test_going_on_later_tells_which_newer_checkpoint_is_refused(stage: Stage) -> None:
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        life.signal(signal.SIGINT)
+        await life.ended()
+    torn = stage.checkpoints / "step-000004.safetensors"
+    os.truncate(torn, torn.stat().st_size - 1)
+    stage.open_gate()
+    async with stage.life() as life:
+        refused = await life.says("checkpoint.rejected", path=str(torn))
+
+        assert await life.ended() == 0, life.log
+    assert "torn write" in refused["why"]
+    assert stage.starts() == [(0, 0), (1, 3)]
+
+
+async def test_the_last_word_of_a_run_says_how_it_ended(stage: Stage) -> None:
+    async with stage.life("--name", "fine", command=["true"]) as life:
+        done = await life.says("run.completed", name="fine")
+    async with stage.life("--state", str(stage.folder / "other"), command=["sh", "-c", "exit 7"]) as life:
+        failed = await life.says("run.gave_up", name="gang")
+
+    assert done["attempt"] == 0
+    assert failed["exit_code"] == 7
+    assert "healthd explain" in failed["note"]
+
+
+async def test_a_command_may_follow_without_the_two_dashes(stage: Stage, tmp_path: Path) -> None:
+    """As `torchrun` takes it: whatever follows the command's name is the command's."""
+    arguments = [
+        *stage.arguments(),
+        "sh",
+        "-c",
+        'echo "$@" > ' + str(tmp_path / "got"),
+        "sh",
+        "--name",
+        "x",
+        "--",
+        "-y",
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "healthd.cli.main", "run", *arguments], cwd=ROOT, stderr=asyncio.subprocess.DEVNULL
+    )
+
+    assert await process.wait() == 0
+    assert (tmp_path / "got").read_text() == "--name x -- -y\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--nproc", "1")])
+@pytest.mark.parametrize("damage", ["gone", "torn"])
+async def test_going_on_later_never_begins_again_because_saved_work_is_missing(
+    stage: Stage, damage: str, options: tuple[str, ...]
+) -> None:
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        life.signal(signal.SIGINT)
+        await life.ended()
+    for saved in stage.checkpoints.iterdir():
+        saved.unlink() if damage == "gone" else os.truncate(saved, 3)
+    async with stage.life(*options) as life:
+        assert await life.ended() == 2, life.log
+    told = life.other
+
+    assert ("is it mounted?" if damage == "gone" else "will load; the newest") in told
+    assert "set it to always to start over" in told
+    assert stage.starts() == [(0, 0)]
+
+
+async def test_going_on_later_may_begin_again_when_its_owner_says_so(stage: Stage) -> None:
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        life.signal(signal.SIGINT)
+        await life.ended()
+    for saved in stage.checkpoints.iterdir():
+        saved.unlink()
+    stage.config.write_text(stage.config.read_text().replace("recovery: {", "recovery: {start_fresh: always, "))
+    stage.open_gate()
+    async with stage.life() as life:
+        assert await life.ended() == 0, life.log
+
+    assert stage.starts() == [(0, 0), (1, 0)]
