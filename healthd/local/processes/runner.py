@@ -52,7 +52,7 @@ LAST_LOOKS = 3
 """At a shutdown: to report an ending, to complete a deletion, and to try once more."""
 STUCK_AFTER = timedelta(seconds=10)
 """A process that SIGKILL has not ended by then sits in a driver or on a dead file system."""
-LOST = "healthd was restarted"
+LOST = "lost its supervisor when healthd was restarted"
 
 
 @dataclass(slots=True)

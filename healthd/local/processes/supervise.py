@@ -108,7 +108,7 @@ class Rank:
         if last == "gone" and self._exit is not None:
             self._end(self._failure or _ending(*self._exit, stopped=self.stopping))
         else:
-            await self._end_by_mark("the supervisor of its processes was killed")
+            await self._end_by_mark("lost its supervisor, which was killed")
 
     def _hear(self, line: str) -> None:
         match line.split(" ", 2):

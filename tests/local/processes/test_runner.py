@@ -171,7 +171,10 @@ async def test_a_pod_that_was_begun_in_an_earlier_life_is_not_begun_again(
     async with a_machine(cluster, tmp_path):
         end = await the_end_of(cluster)
 
-    assert (end.reason, end.message) == ("Lost", "healthd was restarted; no process of it is left")
+    assert (end.reason, end.message) == (
+        "Lost",
+        "lost its supervisor when healthd was restarted; no process of it is left",
+    )
     assert not mark.exists()
 
 

@@ -209,7 +209,7 @@ async def test_a_killed_shim_is_noticed_and_its_processes_found(witness: Witness
 
         assert witness.is_alone()
         assert (ending.reason, ending.signal) == ("Lost", signal.SIGKILL)
-        assert ending.message.startswith("the supervisor of its processes was killed; ")
+        assert ending.message.startswith("lost its supervisor, which was killed; ")
 
 
 async def test_a_rank_dies_with_its_shim_even_if_it_threw_its_mark_away(witness: Witness) -> None:
