@@ -16,6 +16,8 @@ from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Root
 from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
 
+LONGEST_LOOK = 10.0
+"""Seconds; a file server that hangs must not hold up everything else for the sake of a look at progress."""
 KEPT_REJECTIONS = 20
 """They are stored in the Recovery, and an object has a size limit; the newest tell the story."""
 
@@ -34,9 +36,12 @@ class FileCheckpoints:
         return await asyncio.to_thread(self._look, where, root.options.checkpoint_format, newer_than)
 
     async def newest_step(self, root: Root) -> int | None:
-        """The highest step that there is by name. Raises OSError when the store cannot be read."""
+        """The highest step that there is by name. Raises OSError when the store cannot be read or does not answer."""
         where = path_of(root.options.checkpoint)
-        return None if where is None else await asyncio.to_thread(newest_step, where)
+        if where is None:
+            return None
+        async with asyncio.timeout(LONGEST_LOOK):
+            return await asyncio.to_thread(newest_step, where)
 
     def _look(self, where: Path, declared: str, newer_than: int | None) -> CheckpointAnswer:
         try:

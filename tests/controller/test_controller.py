@@ -73,3 +73,15 @@ async def test_gangs_that_did_not_ask_for_it_are_left_alone() -> None:
     assert stage.recoveries() == []
     assert stage.quarantined() == ["node-1"]
     assert not stage.root.suspended
+
+
+async def test_a_store_that_does_not_answer_keeps_no_fault_from_being_seen() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=1)
+    stage.store.outage = "error"
+    stage.fault("node-1")
+
+    recovery = await stage.run_until(Phase.CHOOSING)
+
+    assert stage.root.suspended
+    assert recovery.spec.cause.node == "node-1"
