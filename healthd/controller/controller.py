@@ -99,11 +99,10 @@ class Controller:
 
     async def _attend(self, uid: str, noticed: World, now: datetime) -> timedelta:
         """Look, and where something is to be done, look freshly and do it until there is nothing left but to wait."""
-        if noticed.active(uid) is None:
-            if not self._faults(noticed.view(uid), now):
-                # Only now: a store that fails or is slow must not keep a fault from being seen.
-                await self._look_at_progress(noticed.roots[uid], now)
-                return self._look_every
+        if noticed.active(uid) is None and not self._faults(noticed.view(uid), now):
+            # Only now: a store that fails or is slow must not keep a fault from being seen.
+            await self._look_at_progress(noticed.roots[uid], now)
+            return self._look_every
         for _ in range(MOVES_PER_CYCLE):
             world = await observe(self._cluster, self._adapters)
             wait = await self._move(uid, world, self._clock.now())
