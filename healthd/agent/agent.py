@@ -3,7 +3,8 @@ The agent of one node: observe → judge → quarantine → publish.
 
 `take_in` judges what a probe read; `cycle` looks at the node and does what follows. What must not be forgotten stands
 in the node's `NodeHealth`: findings and cursor are written together, so a record is judged once, also across restarts.
-The quarantine is committed before the verdict is published: it is what keeps work off the node.
+The quarantine is committed before the verdict is published: it is what keeps work off the node. On the way back the
+verdict comes first: a node in service with the report of its fault would pass for bad again.
 """
 
 from __future__ import annotations
@@ -217,23 +218,28 @@ class Agent:
         self._metrics.quarantine_seconds.observe(max(0.0, delay.total_seconds()))
 
     async def _release(self, node: Node, reason: str) -> Node:
-        """The cordon goes first and the slot last, so there are never more cordons than slots."""
+        """The report goes first, then the cordon, the slot last: there are never more cordons than slots."""
         ours = quarantine.read_record(node)
         if ours is not None:
+            await self._publish_health(node)
             node = await budget_slots.patch_node(self._cluster, node, quarantine.uncordon_patch(node, ours))
             log.warning("node.returned", node=self.node_name, why=reason)
         await budget_slots.give_back_slots(self._cluster, node, self._policy)
         return node
 
     async def _publish(self, node: Node, now: datetime) -> None:
+        await self._publish_health(node)
+        verdict, message = self._status.verdict, self._status.message
+        self._metrics.show_node(self.node_name, verdict, self._ledger.findings)
+        await publish_condition(self._cluster, node, verdict, message, now)
+
+    async def _publish_health(self, node: Node) -> None:
         verdict, message = self._ledger.verdict(reading_works=self._log_readable)
         self._status = msgspec.structs.replace(
             self._status, verdict=verdict, message=message, findings=self._ledger.findings
         )
         before, self._stored = self._stored, None  # a write whose answer is lost may have taken effect: look again
         self._stored = await publish_health(self._cluster, node, before, self._status)
-        self._metrics.show_node(self.node_name, verdict, self._ledger.findings)
-        await publish_condition(self._cluster, node, verdict, message, now)
 
 
 __all__ = ["CHECK_AGAIN", "NODE", "Agent", "KernelNews", "owns_everything"]

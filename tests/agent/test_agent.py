@@ -260,6 +260,39 @@ async def test_a_verdict_whose_answer_was_lost_is_taken_back_when_it_is_over(one
     assert await one.verdict() is Verdict.HEALTHY
 
 
+class TakesNoReports:
+    """A cluster that refuses to write a node's health while it is *armed*."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self.armed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def patch(self, kind: type[Any], name: str, patch: Any, **where: Any) -> Any:
+        if self.armed and kind is NodeHealth:
+            raise Unavailable("try again")
+        return await self._cluster.patch(kind, name, patch, **where)
+
+
+async def test_a_repaired_node_is_in_service_only_once_its_report_says_that_it_is_well(one: OneNode) -> None:
+    one.through = store = TakesNoReports(one.cluster)
+    agent = await one.agent()
+    await one.look(agent, one.a_record())
+    await one.repair(START + timedelta(minutes=1))
+    one.clock.advance(timedelta(minutes=2))
+
+    store.armed = True
+    await one.look(agent)
+    assert await one.is_quarantined()
+    store.armed = False
+    await one.look(agent)
+
+    assert not await one.is_quarantined()
+    assert await one.verdict() is Verdict.HEALTHY
+
+
 async def test_a_health_report_that_somebody_deleted_is_made_again(one: OneNode) -> None:
     agent = await one.agent()
     await one.look(agent)
