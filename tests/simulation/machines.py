@@ -178,7 +178,7 @@ class Machines:
         process = machine.processes.get(pod.metadata.uid)
         leaving = pod.metadata.deletion_timestamp is not None
         if is_terminal(pod) and (process is None or process.ended):
-            if _says_running(pod):
+            if not _says_ended(pod):
                 self._say(pod, _ended(process, now))
             elif leaving:
                 self._let_go(pod)
@@ -244,8 +244,10 @@ def _process_of(pod: Pod, machine: Machine, now: datetime) -> Process:
     )
 
 
-def _says_running(pod: Pod) -> bool:
-    return any(status.state.terminated is None for status in pod.status.container_statuses)
+def _says_ended(pod: Pod) -> bool:
+    """A pod that somebody called Failed before its kubelet saw it says nothing yet; a real kubelet adds the end."""
+    states = [status.state for status in pod.status.container_statuses]
+    return bool(states) and all(state.terminated is not None for state in states)
 
 
 def _running(now: datetime) -> PodStatus:

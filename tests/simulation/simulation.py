@@ -433,10 +433,10 @@ class Simulation:
             if len(self.worlds) > 1 and (held.phase is Phase.STARTING or "no spare" in held.message):
                 return ""  # the gangs compete for nodes, and the scheduler may give one what the other needs
             return f"{active[0].metadata.name} of {name} is still {held.phase}: {held.message}"
-        attempt = int(job.metadata.annotations.get("healthd.dev/attempt", "0"))
-        alive = [p for p in self.machines.processes(name) if p.attempt == attempt]
-        world = job.spec.completions or 1
-        return "" if len(alive) >= world else f"{name} has {len(alive)} of {world} ranks, suspended={job.spec.suspend}"
+        # One process for each index and not one more: what an unreachable kubelet still runs is no member.
+        alive = sorted(process.index for process in self.machines.processes(name))
+        wanted = sorted(str(index) for index in range(job.spec.completions or 1))
+        return "" if alive == wanted else f"{name} has ranks {alive} of {wanted}, suspended={job.spec.suspend}"
 
     def _pool_trouble(self, nodes: list[Node], pods: list[Pod], jobs: dict[str, Job]) -> str:
         """Every claim belongs to a gang that lives, and no spare was lost."""
