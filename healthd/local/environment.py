@@ -27,7 +27,8 @@ def rank_env(index: int, world: int, port: int, annotations: Mapping[str, str]) 
     """
     The variables of rank *index* of *world* that are known before its slot is: static rendezvous, as torchrun sets it.
 
-    Without a checkpoint to resume from there is no HEALTHD_RESUME_FROM at all.
+    Without a checkpoint to resume from there is no HEALTHD_RESUME_FROM at all, and no HEALTHD_RESUME_STEP where its
+    name does not tell the step: -1 is healthd's word for that, and a script would count on from it.
     """
     env = {
         "RANK": str(index),
@@ -39,6 +40,8 @@ def rank_env(index: int, world: int, port: int, annotations: Mapping[str, str]) 
         "HEALTHD_ATTEMPT": "0",
     }
     told = {name: annotations[key] for name, key in FROM_ANNOTATIONS.items() if key in annotations}
+    if told.get("HEALTHD_RESUME_STEP", "").startswith("-"):
+        del told["HEALTHD_RESUME_STEP"]
     return env | told
 
 

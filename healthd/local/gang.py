@@ -125,7 +125,7 @@ def why_not_fresh(spec: RunSpec, seen: int, rejected: Sequence[RejectedCheckpoin
     if rejected:
         trouble = f"no checkpoint at {where} will load; the newest, {rejected[0].path}: {rejected[0].reason}"
     elif seen >= 0:
-        trouble = f"there is no checkpoint at {where} any more, though step {seen} was seen: is it mounted?"
+        trouble = f"there is no checkpoint at {where} any more, though step {seen} was seen (is it mounted?)"
     else:
         trouble = f"there is no checkpoint at {where}"
     return f"{trouble}; recovery.start_fresh is {policy}: put a good one there, or set it to always to start over"

@@ -27,6 +27,12 @@ def test_a_resumed_rank_is_told_its_checkpoint() -> None:
     assert (env["HEALTHD_RESUME_FROM"], env["HEALTHD_RESUME_STEP"]) == ("/ckpt/step-40", "40")
 
 
+def test_a_rank_is_told_no_step_where_the_name_of_the_checkpoint_tells_none() -> None:
+    notes = {ANNOTATION_RESUME_FROM: "/ckpt/model.pt", ANNOTATION_RESUME_STEP: "-1"}
+
+    assert "HEALTHD_RESUME_STEP" not in rank_env(0, 2, 29500, notes)
+
+
 def test_a_rank_with_gpus_of_its_own_is_the_first_on_them() -> None:
     devices = tuple(Device(pci=f"0000:0{number}:00.0", uuid=f"GPU-{number}") for number in range(2))
     node = node_of(Slot(name="slot-1", devices=devices))
