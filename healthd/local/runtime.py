@@ -158,8 +158,9 @@ class LocalRuntime:
         except NotFound:
             return plan(self.spec, None, None, ())
         root = self._adapter.read(job)
-        step = plan(self.spec, job, root, await self._recoveries(root))
-        if isinstance(step, Create | Resume) and (why := await self._would_lose_work(root)):
+        recoveries = await self._recoveries(root)
+        step = plan(self.spec, job, root, recoveries)
+        if isinstance(step, Create | Resume) and (why := await self._would_lose_work(root, recoveries)):
             return Refuse(why)
         return step
 
@@ -190,12 +191,13 @@ class LocalRuntime:
             log.warning("checkpoint.rejected", path=rejected.path, step=rejected.step, why=rejected.reason)
         return answer
 
-    async def _would_lose_work(self, root: Root) -> str:
+    async def _would_lose_work(self, root: Root, recoveries: Sequence[Recovery]) -> str:
         """Why going on would begin at step 0 although work was saved; empty when it would not, or elsewhere."""
         answer = await self._checkpoints.latest(root)
         if answer.found or root.options.checkpoint != self.spec.checkpoint.absolute().as_uri():
             return ""
-        return why_not_fresh(self.spec, root.progress.step, answer.rejected, self._config.recovery.start_fresh)
+        seen = max([root.progress.step, *(recovery.status.confirmed_step for recovery in recoveries)])
+        return why_not_fresh(self.spec, seen, answer.rejected, self._config.recovery.start_fresh)
 
     async def _suspend(self) -> None:
         """What the user stops stays stopped: no recovery's mark, so that no controller starts it again."""
