@@ -26,7 +26,7 @@ from healthd.core import breaker, spares
 from healthd.core.acts import FindCheckpoint
 from healthd.core.faults import find_faults
 from healthd.core.gang import Ending, GangView, Root, attempt_of, will_not_run
-from healthd.core.model import Phase
+from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import ANNOTATION_PROGRESS, FINALIZER_FENCE, Cause, Pod, Recovery
 from healthd.core.policy import HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
@@ -126,6 +126,8 @@ class Controller:
         faults = self._faults(world.view(uid), now)
         if root is None or not faults or root.ending is not Ending.NOT_ENDED:
             return self._look_every
+        if faults[0].kind is CauseKind.HANG and not await self._is_silent(root):
+            return self._look_every
         if refusal := breaker.refuses(world.recoveries.values(), self._recovery, now):
             log.error("recovery.refused", gang=root.ref.name, why=refusal.reason, cause=faults[0].message)
             return refusal.recheck
@@ -176,10 +178,23 @@ class Controller:
         if not root.options.checkpoint or root.suspended or (looked and now - looked < self._look_every):
             return
         self._looked[root.ref.uid] = now
+        await self._note_step(root)
+
+    async def _is_silent(self, root: Root) -> bool:
+        """
+        Whether the store, asked now, shows the step on record and no other. Raises OSError.
+
+        What is on record may be old because nobody looked: no controller ran, or the store did not answer.
+        """
+        return await self._note_step(root) == root.progress.step
+
+    async def _note_step(self, root: Root) -> int | None:
+        """The newest step, noted on the root where it is another one than before; None when there is none to see."""
         step = await self._checkpoints.newest_step(root)
         if step is None:
-            return
-        progress = advance(root.progress, step, root.attempt, now)
+            return None
+        # The store may have taken minutes; the step is as new as the answer.
+        progress = advance(root.progress, step, root.attempt, self._clock.now())
         if progress != root.progress:
             note = {ANNOTATION_PROGRESS: msgspec.json.encode(progress).decode()}
             await self._cluster.patch(
@@ -189,6 +204,7 @@ class Controller:
                 namespace=root.ref.namespace,
                 uid=root.ref.uid,
             )
+        return step
 
     async def _tidy(self, noticed: World) -> None:
         """Give back what recoveries and ended gangs still hold. Never urgent: what fails is done next time."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from healthd.controller.controller import Controller
 from healthd.controller.observe import observe
+from healthd.core.gang import Root
 from healthd.core.model import Phase
 from healthd.core.objects import ANNOTATION_CLAIM, FINALIZER_FENCE, Node
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_pod
-from tests.scenarios.stage import Stage
+from tests.fakes import ManualClock
+from tests.scenarios.stage import METRICS, Stage
 from tests.simulation.faulty import StaleMirror
+from tests.simulation.training import SeenCheckpoints, Store
 
 
 async def test_pods_of_a_deleted_namesake_are_not_members() -> None:
@@ -86,3 +92,50 @@ async def test_a_store_that_does_not_answer_keeps_no_fault_from_being_seen() -> 
     await stage.new_controller("the next")(stage.clock.now())
 
     assert [recovery.spec.cause.node for recovery in stage.recoveries()] == ["node-1"]
+
+
+async def test_a_gang_that_went_on_while_no_controller_looked_is_not_called_silent() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=5)
+    del stage._loops["controller"]
+    await stage.run_for(hours=1)
+
+    await stage.new_controller("the next")(stage.clock.now())
+
+    assert stage.recoveries() == []
+    assert stage.root.progress.at == stage.clock.now()
+
+
+async def test_a_gang_whose_store_does_not_answer_is_not_called_silent() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=5)
+    stage.store.outage = "error"
+    await stage.run_for(hours=1)
+
+    assert stage.recoveries() == []
+
+
+class SlowStore(SeenCheckpoints):
+    """A store that takes an hour for each answer."""
+
+    def __init__(self, stores: dict[str, Store], clock: ManualClock) -> None:
+        super().__init__(stores)
+        self._clock = clock
+
+    async def newest_step(self, root: Root) -> int | None:
+        self._clock.advance(timedelta(hours=1))
+        return await super().newest_step(root)
+
+
+async def test_a_step_is_as_new_as_the_answer_of_the_store() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=5)
+    del stage._loops["controller"]
+    await stage.run_for(minutes=5)
+    store = SlowStore(stage.trainers.stores, stage.clock)
+    recovery, hang = stage.config.recovery, stage.config.hang
+    slow = Controller(stage.cluster, stage.clock, ADAPTERS, store, recovery=recovery, hang=hang, metrics=METRICS)
+
+    await slow.cycle(stage.clock.now())
+
+    assert stage.root.progress.at == stage.clock.now()
