@@ -45,7 +45,7 @@ from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock, counting_uids
 from tests.simulation import disturbances
 from tests.simulation.faulty import FaultyCluster, Luck, StaleMirror
-from tests.simulation.invariants import Broken, Watchdog
+from tests.simulation.invariants import CLOCKS_DIFFER, Broken, Watchdog
 from tests.simulation.machines import Machines
 from tests.simulation.training import SeenCheckpoints, Store, Trainers
 from tests.simulation.truth import Reading, Truth, Write
@@ -348,8 +348,14 @@ class Simulation:
                 ended = pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None
                 age = self.clock.now() - (pod.metadata.creation_timestamp or START)
                 ended = ended or (pod.status.phase == "Pending" and age >= self.config.recovery.start_deadline)
-                if (out or ended) and not job.spec.suspend:
+                if (out or ended or self._is_silent(job)) and not job.spec.suspend:
                     self.watchdog.disturbed.add((name, attempt))
+
+    def _is_silent(self, job: Job) -> bool:
+        """It has really made no step for as long as a hang takes at least."""
+        last = self.trainers.last_step_at.get(job.metadata.name, START)
+        since = max(last, job.status.start_time or START)
+        return self.config.hang.enabled and self.clock.now() - since >= self.config.hang.floor - CLOCKS_DIFFER
 
     # The end ---------------------------------------------------------------------------------------------------------
 
@@ -433,10 +439,16 @@ class Simulation:
             if len(self.worlds) > 1 and (held.phase is Phase.STARTING or "no spare" in held.message):
                 return ""  # the gangs compete for nodes, and the scheduler may give one what the other needs
             return f"{active[0].metadata.name} of {name} is still {held.phase}: {held.message}"
-        # One process for each index and not one more: what an unreachable kubelet still runs is no member.
-        alive = sorted(process.index for process in self.machines.processes(name))
-        wanted = sorted(str(index) for index in range(job.spec.completions or 1))
-        return "" if alive == wanted else f"{name} has ranks {alive} of {wanted}, suspended={job.spec.suspend}"
+        return self._member_trouble(job)
+
+    def _member_trouble(self, job: Job) -> str:
+        """One process for each index and not one more: what an unreachable kubelet still runs is no member."""
+        pods = [p for p in self.world()[Pod] if p.status.phase == "Running" and p.metadata.deletion_timestamp is None]
+        wanted = {pod.metadata.uid for pod in pods}
+        ranks = self.machines.processes(job.metadata.name)
+        have = sorted(rank.index if rank.uid in wanted else f"stray {rank.index}" for rank in ranks)
+        should = sorted(str(index) for index in range(job.spec.completions or 1))
+        return "" if have == should else f"{job.metadata.name} has ranks {have}, suspended={job.spec.suspend}"
 
     def _pool_trouble(self, nodes: list[Node], pods: list[Pod], jobs: dict[str, Job]) -> str:
         """Every claim belongs to a gang that lives, and no spare was lost."""
