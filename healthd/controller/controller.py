@@ -24,13 +24,14 @@ from healthd.controller.observe import World, observe, read_root
 from healthd.controller.ports import Activity, Checkpoints, NoActivity
 from healthd.core import breaker, spares
 from healthd.core.acts import FindCheckpoint
+from healthd.core.choosing import choose_checkpoint
 from healthd.core.faults import find_faults
 from healthd.core.gang import Ending, GangView, Root, attempt_of, will_not_run
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import ANNOTATION_PROGRESS, FINALIZER_FENCE, Cause, Pod, Recovery
 from healthd.core.policy import HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
-from healthd.core.recovery import Decision, choose_checkpoint, decide, open_recovery
+from healthd.core.recovery import Decision, decide, open_recovery
 from healthd.core.spares import ReturnSpare, SettleSpare
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.metrics import Metrics

@@ -14,7 +14,6 @@ Failed for good within seconds.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -35,11 +34,10 @@ from healthd.core.objects import (
     Recovery,
     RecoverySpec,
     RecoveryStatus,
-    RejectedCheckpoint,
     TimelineEntry,
 )
 from healthd.core.placement import Shortage, place
-from healthd.core.policy import RecoveryPolicy, StartFresh
+from healthd.core.policy import RecoveryPolicy
 from healthd.core.spares import read_claim
 
 
@@ -231,94 +229,6 @@ def _choosing(s: Situation) -> Decision:
         if left > timedelta(0):
             return Decision(reason="waiting for evidence of broken hardware", recheck=left)
     return Decision(acts=(FindCheckpoint(),), reason="find the newest checkpoint that will load")
-
-
-def choose_checkpoint(
-    recovery: Recovery,
-    root: Root,
-    found: ChosenCheckpoint | None,
-    rejected: Sequence[RejectedCheckpoint],
-    previous: Recovery | None,
-    policy: RecoveryPolicy,
-    now: datetime,
-) -> Decision:
-    """
-    The decision that follows `FindCheckpoint`. *previous* is the gang's recovery before this one.
-
-    Counts restarts in a row from the same step. Only those for which no hardware was to blame count: a job must not be
-    given up because its nodes break.
-    """
-    situation = Situation(recovery, recovery.status, Phase.CHOOSING, GangView(root=root), root, (), policy, now)
-    status = replace(
-        recovery.status,
-        rejected=list(rejected),
-        step_at_fault=max([root.progress.step, *(r.step for r in rejected), found.step if found else -1]),
-    )
-    seen = _furthest_step(root, recovery, previous)
-    checkpoint = found or _fresh_start(seen, rejected, policy)
-    if checkpoint is None:
-        return dataclasses.replace(situation, status=status).hold(_none_loads(root, seen, rejected))
-    no_advance = _restarts_from(checkpoint.step, recovery, previous)
-    limit = root.options.max_no_advance or policy.max_no_advance
-    if no_advance >= limit:
-        message = f"{no_advance} restarts in a row brought no step beyond {checkpoint.step}: {_last_cause(status)}"
-        return _enter(replace(status, no_advance=no_advance), Phase.GAVE_UP, message, now)
-    where = f"step {checkpoint.step}, {checkpoint.path}" if checkpoint.path else "a fresh start: nothing was ever saved"
-    changes = replace(
-        status,
-        checkpoint=checkpoint,
-        no_advance=no_advance,
-        not_before=now + _backoff(no_advance, policy) if no_advance else None,
-    )
-    return _enter(changes, Phase.RESERVING, where, now)
-
-
-def _furthest_step(root: Root, recovery: Recovery, previous: Recovery | None) -> int:
-    """The furthest step that was ever written down; -1 when none was."""
-    known = [recovery.status, *([previous.status] if previous else [])]
-    loaded = [attempt.checkpoint.step for status in known for attempt in status.attempts]
-    seen = [step for status in known for step in (status.step_at_fault, status.confirmed_step)]
-    return max(root.progress.step, *loaded, *seen)
-
-
-def _fresh_start(seen: int, rejected: Sequence[RejectedCheckpoint], policy: RecoveryPolicy) -> ChosenCheckpoint | None:
-    never_saved = not rejected and seen < 0
-    allowed = policy.start_fresh is StartFresh.ALWAYS or (policy.start_fresh is StartFresh.NEVER_SAVED and never_saved)
-    return ChosenCheckpoint() if allowed else None
-
-
-def _none_loads(root: Root, seen: int, rejected: Sequence[RejectedCheckpoint]) -> str:
-    where = root.options.checkpoint or "nowhere (no healthd.dev/checkpoint on the gang)"
-    if rejected:
-        return f"no checkpoint at {where} will load; the newest, {rejected[0].path}: {rejected[0].reason}"
-    if seen >= 0:
-        return f"there is no checkpoint at {where} any more, though step {seen} was seen: is it mounted?"
-    return f"there is no checkpoint at {where}, and a fresh start is not allowed (recovery.start_fresh)"
-
-
-def _restarts_from(step: int, recovery: Recovery, previous: Recovery | None) -> int:
-    """Restarts already made from *step* or beyond, in a row, before the one being prepared."""
-    status = recovery.status
-    if status.attempts:
-        last_step, count, causes = status.attempts[-1].checkpoint.step, status.no_advance, status.causes
-    elif previous is not None and previous.status.attempts and previous.status.phase is Phase.RECOVERED:
-        # After any other end a person started the gang again, and the count with it.
-        last = previous.status
-        last_step, count, causes = last.attempts[-1].checkpoint.step, last.no_advance, status.causes
-    else:
-        return 0
-    if step > last_step:
-        return 0
-    return count if any(c.kind is CauseKind.HARDWARE for c in causes[-1:]) else count + 1
-
-
-def _backoff(no_advance: int, policy: RecoveryPolicy) -> timedelta:
-    doublings = min(no_advance - 1, 16)  # 2**1000 seconds does not fit a timedelta
-    return min(policy.backoff_base * (1 << doublings), policy.backoff_max)
-
-
-def _last_cause(status: RecoveryStatus) -> str:
-    return status.causes[-1].message if status.causes else "unknown cause"
 
 
 def _reserving(s: Situation) -> Decision:

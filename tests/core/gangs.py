@@ -1,11 +1,18 @@
-"""Builders of what the decisions look at: roots, views, and the pods of a gang."""
+"""Builders of what the decisions look at: roots and the recoveries of a gang."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from healthd.core.gang import GangOptions, Root
-from healthd.core.objects import GangRef
+from healthd.core.model import CauseKind, Phase
+from healthd.core.objects import Cause, GangRef, Recovery, RecoveryStatus, TimelineEntry
+from tests.builders import a_cause, a_recovery
+from tests.fakes import START
+
+STOPPED: dict[str, Any] = {"suspended": True, "stopped": True, "stopped_by": "train-1"}
+"""A root that the recovery `train-1` has stopped."""
+SOFTWARE = a_cause(CauseKind.SOFTWARE, message="rank-0 exited with code 1")
 
 
 def a_root(name: str = "train", *, attempt: int = 0, world: int = 2, **fields: Any) -> Root:
@@ -19,3 +26,11 @@ def a_root(name: str = "train", *, attempt: int = 0, world: int = 2, **fields: A
         "options": GangOptions(restart=True, checkpoint="/checkpoints"),
     }
     return Root(**{**known, "attempt": attempt, "world": world, **fields})
+
+
+def a_recovery_in(phase: Phase, *, causes: list[Cause] | None = None, **status: Any) -> Recovery:
+    """A recovery for attempt 1 that came to *phase* at the start of time."""
+    known = causes or [SOFTWARE]
+    entered = TimelineEntry(phase=phase, at=START, message="so it was")
+    fields = {"attempt": 1, "phase_since": START, "message": "so it was", "timeline": [entered], **status}
+    return a_recovery(cause=known[0], status=RecoveryStatus(phase=phase, causes=known, **fields))

@@ -1,0 +1,101 @@
+"""
+What a stopped gang resumes from, how long it waits before that, and when it was restarted in vain too often.
+
+Computes only: what there is, and whether it will load, the controller found out before (`healthd.checkpoints`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from healthd.core.gang import GangView, Root
+from healthd.core.model import CauseKind, Phase
+from healthd.core.objects import ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
+from healthd.core.policy import RecoveryPolicy, StartFresh
+from healthd.core.recovery import Decision, Situation
+
+
+def choose_checkpoint(
+    recovery: Recovery,
+    root: Root,
+    found: ChosenCheckpoint | None,
+    rejected: Sequence[RejectedCheckpoint],
+    previous: Recovery | None,
+    policy: RecoveryPolicy,
+    now: datetime,
+) -> Decision:
+    """
+    The decision that follows `FindCheckpoint`. *previous* is the gang's recovery before this one.
+
+    Counts restarts in a row from the same step. Only those for which no hardware was to blame count: a job must not be
+    given up because its nodes break.
+    """
+    seen = _furthest_step(root, recovery, previous)
+    status = replace(
+        recovery.status,
+        rejected=list(rejected),
+        step_at_fault=max([root.progress.step, *(r.step for r in rejected), found.step if found else -1]),
+    )
+    situation = Situation(recovery, status, Phase.CHOOSING, GangView(root=root), root, (), policy, now)
+    checkpoint = found or _fresh_start(seen, rejected, policy)
+    if checkpoint is None:
+        return situation.hold(_none_loads(root, seen, rejected))
+    no_advance = _restarts_from(checkpoint.step, recovery, previous)
+    limit = root.options.max_no_advance or policy.max_no_advance
+    if no_advance >= limit:
+        message = f"{no_advance} restarts in a row brought no step beyond {checkpoint.step}: {_last_cause(status)}"
+        return situation.enter(Phase.GAVE_UP, message, no_advance=no_advance)
+    where = f"step {checkpoint.step}, {checkpoint.path}" if checkpoint.path else "a fresh start: nothing was ever saved"
+    not_before = now + _backoff(no_advance, policy) if no_advance else None
+    return situation.enter(Phase.RESERVING, where, checkpoint=checkpoint, no_advance=no_advance, not_before=not_before)
+
+
+def _furthest_step(root: Root, recovery: Recovery, previous: Recovery | None) -> int:
+    """The furthest step that was ever written down; -1 when none was."""
+    known = [recovery.status, *([previous.status] if previous else [])]
+    loaded = [attempt.checkpoint.step for status in known for attempt in status.attempts]
+    seen = [step for status in known for step in (status.step_at_fault, status.confirmed_step)]
+    return max(root.progress.step, *loaded, *seen)
+
+
+def _fresh_start(seen: int, rejected: Sequence[RejectedCheckpoint], policy: RecoveryPolicy) -> ChosenCheckpoint | None:
+    never_saved = not rejected and seen < 0
+    allowed = policy.start_fresh is StartFresh.ALWAYS or (policy.start_fresh is StartFresh.NEVER_SAVED and never_saved)
+    return ChosenCheckpoint() if allowed else None
+
+
+def _none_loads(root: Root, seen: int, rejected: Sequence[RejectedCheckpoint]) -> str:
+    where = root.options.checkpoint or "nowhere (no healthd.dev/checkpoint on the gang)"
+    if rejected:
+        return f"no checkpoint at {where} will load; the newest, {rejected[0].path}: {rejected[0].reason}"
+    if seen >= 0:
+        return f"there is no checkpoint at {where} any more, though step {seen} was seen: is it mounted?"
+    return f"there is no checkpoint at {where}, and a fresh start is not allowed (recovery.start_fresh)"
+
+
+def _restarts_from(step: int, recovery: Recovery, previous: Recovery | None) -> int:
+    """Restarts already made from *step* or beyond, in a row, before the one being prepared."""
+    status = recovery.status
+    if status.attempts:
+        last_step, count, causes = status.attempts[-1].checkpoint.step, status.no_advance, status.causes
+    elif previous is not None and previous.status.attempts and previous.status.phase is Phase.RECOVERED:
+        # After any other end a person started the gang again, and the count with it.
+        last = previous.status
+        last_step, count, causes = last.attempts[-1].checkpoint.step, last.no_advance, status.causes
+    else:
+        return 0
+    if step > last_step:
+        return 0
+    return count if any(c.kind is CauseKind.HARDWARE for c in causes[-1:]) else count + 1
+
+
+def _backoff(no_advance: int, policy: RecoveryPolicy) -> timedelta:
+    doublings = min(no_advance - 1, 16)  # 2**1000 seconds does not fit a timedelta
+    return min(policy.backoff_base * (1 << doublings), policy.backoff_max)
+
+
+def _last_cause(status: RecoveryStatus) -> str:
+    return status.causes[-1].message if status.causes else "unknown cause"

@@ -1,0 +1,108 @@
+"""Which checkpoint is resumed from, and how often, one decision at a time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from healthd.core.choosing import choose_checkpoint
+from healthd.core.gang import GangOptions, Root
+from healthd.core.model import Phase
+from healthd.core.objects import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
+from healthd.core.policy import RecoveryPolicy, StartFresh
+from tests.builders import a_cause, a_recovery
+from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
+from tests.fakes import START
+
+NOW = START + timedelta(minutes=5)
+POLICY = RecoveryPolicy(max_no_advance=3, backoff_base=timedelta(seconds=10), backoff_max=timedelta(seconds=30))
+
+
+def chosen(
+    found: int | None = None,
+    *,
+    root: Root | None = None,
+    rejected: int | None = None,
+    policy: RecoveryPolicy = POLICY,
+    previous: Recovery | None = None,
+    **status: Any,
+) -> RecoveryStatus:
+    """What is recorded when the newest whole checkpoint is of step *found*."""
+    checkpoint = None if found is None else ChosenCheckpoint(path=f"/step_{found}", step=found)
+    refused = [] if rejected is None else [RejectedCheckpoint(path="/torn", step=rejected, reason="it is torn")]
+    recovery = a_recovery_in(Phase.CHOOSING, **status)
+    decision = choose_checkpoint(recovery, root or a_root(**STOPPED), checkpoint, refused, previous, policy, NOW)
+    assert decision.record is not None
+    return decision.record
+
+
+def loaded(step: int) -> list[Attempt]:
+    """One attempt that was started from *step*."""
+    return [Attempt(number=1, checkpoint=ChosenCheckpoint(path=f"/step_{step}", step=step))]
+
+
+def test_the_newest_whole_checkpoint_is_taken_and_the_refused_ones_are_told() -> None:
+    record = chosen(7, rejected=9)
+
+    assert record.phase is Phase.RESERVING
+    assert record.checkpoint == ChosenCheckpoint(path="/step_7", step=7)
+    assert [one.step for one in record.rejected] == [9]
+    assert record.step_at_fault == 9
+
+
+@pytest.mark.parametrize(
+    ("fresh", "rejected", "attempts", "phase"),
+    [
+        (StartFresh.NEVER_SAVED, None, [], Phase.RESERVING),
+        (StartFresh.NEVER_SAVED, 3, [], Phase.HELD),
+        (StartFresh.NEVER_SAVED, None, loaded(5), Phase.HELD),
+        (StartFresh.NEVER, None, [], Phase.HELD),
+        (StartFresh.ALWAYS, 3, [], Phase.RESERVING),
+    ],
+)
+def test_a_fresh_start_is_made_only_where_nothing_can_be_lost_or_it_was_asked_for(
+    fresh: StartFresh, rejected: int | None, attempts: list[Attempt], phase: Phase
+) -> None:
+    assert chosen(rejected=rejected, attempts=attempts, policy=RecoveryPolicy(start_fresh=fresh)).phase is phase
+
+
+@pytest.mark.parametrize(("no_advance", "wait"), [(0, 10), (1, 20), (2, None)])
+def test_each_restart_without_a_new_step_waits_longer_and_the_last_is_not_made(
+    no_advance: int, wait: int | None
+) -> None:
+    record = chosen(5, attempts=loaded(5), no_advance=no_advance)
+
+    if wait is None:
+        assert record.phase is Phase.GAVE_UP
+        assert record.message == "3 restarts in a row brought no step beyond 5: rank-0 exited with code 1"
+    else:
+        assert record.not_before == NOW + timedelta(seconds=wait)
+
+
+def test_a_new_step_sets_the_count_back() -> None:
+    record = chosen(6, attempts=loaded(5), no_advance=2)
+
+    assert (record.no_advance, record.not_before) == (0, None)
+
+
+def test_restarts_for_broken_hardware_do_not_count() -> None:
+    record = chosen(5, attempts=loaded(5), no_advance=2, causes=[SOFTWARE, a_cause(node="node-1")])
+
+    assert record.phase is Phase.RESERVING
+
+
+def test_the_count_goes_on_from_the_recovery_before() -> None:
+    earlier = RecoveryStatus(phase=Phase.RECOVERED, attempts=loaded(5), no_advance=2)
+
+    assert chosen(5, previous=a_recovery("train-0", status=earlier)).phase is Phase.GAVE_UP
+    resumed_by_a_person = replace(earlier, phase=Phase.GAVE_UP)
+    assert chosen(5, previous=a_recovery("train-0", status=resumed_by_a_person)).phase is Phase.RESERVING
+
+
+def test_the_owner_may_set_the_limit() -> None:
+    root = a_root(**STOPPED, options=GangOptions(max_no_advance=1))
+
+    assert chosen(5, root=root, attempts=loaded(5)).phase is Phase.GAVE_UP
