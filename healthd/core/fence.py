@@ -2,7 +2,8 @@
 The fence: proof that a pod of a stopped attempt can no longer write.
 
 A Failed, deleted or force-deleted pod object proves nothing: with a dead kubelet its processes go on. Proof is the word
-of a live kubelet that every container terminated, or that the node booted since, or that the pod never got a node.
+of a live kubelet that every container terminated or that it took none of them in, or that the node booted since, or
+that the pod never got a node.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from msgspec.structs import replace
 from healthd.core.gang import GangView, attempt_of, index_of, is_terminal, will_not_run
 from healthd.core.objects import FINALIZER_FENCE, FencedPod, Node, Pod
 from healthd.core.spares import is_ready
+
+REJECTED = "Pod was rejected: "
+"""How a kubelet's message begins for a pod that it did not admit: the GPUs are gone, or the disk is full."""
 
 
 def fence_pods(view: GangView, known: Sequence[FencedPod]) -> list[FencedPod]:
@@ -72,6 +76,8 @@ def _proof(fenced: FencedPod, pod: Pod | None, node: Node | None) -> str:
     if pod is None or node is None or not is_ready(node) or not is_terminal(pod):
         return ""
     ends = [status.state.terminated for status in pod.status.container_statuses]
+    if not ends and pod.status.phase == "Failed" and pod.status.message.startswith(REJECTED):
+        return f"the kubelet of {fenced.node} did not admit it"
     if not ends or any(end is None for end in ends):
         return ""
     return f"the kubelet of {fenced.node} reports every container terminated"

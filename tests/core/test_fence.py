@@ -47,6 +47,16 @@ def test_a_live_kubelet_that_reports_every_container_ended_is_proof(phase: str) 
     assert fenced(a_member(phase, ENDED), a_node()).proof == "the kubelet of node-a reports every container terminated"
 
 
+def test_a_pod_that_its_kubelet_did_not_admit_never_wrote() -> None:
+    rejected = PodStatus(
+        phase="Failed",
+        reason="UnexpectedAdmissionError",
+        message="Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate nvidia.com/gpu",
+    )
+
+    assert fenced(a_member("Failed", status=rejected), a_node()).proof == "the kubelet of node-a did not admit it"
+
+
 @pytest.mark.parametrize(
     "pod",
     [
