@@ -1,7 +1,9 @@
 """
 Decide whether a node is taken out of service or given back.
 
-Computes only; `healthd.agent.quarantine` performs it. What healthd did not set, it never takes away.
+Computes only; `healthd.agent.agent` performs it. What healthd did not set, it never takes away, with one exception that
+it cannot see: who cordons a node that is quarantined already changes nothing, so the release undoes that too. To keep a
+node out beyond the repair, taint it, or cordon it again afterwards.
 """
 
 from __future__ import annotations
