@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from healthd.core.gang import GangView, Root, index_of, is_terminal, members
+from healthd.core.gang import GangView, Root, index_of, members
 from healthd.core.model import CauseKind, Verdict
 from healthd.core.objects import Cause, Node, NodeHealth, Pod
 from healthd.core.policy import HangPolicy
@@ -36,7 +36,7 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     causes = [cause for name in bad_nodes if (cause := hardware_fault(name, view, now))]
     blamed = {cause.node for cause in causes}
     causes += [_rank_failure(pod, now) for pod in pods if _is_lost(pod) and pod.spec.node_name not in blamed]
-    if not causes and (hang := _hang(view, pods, policy, now)):
+    if not causes and (hang := _hang(view, present, policy, now)):
         causes.append(hang)
     return sorted(causes, key=lambda cause: _TELLING.index(cause.kind))
 
@@ -104,7 +104,8 @@ def _rank_failure(pod: Pod, now: datetime) -> Cause:
     kind = CauseKind.INTERRUPTED if deleted or pod.status.reason == LOST else CauseKind.SOFTWARE
     how = "was deleted" if deleted else pod.status.message or pod.status.reason
     if ended is not None and kind is CauseKind.SOFTWARE:
-        said = f": {pod.status.message}" if pod.status.message else ""
+        # What is beyond the exit code: that the command was not found, that the memory ran out.
+        said = f": {pod.status.message}" if pod.status.message and pod.status.reason not in ("", "Error") else ""
         how = (f"was killed by signal {ended.signal}" if ended.signal else f"exited with code {ended.exit_code}") + said
     return Cause(
         kind=kind,
@@ -113,11 +114,14 @@ def _rank_failure(pod: Pod, now: datetime) -> Cause:
     )
 
 
-def _hang(view: GangView, pods: list[Pod], policy: HangPolicy, now: datetime) -> Cause | None:
+def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datetime) -> Cause | None:
+    """Also when some members have finished: those that wait for them will wait for ever."""
     root = view.root
-    if root is None or len(pods) < root.world or any(is_terminal(p) or p.status.phase != "Running" for p in pods):
+    if root is None or len(present) < root.world:
         return None
-    allowed = silence_allowed(root.progress, policy)
+    if {pod.status.phase for pod in present} - {"Succeeded"} != {"Running"}:
+        return None
+    allowed = silence_allowed(root.progress, policy, root.attempt)
     signs = [sign for sign in (root.progress.at, view.last_activity, root.started_at) if sign is not None]
     if allowed is None or not signs or now - max(signs) <= allowed:
         return None

@@ -262,6 +262,13 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
             at_least=timedelta(seconds=1),
         ),
     ] = timedelta(minutes=10)
+    first_step: Annotated[
+        timedelta,
+        _duration(
+            "Silence allowed before an attempt's first new step, where that is more: loading a checkpoint, joining "
+            "the others and compiling are not the gang's rhythm."
+        ),
+    ] = timedelta(minutes=30)
     min_intervals: Annotated[
         int,
         Meta(

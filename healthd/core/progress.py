@@ -31,9 +31,10 @@ def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progr
     """
     *progress* after *step* was seen at *now*.
 
-    An interval counts only between two steps of one attempt: a restart is not the gang's rhythm.
+    An interval counts only between two steps of one attempt: a restart is not the gang's rhythm. A new attempt that
+    finds the step of an earlier one has not made any progress yet.
     """
-    if step == progress.step and attempt == progress.attempt:
+    if step == progress.step:
         return progress
     same_run = progress.at is not None and attempt == progress.attempt and step > progress.step
     intervals = progress.intervals
@@ -42,8 +43,9 @@ def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progr
     return Progress(step=step, at=now, attempt=attempt, intervals=intervals)
 
 
-def silence_allowed(progress: Progress, policy: HangPolicy) -> timedelta | None:
-    """How long the gang may show no progress; None while its rhythm is not known yet."""
+def silence_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> timedelta | None:
+    """How long *attempt* may show no progress; None while the gang's rhythm is not known yet."""
     if not policy.enabled or len(progress.intervals) < policy.min_intervals:
         return None
-    return max(policy.floor, timedelta(seconds=policy.factor * max(progress.intervals)))
+    allowed = max(policy.floor, timedelta(seconds=policy.factor * max(progress.intervals)))
+    return allowed if progress.attempt == attempt else max(allowed, policy.first_step)

@@ -50,7 +50,12 @@ def a_member(
         f"rank-{index}",
         node=f"node-{index}",
         index=index,
-        status=PodStatus(phase=phase, reason=meta.pop("reason", ""), container_statuses=containers),
+        status=PodStatus(
+            phase=phase,
+            reason=meta.pop("reason", ""),
+            message=meta.pop("message", ""),
+            container_statuses=containers,
+        ),
         annotations={"healthd.dev/attempt": str(attempt)},
         **meta,
     )
@@ -194,6 +199,23 @@ def test_silence_against_its_own_rhythm_is_a_hang() -> None:
 )
 def test_other_silence_is_not(root: Root, sign: datetime | None) -> None:
     assert kinds(a_member(0), a_member(1), root=root, last_activity=sign) == []
+
+
+def test_members_that_wait_for_one_that_has_finished_hang() -> None:
+    assert kinds(a_member(0, "Succeeded"), a_member(1), root=SILENT) == [CauseKind.HANG]
+
+
+def test_a_gang_whose_members_have_all_finished_does_not_hang() -> None:
+    assert kinds(a_member(0, "Succeeded"), a_member(1, "Succeeded"), root=SILENT) == []
+
+
+def test_an_exit_code_that_says_it_all_is_not_explained_again() -> None:
+    end = Terminated(exit_code=7)
+    failed = a_member(1, "Failed", end=end, reason="Error", message="exit code 7; no process of it is left")
+
+    (cause,) = find_faults(GangView(root=a_root(), pods=(failed,), nodes={"node-1": a_node("node-1")}), HANG, NOW)
+
+    assert cause.message == "rank-1 exited with code 7"
 
 
 def test_a_member_that_waits_for_a_node_is_no_hang() -> None:

@@ -46,13 +46,21 @@ def test_a_clock_that_went_back_makes_no_negative_interval() -> None:
 
 
 def test_silence_is_measured_by_the_longest_interval() -> None:
-    assert silence_allowed(steps(0, 10, 20, 60), POLICY) == timedelta(seconds=200)
+    assert silence_allowed(steps(0, 10, 20, 60), POLICY, 0) == timedelta(seconds=200)
 
 
 def test_silence_is_never_shorter_than_the_floor() -> None:
-    assert silence_allowed(steps(0, 1, 2, 3), POLICY) == timedelta(minutes=1)
+    assert silence_allowed(steps(0, 1, 2, 3), POLICY, 0) == timedelta(minutes=1)
 
 
 def test_an_unknown_rhythm_allows_any_silence() -> None:
-    assert silence_allowed(steps(0, 10, 20), POLICY) is None
-    assert silence_allowed(steps(0, 1, 2, 3), HangPolicy(enabled=False)) is None
+    assert silence_allowed(steps(0, 10, 20), POLICY, 0) is None
+    assert silence_allowed(steps(0, 1, 2, 3), HangPolicy(enabled=False), 0) is None
+
+
+def test_a_new_attempt_has_its_start_up_before_its_first_step() -> None:
+    known = steps(0, 10, 20, 60)
+    seen_again = advance(known, known.step, 1, START + timedelta(minutes=5))
+
+    assert silence_allowed(seen_again, POLICY, 1) == POLICY.first_step
+    assert silence_allowed(steps(400, attempt=1, start=known), POLICY, 1) == timedelta(seconds=200)
