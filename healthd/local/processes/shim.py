@@ -123,6 +123,7 @@ class _Watch:
         """A second stop only shortens the first."""
         if grace > 0 and not self._asked_to_stop:
             self._told = _signal_descendants(signal.SIGTERM, group=self._rank)
+            _signal_descendants(signal.SIGCONT, group=self._rank)  # who is stopped hears nothing
         self._asked_to_stop = True
         self._end_within(grace)
 

@@ -251,3 +251,12 @@ async def test_the_signals_that_the_shim_ignores_work_in_the_rank(witness: Witne
         masks = [int((await witness.hear()).split()[1], 16) for _ in range(2)]
         assert [mask & CLASSIC_SIGNALS for mask in masks] == [0, 0]
         assert ending.signal == signal.SIGINT
+
+
+async def test_a_rank_that_was_suspended_by_a_signal_hears_that_it_shall_stop(witness: Witness) -> None:
+    script = 'trap "exit 0" TERM; (kill -STOP $$; echo stopped >"$1") & while :; do sleep 1000 & wait; done'
+    async with started(shell(script, witness.path)) as rank:
+        await witness.hear()
+        rank.stop(LONG)
+
+        assert (await ending_of(rank)).signal == 0
