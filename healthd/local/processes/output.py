@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -136,12 +137,17 @@ class Terminal:
                 return lambda: None
             follower = Follower(path, prefix, offset)
             self._followers.append(follower)
-        return follower.end
+        return partial(self._end, follower)
 
     def close(self, timeout: float) -> None:
         """Show what is there, for at most *timeout* seconds, and nothing after that."""
         self._closing.set()
         self._thread.join(timeout)
+
+    def _end(self, follower: Follower) -> None:
+        with self._lock:
+            if not self._gone:  # its file is closed
+                follower.end()
 
     def _run(self) -> None:
         try:

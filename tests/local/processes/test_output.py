@@ -180,7 +180,12 @@ def test_a_stopped_terminal_holds_nobody_up(tmp_path: Path) -> None:
 class BrokenTerminal(io.StringIO):
     """Its reader has gone."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
     def write(self, text: str) -> int:
+        self.asked.set()
         raise BrokenPipeError
 
 
@@ -190,5 +195,18 @@ def test_a_terminal_that_went_away_is_left_alone(tmp_path: Path) -> None:
     path.write_bytes(b"one\n")
     terminal.follow(path, "> ", 0)
     terminal.close(timeout=20)
+
+    assert path.read_bytes() == b"one\n"
+
+
+def test_a_writer_may_end_after_its_terminal_went_away(tmp_path: Path) -> None:
+    out = BrokenTerminal()
+    terminal = Terminal(out)
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n")
+    end = terminal.follow(path, "> ", 0)
+    out.asked.wait()
+    terminal.close(timeout=20)
+    end()
 
     assert path.read_bytes() == b"one\n"
