@@ -156,6 +156,9 @@ def _stepped_aside(s: Situation) -> Decision | None:
     if s.root.suspended and not s.root.stopped_by:
         return s.enter(Phase.SUPERSEDED, "the user suspended the gang; it stays so")
     if s.phase in _BEFORE_START and not s.stopped_by_us:
+        if s.root.attempt == s.status.attempt:
+            # Another controller had read the recovery before this one went back to its plan.
+            return s.enter(Phase.STARTING, "the start was on its way already")
         return s.enter(Phase.SUPERSEDED, "somebody else started the gang again")
     if s.phase in (Phase.DETECTED, Phase.STOPPING) and s.root.attempt >= s.status.attempt:
         return s.enter(Phase.SUPERSEDED, f"the gang is at attempt {s.root.attempt} already")
@@ -245,7 +248,8 @@ def _reserving(s: Situation) -> Decision:
     unclaimed = [ClaimSpare(spare, bad) for bad, spare in plan.replacements.items() if not _is_claimed(s, spare)]
     if unclaimed:
         return Decision(acts=tuple(unclaimed), reason=plan.message)
-    return s.enter(Phase.STARTING, plan.message, attempts=[*s.status.attempts, _attempt(s)])
+    earlier = [attempt for attempt in s.status.attempts if attempt.number != s.status.attempt]
+    return s.enter(Phase.STARTING, plan.message, attempts=[*earlier, _attempt(s)])
 
 
 def _is_claimed(s: Situation, spare: str) -> bool:
@@ -284,8 +288,8 @@ def _start(s: Situation) -> Decision:
         return s.enter(Phase.SUPERSEDED, "somebody else started the gang again")
     plan = place(s.status, s.view, s.root, s.name)
     if isinstance(plan, Shortage) or plan.placement != s.status.placement:
-        attempts = s.status.attempts[:-1]
-        return s.enter(Phase.RESERVING, "a node of the plan went bad before the start", attempts=attempts)
+        # The intent stays on record until there is a better one: another controller may be about to start by it.
+        return s.enter(Phase.RESERVING, "a node of the plan went bad before the start")
     hint = StartHint(
         recovery=s.name,
         attempt=s.status.attempt,

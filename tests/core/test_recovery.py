@@ -12,6 +12,7 @@ from healthd.core.acts import FindCheckpoint, StartGang, StopGang
 from healthd.core.gang import Ending, GangView, Root
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import (
+    Attempt,
     Cause,
     ChosenCheckpoint,
     FencedPod,
@@ -156,6 +157,28 @@ def test_a_node_that_goes_bad_between_plan_and_start_leads_back_to_the_plan() ->
     recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, placement={"0": "node-0", "1": "gone"})
 
     assert entered(decided(recovery, a_root(**STOPPED)))[0] is Phase.RESERVING
+
+
+def test_the_intent_to_start_stays_on_record_until_there_is_a_better_one() -> None:
+    intent = Attempt(number=1, checkpoint=ChosenCheckpoint(), placement={"0": "node-0", "1": "gone"})
+    starting = a_recovery_in(Phase.STARTING, pods=PROVEN, placement=intent.placement, attempts=[intent])
+    back = decided(starting, a_root(**STOPPED)).record
+    assert back is not None
+    assert back.attempts == [intent]
+
+    planned = decided(replace(starting, status=back), a_root(**STOPPED)).record
+    assert planned is not None
+    again = decided(replace(starting, status=planned), a_root(**STOPPED)).record
+
+    assert again is not None
+    assert [attempt.placement for attempt in again.attempts] == [{"0": "node-0", "1": "node-1"}]
+
+
+def test_a_start_that_another_controller_made_after_all_is_followed() -> None:
+    reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN)
+
+    assert entered(decided(reserving, a_root(attempt=1)))[0] is Phase.STARTING
+    assert entered(decided(reserving, a_root(attempt=0)))[0] is Phase.SUPERSEDED
 
 
 def test_a_new_step_is_what_recovered_means() -> None:
