@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from healthd.checkpoints.cache import Cache, Proof
-from healthd.checkpoints.formats import FORMATS, Format, Level, declared
-from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, newest_step, steps
-from healthd.checkpoints.tree import Damaged, Tree, Unstable, explain, refuse_changes, survey
+from healthd.checkpoints.formats import FORMATS, Format, Level, declared, recognises
+from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, nested, newest_step, steps
+from healthd.checkpoints.tree import Damaged, Tree, Unstable, explain, filename_of, refuse_changes, survey
 
 __all__ = [
     "UNKNOWN_STEP",
@@ -25,6 +25,7 @@ __all__ = [
     "Level",
     "Rejected",
     "latest",
+    "misplaced",
     "newest_step",
     "steps",
     "verify",
@@ -40,6 +41,9 @@ class Checkpoint:
     step: int
     """`UNKNOWN_STEP` when its name does not tell one."""
     format: str
+    saved_ns: int = 0
+    """When its newest file was written, in ns since 1970 by the store's clock; tells one save from the next where the
+    name stays the same. 0 when unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,8 @@ def latest(
     """
     The newest checkpoint under *root* that will load.
 
+    Where *root* has none, the folders below it that do are told as rejected: nothing is taken from them.
+
     Args:
         root: a directory of steps, or one checkpoint. Not there yet is the same as empty.
         format: the declared format, which every step must then have; empty to detect it.
@@ -80,14 +86,15 @@ def latest(
     Raises:
         UnknownFormat: *format* is not known; every other trouble is a reason in the answer.
     """
-    if format:
-        declared(format)
+    wanted = declared(format) if format else None
     try:
-        candidates = find(root)
+        candidates = find(root, wanted)
     except OSError as error:
         return Latest(
             found=None, rejected=(_rejected(Candidate(path=root, step=UNKNOWN_STEP), explain(str(root), error)),)
         )
+    if not candidates and newer_than is None:
+        return Latest(found=None, rejected=misplaced(root))
     rejected: list[Rejected] = []
     for candidate in candidates:
         if newer_than is not None and candidate.step <= newer_than:
@@ -97,6 +104,15 @@ def latest(
             return Latest(found=outcome, rejected=tuple(rejected))
         rejected.append(outcome)
     return Latest(found=None, rejected=tuple(rejected))
+
+
+def misplaced(root: Path) -> tuple[Rejected, ...]:
+    """The folders below *root* that hold checkpoints, for a *root* that has none itself."""
+    reason = (
+        f"holds checkpoints, but healthd looks only directly below {root.absolute()}: "
+        "name this folder as the checkpoint location"
+    )
+    return tuple(_rejected(folder, reason) for folder in nested(root))
 
 
 def verify(
@@ -129,7 +145,14 @@ def verify(
         return _rejected(candidate, f"could not be verified, a fault of healthd: {type(error).__name__}: {error}")
     if proof.reason:
         return _rejected(candidate, proof.reason)
-    return Checkpoint(path=str(candidate.path.absolute()), step=candidate.step, format=proof.format)
+    path = str(candidate.path.absolute())
+    return Checkpoint(path=path, step=candidate.step, format=proof.format, saved_ns=_saved_ns(tree))
+
+
+def _saved_ns(tree: Tree) -> int:
+    """By the files that a format owns, for a log beside them grows without a save; by all files where none is owned."""
+    owned = [entry for name, entry in tree.entries.items() if recognises(filename_of(name))]
+    return max((entry.stamp.mtime_ns for entry in owned or tree.entries.values()), default=0)
 
 
 def _prove(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> Proof:

@@ -11,12 +11,17 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from healthd.checkpoints.formats import recognises
+from healthd.checkpoints.formats import Format, recognises
 
 UNKNOWN_STEP = -1
 """The step of a checkpoint whose name does not tell one."""
+MOST_FOLDERS = 200
+"""No more folders than this are looked at for checkpoints that are not where they were said to be."""
+_MOST_LEVELS = 3
+"""How deep: a root `out` of Lightning has them in `out/lightning_logs/version_0/checkpoints`."""
 
 _WORDS = (
     r"(?:global_?)?steps?",
@@ -31,6 +36,8 @@ _WHOLE = re.compile(rf"(?:(?:{'|'.join(_WORDS)})[-_.=]?)?\d{{1,18}}", re.IGNOREC
 _BARE = re.compile(r"\d{1,18}")
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+-]+")
 _SHARD = re.compile(r"-of-\d", re.IGNORECASE)
+_ALONE = re.compile(r"\.(?:pt|pth|bin|ckpt|safetensors)$", re.IGNORECASE)
+"""Ends the name of a file that can be loaded by itself; an index, a manifest or a piece of many cannot."""
 _TEMPORARY = re.compile(
     r"^\.|^tmp[-_.]|~$|-unfinished$|\.orbax-checkpoint-tmp|[-_.](?:tmp|temp|partial|part|incomplete|inprogress|writing|staging)(?=$|[-_.])",
     re.IGNORECASE,
@@ -61,12 +68,14 @@ def newest_step(root: Path) -> int | None:
     return newest.step if newest and newest.step != UNKNOWN_STEP else None
 
 
-def find(root: Path) -> list[Candidate]:
+def find(root: Path, declared: Format | None = None) -> list[Candidate]:
     """
     All candidates, those under temporary names too, newest step first; finished before unfinished.
 
     *root* is a directory of steps, or itself one checkpoint: a file, or a directory with recognised files and either
-    no steps or the name of one (`checkpoint-500` may hold `global_step500`). Raises OSError.
+    no steps or the name of one (`checkpoint-500` may hold `global_step500`). A directory with one such file, which a
+    run overwrites each time (`ckpt.pt`), stands for that file, so that its path can be loaded; not so when the
+    *declared* format has a file beside it. Raises OSError.
     """
     root = root.absolute()
     try:
@@ -76,22 +85,81 @@ def find(root: Path) -> list[Candidate]:
     except NotADirectoryError:
         return [Candidate(path=root, step=_known_step(root.name))]
     found = [candidate for name in names if (candidate := _candidate(root, name, names))]
-    if (not found or _WHOLE.fullmatch(root.name)) and any(recognises(name) for name in names):
-        return [Candidate(path=root, step=_known_step(root.name))]
+    owned = [name for name in names if recognises(name) or (declared is not None and declared.owns(name))]
+    if owned and (not found or _WHOLE.fullmatch(root.name)):
+        return [_itself(root, owned, names)]
     return sorted(found, key=lambda c: (c.step, not c.unfinished, c.path.name), reverse=True)
+
+
+def nested(root: Path) -> list[Candidate]:
+    """
+    The folders below *root* that hold checkpoints, each with its newest step: a location named one folder too high.
+
+    For a person, never to be loaded by itself: two runs may save below the same folder. Links are not followed, hidden
+    and temporary folders left out, and `MOST_FOLDERS` is the end of it. A folder that cannot be read holds nothing.
+    """
+    found: list[Candidate] = []
+    waiting = _folders(root.absolute())
+    looked = 0
+    for level in range(_MOST_LEVELS):
+        below: list[Path] = []
+        for folder in islice(waiting, MOST_FOLDERS - looked):
+            looked += 1
+            if holds := _newest_inside(folder):
+                found.append(Candidate(path=folder, step=holds.step))
+            elif level + 1 < _MOST_LEVELS:
+                below += _folders(folder)
+        waiting = below
+    return sorted(found, key=lambda c: (c.step, c.path), reverse=True)
 
 
 def parse_step(name: str) -> int | None:
     """The step number in the name of a checkpoint, such as `checkpoint-500` or `0000500`; None when it tells none."""
     if not _PLAIN.fullmatch(name) or _SHARD.search(name):
         return None
-    stem = re.sub(r"\.(?:pt|pth|bin|ckpt|safetensors)$", "", name, flags=re.IGNORECASE)
+    stem = _ALONE.sub("", name)
     if _BARE.fullmatch(stem):
         return int(stem)
     for number in _NUMBERS:
         if match := number.search(stem):
             return int(match[1])
     return None
+
+
+def _itself(root: Path, owned: list[str], names: dict[str, bool]) -> Candidate:
+    """The one checkpoint that *root* is, by its recognised names: the only file of it, or the directory."""
+    done = [name for name in owned if not _TEMPORARY.search(name)]
+    if len(done) == 1 and parse_step(root.name) is None and _loads_alone(done[0]) and not names[done[0]]:
+        return Candidate(path=root / done[0], step=UNKNOWN_STEP)
+    return Candidate(path=root, step=_known_step(root.name))
+
+
+def _loads_alone(name: str) -> bool:
+    return _ALONE.search(name) is not None and not _SHARD.search(name)
+
+
+def _newest_inside(folder: Path) -> Candidate | None:
+    """What *folder* holds; the name of a step alone is not enough, for data sets have numbered folders as well."""
+    try:
+        return next((candidate for candidate in islice(steps(folder), 3) if _has_content(candidate.path)), None)
+    except OSError:
+        return None
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return any(recognises(name) for name, _ in _names(path))
+    except NotADirectoryError:
+        return True
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as listing:
+            inside = [item.path for item in listing if item.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(path for path in map(Path, inside) if not _TEMPORARY.search(path.name))
 
 
 def _known_step(name: str) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from healthd.checkpoints.formats import UnknownFormat, declared
-from healthd.checkpoints.latest import UNKNOWN_STEP, Candidate, Checkpoint, Level, Rejected, latest, verify
+from healthd.checkpoints.latest import UNKNOWN_STEP, Candidate, Checkpoint, Level, Rejected, latest, misplaced, verify
 from healthd.checkpoints.steps import find, parse_step
 from healthd.checkpoints.tree import explain
 
@@ -63,7 +63,7 @@ def _latest(args: argparse.Namespace) -> int:
         found = _row(answer.found) if answer.found else {"path": None, "step": None, "format": None}
         _print_json({**found, "rejected": [_row(rejected) for rejected in answer.rejected]})
     else:
-        _print_table([*answer.rejected, *([answer.found] if answer.found else [])])
+        _print_table([*answer.rejected, *([answer.found] if answer.found else [])], args.path)
     if answer.found:
         return FOUND
     print(f"healthd: no valid checkpoint at {args.path}{_why_none(args.path)}", file=sys.stderr)
@@ -72,17 +72,18 @@ def _latest(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     try:
-        candidates = find(args.path)
+        candidates = find(args.path, declared(args.format) if args.format else None)
     except OSError as error:
         print(f"healthd: {explain(str(args.path), error)}", file=sys.stderr)
         return NONE_VALID
     outcomes = [verify(candidate, format=args.format, level=args.level) for candidate in candidates]
+    outcomes = outcomes or [*misplaced(args.path)]
     if args.json:
         _print_json(
             {"checkpoints": [{**_row(outcome), "valid": isinstance(outcome, Checkpoint)} for outcome in outcomes]}
         )
     else:
-        _print_table(outcomes)
+        _print_table(outcomes, args.path)
     return FOUND if any(isinstance(outcome, Checkpoint) for outcome in outcomes) else NONE_VALID
 
 
@@ -94,7 +95,7 @@ def _verify(args: argparse.Namespace) -> int:
     if args.json:
         _print_json({**_row(outcome), "valid": isinstance(outcome, Checkpoint)})
     else:
-        _print_table([outcome])
+        _print_table([outcome], args.path)
     return FOUND if isinstance(outcome, Checkpoint) else NONE_VALID
 
 
@@ -109,7 +110,7 @@ def _print_json(value: object) -> None:
     print(json.dumps(value))
 
 
-def _print_table(outcomes: Sequence[Checkpoint | Rejected]) -> None:
+def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Path) -> None:
     from rich.console import Console  # imported here: machines should not wait for what only people need
     from rich.markup import escape
     from rich.table import Column, Table
@@ -124,10 +125,15 @@ def _print_table(outcomes: Sequence[Checkpoint | Rejected]) -> None:
             if isinstance(outcome, Checkpoint)
             else f"[red]no[/]: {escape(outcome.reason)}"
         )
-        table.add_row(step, escape(Path(outcome.path).name), says, style="" if valid else "dim")
+        table.add_row(step, escape(_shown(Path(outcome.path), root.absolute())), says, style="" if valid else "dim")
     if outcomes:
         width = None if sys.stdout.isatty() else 1000  # in a pipe one line for each, so that grep finds all of it
         Console(highlight=False, width=width).print(table)
+
+
+def _shown(path: Path, root: Path) -> str:
+    """The name as a person looks for it: below *root*, where it is."""
+    return str(path.relative_to(root)) if path != root and path.is_relative_to(root) else path.name
 
 
 def _why_none(path: Path) -> str:

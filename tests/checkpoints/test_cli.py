@@ -57,6 +57,19 @@ def test_latest_tells_a_person_why_not(root: Path, capsys: pytest.CaptureFixture
     assert "torn write" in out
 
 
+@pytest.mark.parametrize("command", ["latest", "list"])
+def test_a_location_one_folder_too_high_is_told(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_sharded_step(tmp_path / "lightning_logs" / "version_0", 100)
+
+    assert call(command, tmp_path) == 3
+
+    out = capsys.readouterr().out
+    assert "100   lightning_logs/version_0" in out
+    assert "name this folder as the checkpoint location" in out
+
+
 def test_list_judges_every_step(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("list", root, "--json") == 0
 

@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.formats import UnknownFormat
-from healthd.checkpoints.latest import Cache, Candidate, Checkpoint, Level, Rejected, latest, newest_step, verify
+from healthd.checkpoints.latest import (
+    UNKNOWN_STEP,
+    Cache,
+    Candidate,
+    Checkpoint,
+    Level,
+    Rejected,
+    latest,
+    newest_step,
+    verify,
+)
 from healthd.checkpoints.tree import Damaged, Tree, survey
 from tests.checkpoints.builders import REAL, a_sharded_step, refusal, safetensors_bytes, shard_name, torch_zip_bytes
 
@@ -47,10 +57,15 @@ def tear(root: Path, step: int) -> None:
     os.truncate(root / f"step-{step:06}" / shard_name(1, 4), 200)
 
 
+def told(found: Checkpoint | None) -> tuple[str, int, str] | None:
+    """All but the time."""
+    return (found.path, found.step, found.format) if found else None
+
+
 def test_the_newest_that_holds_is_found(tmp_path: Path) -> None:
     answer = latest(a_run(tmp_path, 10, 20, 30))
 
-    assert answer.found == Checkpoint(path=str(tmp_path / "step-000030"), step=30, format="safetensors")
+    assert told(answer.found) == (str(tmp_path / "step-000030"), 30, "safetensors")
     assert answer.rejected == ()
 
 
@@ -116,7 +131,84 @@ def test_a_root_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
 def test_a_root_may_be_one_checkpoint_of_any_format(name: str, format: str) -> None:  # noqa: A002 - as in the answer
     answer = latest(REAL / name)
 
-    assert answer.found == Checkpoint(path=str(REAL / name), step=10, format=format)
+    assert told(answer.found) == (str(REAL / name), 10, format)
+
+
+def test_a_file_that_is_overwritten_each_time_is_found_by_its_own_path(tmp_path: Path) -> None:
+    (tmp_path / "ckpt.pt").write_bytes(torch_zip_bytes())
+
+    assert told(latest(tmp_path).found) == (str(tmp_path / "ckpt.pt"), UNKNOWN_STEP, "torch_zip")
+
+
+def test_a_marker_beside_the_only_file_keeps_both_together(tmp_path: Path) -> None:
+    (tmp_path / "ckpt.pt").write_bytes(torch_zip_bytes())
+    (tmp_path / "DONE").touch()
+
+    assert told(latest(tmp_path, format="marked:DONE").found) == (str(tmp_path), UNKNOWN_STEP, "marked")
+
+
+def test_a_checkpoint_tells_when_its_newest_file_was_saved(tmp_path: Path) -> None:
+    folder = a_sharded_step(tmp_path, 10)
+    for age, file in enumerate(sorted(folder.iterdir())):
+        os.utime(file, ns=(1, 1_000 - age))
+
+    found = latest(tmp_path).found
+
+    assert found is not None
+    assert found.saved_ns == 1_000
+
+
+def test_a_save_in_place_is_seen_though_the_name_stays(tmp_path: Path) -> None:
+    file, cache = tmp_path / "ckpt.pt", Cache()
+    file.write_bytes(torch_zip_bytes())
+    saved = []
+    for now in (1_000, 2_000):
+        os.utime(file, ns=(now, now))
+        found = latest(tmp_path, cache=cache).found
+        saved.append(found.saved_ns if found else None)
+
+    assert saved == [1_000, 2_000]
+
+
+def test_a_log_that_grows_beside_a_checkpoint_is_no_save(tmp_path: Path) -> None:
+    folder = a_sharded_step(tmp_path, 10)
+    for file in folder.iterdir():
+        os.utime(file, ns=(1_000, 1_000))
+    (folder / "train.log").touch()
+
+    found = latest(tmp_path).found
+
+    assert found is not None
+    assert found.saved_ns == 1_000
+
+
+def test_checkpoints_one_folder_too_deep_are_told_and_not_taken(tmp_path: Path) -> None:
+    a_run(tmp_path / "run1", 10, 100)
+    a_run(tmp_path / "run2", 50)
+
+    answer = latest(tmp_path)
+
+    reason = f"holds checkpoints, but healthd looks only directly below {tmp_path}: "
+    assert answer.found is None
+    assert [(r.path, r.step) for r in answer.rejected] == [(str(tmp_path / "run1"), 100), (str(tmp_path / "run2"), 50)]
+    assert {r.reason for r in answer.rejected} == {reason + "name this folder as the checkpoint location"}
+    assert newest_step(tmp_path) is None
+
+
+def test_one_checkpoint_at_the_root_is_enough_to_look_no_deeper(tmp_path: Path) -> None:
+    a_run(tmp_path / "run1", 100)
+    a_run(tmp_path, 10)
+
+    answer = latest(tmp_path)
+
+    assert answer.found is not None
+    assert (answer.found.step, answer.rejected) == (10, ())
+
+
+def test_a_look_for_progress_does_not_search_deeper(tmp_path: Path) -> None:
+    a_run(tmp_path / "run1", 100)
+
+    assert latest(tmp_path, newer_than=-1).rejected == ()
 
 
 def test_a_declared_format_is_required(tmp_path: Path) -> None:
@@ -272,7 +364,7 @@ def test_a_step_that_is_a_link_in_a_circle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "step-10").symlink_to("step-10")
     a_run(tmp_path, 5)
 
-    assert latest(tmp_path).found == Checkpoint(path=str(tmp_path / "step-000005"), step=5, format="safetensors")
+    assert told(latest(tmp_path).found) == (str(tmp_path / "step-000005"), 5, "safetensors")
 
 
 def test_files_may_be_links_into_a_store(tmp_path: Path) -> None:

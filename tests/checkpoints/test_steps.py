@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, parse_step, steps
+from healthd.checkpoints.steps import MOST_FOLDERS, UNKNOWN_STEP, find, nested, newest_step, parse_step, steps
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_one_checkpoint_may_be_named_itself(tmp_path: Path) -> None:
     (tmp_path / "final" / "model.safetensors").touch()
 
     assert [c.step for c in steps(tmp_path / "checkpoint-500")] == [500]
-    assert [c.step for c in steps(tmp_path / "final")] == [UNKNOWN_STEP]
+    assert [(c.path.name, c.step) for c in steps(tmp_path / "final")] == [("model.safetensors", UNKNOWN_STEP)]
     assert newest_step(tmp_path / "final") is None
 
 
@@ -125,3 +125,85 @@ def test_a_root_with_logs_alone_has_no_steps(tmp_path: Path) -> None:
     (tmp_path / "train.log").touch()
 
     assert steps(tmp_path) == []
+
+
+def fill(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+@pytest.mark.parametrize("name", ["ckpt.pt", "checkpoint_latest.pt", "model.safetensors", "last.ckpt"])
+@pytest.mark.parametrize("beside", ["train.log", "ckpt.pt.tmp", ".ckpt.pt", "logs/events"])
+def test_the_only_file_stands_for_the_directory(tmp_path: Path, name: str, beside: str) -> None:
+    found = steps(fill(tmp_path, name, beside))
+
+    assert [(candidate.path, candidate.step) for candidate in found] == [(tmp_path / name, UNKNOWN_STEP)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["model.safetensors", "optimizer.pt"],
+        ["model.safetensors.index.json"],
+        ["model-00001-of-00002.safetensors"],
+        ["__0_0.distcp"],
+        [".metadata"],
+        ["ckpt.pt/part"],
+    ],
+)
+def test_what_does_not_load_as_one_file_stays_a_directory(tmp_path: Path, names: list[str]) -> None:
+    assert [candidate.path for candidate in steps(fill(tmp_path, *names))] == [tmp_path]
+
+
+def test_the_only_file_of_a_step_stays_that_step(tmp_path: Path) -> None:
+    root = fill(tmp_path / "checkpoint-500", "model.safetensors")
+
+    assert [(candidate.path, candidate.step) for candidate in steps(root)] == [(root, 500)]
+
+
+def test_a_link_to_the_latest_beside_the_steps_is_only_a_hint(tmp_path: Path) -> None:
+    fill(tmp_path, "step-10.pt", "step-20.pt")
+    (tmp_path / "latest.pt").symlink_to("step-20.pt")
+
+    assert [candidate.path.name for candidate in steps(tmp_path)] == ["step-20.pt", "step-10.pt"]
+
+
+@pytest.mark.parametrize(
+    ("file", "folder", "step"),
+    [
+        ("run1/checkpoint-100/model.safetensors", "run1", 100),
+        ("run1/ckpt.pt", "run1", UNKNOWN_STEP),
+        ("version_0/checkpoints/epoch=1-step=500.ckpt", "version_0/checkpoints", 500),
+        ("lightning_logs/version_0/checkpoints/epoch=1-step=500.ckpt", "lightning_logs/version_0/checkpoints", 500),
+    ],
+)
+def test_folders_that_hold_checkpoints_are_found_below(tmp_path: Path, file: str, folder: str, step: int) -> None:
+    found = nested(fill(tmp_path, file))
+
+    assert [(candidate.path, candidate.step) for candidate in found] == [(tmp_path / folder, step)]
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["images/0001/cat.png", "run1/train.log", ".cache/hub/ckpt.pt", "a/b/c/d/ckpt-10.pt", "run1/step-10.tmp/ckpt.pt"],
+)
+def test_folders_without_a_checkpoint_are_not_told(tmp_path: Path, file: str) -> None:
+    assert nested(fill(tmp_path, file)) == []
+
+
+def test_the_search_below_has_a_bound(tmp_path: Path) -> None:
+    for number in range(MOST_FOLDERS):
+        (tmp_path / f"a{number}").mkdir()
+    fill(tmp_path, "b/ckpt-10.pt")
+
+    assert nested(tmp_path) == []
+
+
+def test_the_search_below_follows_no_link(tmp_path: Path) -> None:
+    fill(tmp_path, "elsewhere/ckpt-10.pt")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "run").symlink_to(tmp_path / "elsewhere")
+
+    assert nested(tmp_path / "root") == []
