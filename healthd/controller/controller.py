@@ -161,13 +161,14 @@ class Controller:
         return choose_checkpoint(active, root, answer.found, answer.rejected, previous, self._recovery, now)
 
     async def _look_closer(self, view: GangView, active: Recovery) -> GangView:
-        """Where a new step would end the recovery, see whether there is one that is whole."""
+        """Where a new step would end the recovery, see whether there is one that is whole; see signs of life, too."""
         root, status = view.root, active.status
+        view = dataclasses.replace(view, last_activity=self._activity.last(view.pods))
         if root is None or status.phase is not Phase.CONFIRMING or not root.options.checkpoint:
             return view
         resumed_at = status.checkpoint.step if status.checkpoint else -1
-        answer = await self._checkpoints.latest(root, newer_than=resumed_at)
-        return dataclasses.replace(view, step=answer.found.step if answer.found else None)
+        answer = await self._checkpoints.latest(root, newer_than=resumed_at if resumed_at >= 0 else None)
+        return dataclasses.replace(view, newest=answer.found)
 
     def _faults(self, view: GangView, now: datetime) -> list[Cause]:
         seen = dataclasses.replace(view, last_activity=self._activity.last(view.pods))

@@ -62,6 +62,8 @@ def path_of(location: str) -> Path | None:
 def _answer(answer: Latest) -> CheckpointAnswer:
     found = answer.found
     return CheckpointAnswer(
-        ChosenCheckpoint(path=found.path, step=found.step, format=found.format) if found else None,
+        ChosenCheckpoint(path=found.path, step=found.step, format=found.format, saved_ns=found.saved_ns)
+        if found
+        else None,
         [RejectedCheckpoint(path=r.path, step=r.step, reason=r.reason) for r in answer.rejected[:KEPT_REJECTIONS]],
     )

@@ -15,7 +15,8 @@ from healthd.core.gang import GangView, Root
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
 from healthd.core.policy import RecoveryPolicy, StartFresh
-from healthd.core.recovery import Decision, Situation
+from healthd.core.progress import is_beyond
+from healthd.core.recovery import Decision, Situation, told
 
 
 def choose_checkpoint(
@@ -43,12 +44,12 @@ def choose_checkpoint(
     checkpoint = found or _fresh_start(seen, rejected, policy)
     if checkpoint is None:
         return situation.hold(_none_loads(root, seen, rejected))
-    no_advance = _restarts_from(checkpoint.step, recovery, previous)
+    no_advance = _restarts_from(checkpoint, recovery, previous)
     limit = root.options.max_no_advance or policy.max_no_advance
     if no_advance >= limit:
-        message = f"{no_advance} restarts in a row brought no step beyond {checkpoint.step}: {_last_cause(status)}"
+        message = f"{no_advance} restarts in a row brought nothing beyond {told(checkpoint)}: {_last_cause(status)}"
         return situation.enter(Phase.GAVE_UP, message, no_advance=no_advance)
-    where = f"step {checkpoint.step}, {checkpoint.path}" if checkpoint.path else "a fresh start: nothing was ever saved"
+    where = f"{told(checkpoint)}, {checkpoint.path}" if checkpoint.step >= 0 else told(checkpoint)
     not_before = now + _backoff(no_advance, policy) if no_advance else None
     return situation.enter(Phase.RESERVING, where, checkpoint=checkpoint, no_advance=no_advance, not_before=not_before)
 
@@ -76,18 +77,18 @@ def _none_loads(root: Root, seen: int, rejected: Sequence[RejectedCheckpoint]) -
     return f"there is no checkpoint at {where}, and a fresh start is not allowed (recovery.start_fresh)"
 
 
-def _restarts_from(step: int, recovery: Recovery, previous: Recovery | None) -> int:
-    """Restarts already made from *step* or beyond, in a row, before the one being prepared."""
+def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: Recovery | None) -> int:
+    """Restarts already made from *checkpoint* or beyond, in a row, before the one being prepared."""
     status = recovery.status
     if status.attempts:
-        last_step, count, causes = status.attempts[-1].checkpoint.step, status.no_advance, status.causes
+        loaded, count, causes = status.attempts[-1].checkpoint, status.no_advance, status.causes
     elif previous is not None and previous.status.attempts and previous.status.phase is Phase.RECOVERED:
         # After any other end a person started the gang again, and the count with it.
         last = previous.status
-        last_step, count, causes = last.attempts[-1].checkpoint.step, last.no_advance, status.causes
+        loaded, count, causes = last.attempts[-1].checkpoint, last.no_advance, status.causes
     else:
         return 0
-    if step > last_step:
+    if is_beyond(checkpoint, loaded):
         return 0
     return count if any(c.kind is CauseKind.HARDWARE for c in causes[-1:]) else count + 1
 

@@ -88,8 +88,8 @@ class GangView:
     pods: tuple[Pod, ...] = ()
     nodes: Mapping[str, Node] = field(default_factory=dict)
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
-    step: int | None = None
-    """The newest verified step, where somebody looked."""
+    newest: ChosenCheckpoint | None = None
+    """The newest verified checkpoint, where somebody looked."""
     last_activity: datetime | None = None
     """When a member was last seen doing something (output, GPU, NIC)."""
 

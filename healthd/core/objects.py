@@ -382,10 +382,12 @@ class RejectedCheckpoint(Slim, frozen=True, kw_only=True):
 
 
 class ChosenCheckpoint(Slim, frozen=True, kw_only=True):
-    """The checkpoint that the gang resumes from. *step* -1 and no *path*: a fresh start."""
+    """The checkpoint that the gang resumes from. *step* -1: not known; without a *path*: a fresh start."""
 
     path: str = ""
     step: int = -1
+    saved_ns: int = 0
+    """When its newest file was written, in nanoseconds of the store's clock; 0: not known."""
     format: str = ""
 
 

@@ -8,10 +8,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from healthd.core.objects import ChosenCheckpoint
 from healthd.core.policy import HangPolicy
 
 KEPT_INTERVALS = 16
 """Enough to know the longest usual interval; small enough for an annotation."""
+
+
+def is_beyond(newer: ChosenCheckpoint, older: ChosenCheckpoint) -> bool:
+    """Whether *newer* holds progress over *older*: a later step or, where steps are not known, a later save."""
+    if newer.step != older.step:
+        return newer.step > older.step
+    return newer.step < 0 and newer.saved_ns > older.saved_ns
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

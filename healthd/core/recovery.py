@@ -38,6 +38,7 @@ from healthd.core.objects import (
 )
 from healthd.core.placement import Shortage, place
 from healthd.core.policy import RecoveryPolicy
+from healthd.core.progress import is_beyond
 from healthd.core.spares import read_claim
 
 
@@ -268,18 +269,22 @@ def _starting(s: Situation) -> Decision:
         return _start(s)
     if faulted := _faulted_again(s):
         return faulted
-    running = [p for p in members(s.view) if p.status.phase in ("Running", "Succeeded")]
-    if len(running) >= s.root.world:
-        return s.enter(Phase.CONFIRMING, f"{len(running)} members run")
+    running = _running(s)
+    if running >= s.root.world:
+        return s.enter(Phase.CONFIRMING, f"{running} members run")
     waited = s.now - (s.status.phase_since or s.now)
     if waited >= s.policy.start_deadline:
         cause = Cause(
             kind=CauseKind.SOFTWARE,
-            message=f"only {len(running)} of {s.root.world} members ran after {waited}",
+            message=f"only {running} of {s.root.world} members ran after {waited}",
             at=s.now,
         )
         return _again(s, [cause])
-    return Decision(reason=f"{len(running)} of {s.root.world} members run", recheck=s.policy.start_deadline - waited)
+    return Decision(reason=f"{running} of {s.root.world} members run", recheck=s.policy.start_deadline - waited)
+
+
+def _running(s: Situation) -> int:
+    return sum(pod.status.phase in ("Running", "Succeeded") for pod in members(s.view))
 
 
 def _start(s: Situation) -> Decision:
@@ -300,18 +305,42 @@ def _start(s: Situation) -> Decision:
 
 
 def _confirming(s: Situation) -> Decision:
-    resumed_at = s.status.checkpoint.step if s.status.checkpoint else -1
-    if s.view.step is not None and s.view.step > resumed_at:
-        message = f"training moved on to step {s.view.step}"
-        return s.enter(Phase.RECOVERED, message, confirmed_step=s.view.step)
+    resumed = s.status.checkpoint or ChosenCheckpoint()
+    if s.view.newest is not None and is_beyond(s.view.newest, resumed):
+        return s.enter(Phase.RECOVERED, _moved_on(s.view.newest), confirmed_step=s.view.newest.step)
     if faulted := _faulted_again(s):
         return faulted
     waited = s.now - (s.status.phase_since or s.now)
     if s.root.options.checkpoint:
-        return Decision(reason=f"waiting for a step beyond {resumed_at}")
+        return _without_a_step(s) or Decision(reason=f"waiting for a checkpoint beyond {told(resumed)}")
     if waited >= s.policy.confirm_after:
         return s.enter(Phase.RECOVERED, f"every member has run for {waited}; its steps cannot be seen")
     return Decision(reason="waiting for sustained activity", recheck=s.policy.confirm_after - waited)
+
+
+def _moved_on(newest: ChosenCheckpoint) -> str:
+    return f"training moved on to step {newest.step}" if newest.step >= 0 else f"training saved {newest.path} again"
+
+
+def told(checkpoint: ChosenCheckpoint) -> str:
+    """A checkpoint in words."""
+    if not checkpoint.path:
+        return "a fresh start"
+    return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
+
+
+def _without_a_step(s: Situation) -> Decision | None:
+    """
+    A gang that saves its first step in hours, or never, has recovered when it still shows life after a while.
+
+    One whose rhythm is known is waited for: should it stay silent, that is a hang.
+    """
+    if s.root.progress.intervals or s.view.last_activity is None or _running(s) < s.root.world:
+        return None
+    lived = s.view.last_activity - (s.status.phase_since or s.now)
+    if lived < s.policy.confirm_after:
+        return None
+    return s.enter(Phase.RECOVERED, f"every member runs and shows life after {lived}; no new step was seen yet")
 
 
 def _faulted_again(s: Situation) -> Decision | None:

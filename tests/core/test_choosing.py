@@ -77,7 +77,7 @@ def test_each_restart_without_a_new_step_waits_longer_and_the_last_is_not_made(
 
     if wait is None:
         assert record.phase is Phase.GAVE_UP
-        assert record.message == "3 restarts in a row brought no step beyond 5: rank-0 exited with code 1"
+        assert record.message == "3 restarts in a row brought nothing beyond step 5: rank-0 exited with code 1"
     else:
         assert record.not_before == NOW + timedelta(seconds=wait)
 
@@ -106,3 +106,16 @@ def test_the_owner_may_set_the_limit() -> None:
     root = a_root(**STOPPED, options=GangOptions(max_no_advance=1))
 
     assert chosen(5, root=root, attempts=loaded(5)).phase is Phase.GAVE_UP
+
+
+def test_a_file_that_was_saved_again_since_is_progress() -> None:
+    earlier = [Attempt(number=1, checkpoint=ChosenCheckpoint(path="/ckpt.pt", saved_ns=1))]
+    recovery = a_recovery_in(Phase.CHOOSING, attempts=earlier, no_advance=2)
+
+    def counted(saved_ns: int) -> int | None:
+        found = ChosenCheckpoint(path="/ckpt.pt", saved_ns=saved_ns)
+        record = choose_checkpoint(recovery, a_root(**STOPPED), found, [], None, POLICY, NOW).record
+        return record.no_advance if record else None
+
+    assert counted(saved_ns=2) == 0
+    assert counted(saved_ns=1) == 3

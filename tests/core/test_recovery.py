@@ -16,12 +16,14 @@ from healthd.core.objects import (
     Cause,
     ChosenCheckpoint,
     FencedPod,
+    PodStatus,
     Recovery,
     TimelineEntry,
 )
 from healthd.core.policy import RecoveryPolicy
+from healthd.core.progress import Progress
 from healthd.core.recovery import Decision, decide, open_recovery
-from tests.builders import a_cause, a_node
+from tests.builders import a_cause, a_node, a_pod
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
 
@@ -185,8 +187,54 @@ def test_a_new_step_is_what_recovered_means() -> None:
     recovery = a_recovery_in(Phase.CONFIRMING, checkpoint=ChosenCheckpoint(path="p", step=7))
     root = a_root(attempt=1)
 
-    assert decided(recovery, root, step=7).record is None
-    assert entered(decided(recovery, root, step=8)) == (Phase.RECOVERED, "training moved on to step 8")
+    assert decided(recovery, root, newest=ChosenCheckpoint(path="p", step=7)).record is None
+    later = ChosenCheckpoint(path="q", step=8)
+    assert entered(decided(recovery, root, newest=later)) == (Phase.RECOVERED, "training moved on to step 8")
+
+
+def test_one_file_that_is_written_again_and_again_is_progress_too() -> None:
+    loaded = ChosenCheckpoint(path="/out/ckpt.pt", saved_ns=1)
+    recovery = a_recovery_in(Phase.CONFIRMING, checkpoint=loaded)
+    again = ChosenCheckpoint(path="/out/ckpt.pt", saved_ns=2)
+
+    assert decided(recovery, a_root(attempt=1), newest=loaded).record is None
+    assert entered(decided(recovery, a_root(attempt=1), newest=again)) == (
+        Phase.RECOVERED,
+        "training saved /out/ckpt.pt again",
+    )
+
+
+RUNNING = tuple(
+    a_pod(f"rank-{i}", index=i, status=PodStatus(phase="Running"), annotations={"healthd.dev/attempt": "1"})
+    for i in range(2)
+)
+LONG_AFTER = START + POLICY.confirm_after
+
+
+def test_a_gang_that_saves_nothing_has_recovered_when_it_still_shows_life_after_a_while() -> None:
+    decision = decided(a_recovery_in(Phase.CONFIRMING), a_root(attempt=1), pods=RUNNING, last_activity=LONG_AFTER)
+
+    assert entered(decision) == (
+        Phase.RECOVERED,
+        "every member runs and shows life after 0:10:00; no new step was seen yet",
+    )
+
+
+@pytest.mark.parametrize(
+    ("root", "view"),
+    [
+        pytest.param({}, {"last_activity": None}, id="nobody can tell"),
+        pytest.param({}, {"last_activity": START + timedelta(minutes=9)}, id="no sign of life at the end"),
+        pytest.param({}, {"pods": RUNNING[:1]}, id="a member is missing"),
+        pytest.param({"progress": Progress(step=7, intervals=[60.0])}, {}, id="its rhythm is known"),
+    ],
+)
+def test_else_a_gang_with_a_place_for_checkpoints_has_recovered_only_with_a_step(
+    root: dict[str, Any], view: dict[str, Any]
+) -> None:
+    seen = {"pods": RUNNING, "last_activity": LONG_AFTER, **view}
+
+    assert decided(a_recovery_in(Phase.CONFIRMING), a_root(attempt=1, **root), **seen).record is None
 
 
 def test_a_fault_after_the_start_begins_the_next_attempt_of_the_same_recovery() -> None:

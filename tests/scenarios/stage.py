@@ -201,7 +201,7 @@ class Stage:
         """The controller dies, and another one takes its place."""
         self._loops["controller"] = self.new_controller("controller")
 
-    def new_controller(self, name: str, cluster: Any = None, mirror: Any = None) -> Loop:
+    def new_controller(self, name: str, cluster: Any = None, mirror: Any = None, activity: Any = None) -> Loop:
         """The loop of a controller, through *cluster* if given."""
         view = self.truth.seen_by(name)
         return Controller(
@@ -213,6 +213,7 @@ class Stage:
             hang=self.config.hang,
             metrics=METRICS,
             mirror=mirror,
+            activity=activity,
         ).cycle
 
     # What a story asks -----------------------------------------------------------------------------------------------

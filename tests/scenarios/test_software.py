@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from itertools import pairwise
 
+from healthd.clock import Clock
 from healthd.core.model import CauseKind, Phase
+from healthd.core.objects import Pod
 from healthd.core.policy import HangPolicy, RecoveryPolicy
 from tests.scenarios.stage import Stage
 
@@ -46,7 +49,7 @@ async def test_a_program_that_never_gets_further_is_given_up_with_growing_waits(
     waits = [later - earlier for earlier, later in pairwise(starts)]
     assert len(recovery.status.attempts) == 3
     assert waits == sorted(waits)
-    assert "3 restarts in a row brought no step beyond" in recovery.status.message
+    assert "3 restarts in a row brought nothing beyond" in recovery.status.message
     assert "exited with code 1" in recovery.status.message
 
 
@@ -100,6 +103,27 @@ async def test_without_visible_steps_a_while_of_running_counts_as_recovered() ->
     recovery = await stage.run_until(Phase.RECOVERED, at_most=timedelta(minutes=15))
 
     assert "its steps cannot be seen" in recovery.status.message
+
+
+class AlwaysBusy:
+    """Members that say something all the time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def last(self, pods: Sequence[Pod]) -> datetime | None:
+        return self._clock.now() if pods else None
+
+
+async def test_a_gang_that_never_saved_anything_has_recovered_when_it_shows_life_for_a_while() -> None:
+    stage = Stage(recovery=RecoveryPolicy(confirm_after=timedelta(minutes=10)))
+    stage.add_loop("controller", stage.new_controller("controller", activity=AlwaysBusy(stage.clock)))
+    stage.trainers.stalled.add("train")
+    await stage.run_for(minutes=1)
+    stage.crash(0)
+    recovery = await stage.run_until(Phase.RECOVERED, at_most=timedelta(minutes=15))
+
+    assert "no new step was seen yet" in recovery.status.message
 
 
 async def test_retries_of_the_user_are_not_used_up() -> None:
