@@ -223,6 +223,9 @@ class Controller:
             log.info("tidy.retry", error=str(error))
 
     def _tell(self, before: Recovery, after: Recovery) -> None:
+        for refused in after.status.rejected:
+            if refused not in before.status.rejected:
+                log.warning("checkpoint.rejected", path=refused.path, step=refused.step, why=refused.reason)
         if after.status.phase is before.status.phase:
             return
         log.info("recovery.phase", recovery=after.metadata.name, phase=after.status.phase, why=after.status.message)
