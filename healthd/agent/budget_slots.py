@@ -2,7 +2,8 @@
 Take and give back slots of the budget: one Lease each, whose creation fails where the slot is taken.
 
 A slot is taken before the cordon and given back after it, so there are never more cordons than slots. A crash between
-two writes leaves a slot without a cordon, which the agent's next cycle finishes or gives back.
+two writes leaves a slot without a cordon, which the agent's next cycle finishes or gives back. A node that is taken out
+of the cluster has no agent that could: the slot belongs to the Node object, and is collected with it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
 from healthd.core.budget import SlotSet, slot_sets
-from healthd.core.objects import LABEL_NODE, Lease, LeaseSpec, Node, ObjectMeta
+from healthd.core.objects import LABEL_NODE, Lease, LeaseSpec, Node, ObjectMeta, OwnerReference
 from healthd.core.policy import QuarantinePolicy
 
 
@@ -61,8 +62,14 @@ async def _take_one(
 
 
 async def _create(cluster: Cluster, name: str, node: Node, policy: QuarantinePolicy, now: datetime) -> bool:
+    meta = ObjectMeta(
+        name=name,
+        namespace=policy.namespace,
+        labels={LABEL_NODE: node.metadata.name},
+        owner_references=[owned_by(node)],
+    )
     lease = Lease(
-        metadata=ObjectMeta(name=name, namespace=policy.namespace, labels={LABEL_NODE: node.metadata.name}),
+        metadata=meta,
         spec=LeaseSpec(holder_identity=node.metadata.name, acquire_time=now),
     )
     try:
@@ -88,3 +95,8 @@ async def patch_node(cluster: Cluster, node: Node, patch: dict[str, Any]) -> Nod
         resource_version=node.metadata.resource_version,
         uid=node.metadata.uid,
     )
+
+
+def owned_by(node: Node) -> OwnerReference:
+    """Let an object of the agent go with its *node*."""
+    return OwnerReference(api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from healthd.agent.budget_slots import owned_by
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
 from healthd.core.model import Verdict
 from healthd.core.objects import (
@@ -19,7 +20,6 @@ from healthd.core.objects import (
     NodeHealth,
     NodeHealthStatus,
     ObjectMeta,
-    OwnerReference,
 )
 from healthd.core.patches import diff
 
@@ -91,8 +91,7 @@ def repaired_at(node: Node) -> datetime | None:
 
 
 async def _create(cluster: Cluster, node: Node) -> NodeHealthStatus:
-    owner = OwnerReference(api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid)
-    meta = ObjectMeta(name=node.metadata.name, owner_references=[owner])
+    meta = ObjectMeta(name=node.metadata.name, owner_references=[owned_by(node)])
     try:
         created = await cluster.create(NodeHealth(metadata=meta))
     except AlreadyExists:

@@ -32,10 +32,13 @@ class OneNode:
         self.boot_id = "boot-1"
         self.through: Any = self.cluster
         self.records: list[KernelRecord] = []
+        self.metrics = Metrics()
 
     async def agent(self) -> Agent:
         """A new life of the agent, that has taken up what the one before left."""
-        agent = Agent("node-a", self.through, self.clock, boot_id=self.boot_id, policy=self.policy, metrics=Metrics())
+        agent = Agent(
+            "node-a", self.through, self.clock, boot_id=self.boot_id, policy=self.policy, metrics=self.metrics
+        )
         await agent.load(self.clock.now())
         return agent
 
@@ -68,6 +71,11 @@ class OneNode:
     async def slots(self) -> int:
         """Budget slots that are taken."""
         return len((await self.cluster.list(Lease)).items)
+
+    def raised(self) -> dict[str, float]:
+        """How many findings of each rule were counted."""
+        samples = [sample for metric in self.metrics.findings_raised.collect() for sample in metric.samples]
+        return {sample.labels["rule"]: sample.value for sample in samples}
 
     async def repair(self, at: datetime) -> None:
         """A technician says that the node was repaired."""
@@ -223,6 +231,15 @@ async def test_a_reboot_clears_what_a_reboot_puts_right(one: OneNode) -> None:
 async def test_a_slot_that_a_crash_left_behind_is_given_back(one: OneNode) -> None:
     await take_slots(one.cluster, await one.node(), one.policy, START)
     await one.look(await one.agent())
+
+    assert await one.slots() == 0
+
+
+async def test_a_quarantined_node_that_leaves_the_cluster_takes_nothing_of_the_budget_with_it(one: OneNode) -> None:
+    await one.look(await one.agent(), one.a_record())
+    assert await one.slots() == 1
+
+    await one.cluster.delete(Node, "node-a")
 
     assert await one.slots() == 0
 
