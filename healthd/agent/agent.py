@@ -21,7 +21,7 @@ from healthd.agent.publish import publish_condition, publish_health, read_health
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError
 from healthd.core import quarantine
-from healthd.core.findings import BY_DEFAULT, NODE, Ledger
+from healthd.core.findings import BY_DEFAULT, Ledger
 from healthd.core.model import Finding, KernelRecord
 from healthd.core.objects import Device, KernelLogCursor, Node, NodeHealthStatus
 from healthd.core.policy import JudgePolicy, QuarantinePolicy
@@ -160,8 +160,9 @@ class Agent:
         )
         mine = {key: finding for key, finding in after.entries.items() if self._is_mine(finding)}
         self._ledger = replace(after, entries=mine)
-        for finding in mine.values():
-            if finding.id not in before.entries or before.entries[finding.id].cleared_at is not None:
+        stood = {finding.id for finding in before.standing}
+        for finding in self._ledger.standing:
+            if finding.id not in stood:
                 self._metrics.findings_raised.labels(finding.rule).inc()
                 log.warning("finding.raised", node=self.node_name, finding=finding.id, why=finding.message)
 
@@ -240,6 +241,3 @@ class Agent:
         )
         before, self._stored = self._stored, None  # a write whose answer is lost may have taken effect: look again
         self._stored = await publish_health(self._cluster, node, before, self._status)
-
-
-__all__ = ["CHECK_AGAIN", "NODE", "Agent", "KernelNews", "owns_everything"]

@@ -244,6 +244,18 @@ async def test_a_quarantined_node_that_leaves_the_cluster_takes_nothing_of_the_b
     assert await one.slots() == 0
 
 
+async def test_a_finding_that_was_cleared_is_not_counted_again_with_the_next_one(one: OneNode) -> None:
+    agent = await one.agent()
+    await one.look(agent, one.a_record())
+    await one.repair(START + timedelta(minutes=1))
+    one.clock.advance(timedelta(minutes=2))
+    await one.look(agent)
+
+    await one.look(agent, one.a_record(APPLICATION))
+
+    assert one.raised() == {"xid-79": 1, "xid-13": 1}
+
+
 class LosesOneAnswer:
     """A cluster that does the next write of a node's health, and does not say so."""
 
