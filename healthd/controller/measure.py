@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from healthd.controller.observe import World
 from healthd.core.model import ENDED, Phase
-from healthd.core.objects import Recovery
+from healthd.core.objects import Recovery, RecoveryStatus
+from healthd.core.quarantine import read_record
 from healthd.core.spares import is_spare
 from healthd.telemetry.metrics import Metrics
 
@@ -13,8 +14,8 @@ def measure_world(metrics: Metrics, world: World) -> None:
     """Set the gauges from a snapshot."""
     metrics.spares.set(sum(is_spare(node) for node in world.nodes.values()))
     metrics.recovery_in_progress.set(sum(r.status.phase not in ENDED for r in world.recoveries.values()))
-    for root in world.roots.values():
-        metrics.show_gang(root.ref.namespace, root.ref.name, attempt=root.attempt, step=root.progress.step)
+    metrics.quarantined_nodes.set(sum(read_record(node) is not None for node in world.nodes.values()))
+    metrics.show_gangs(root for root in world.roots.values() if root.options.restart)
 
 
 def measure_move(metrics: Metrics, before: Recovery, after: Recovery) -> None:
@@ -25,5 +26,14 @@ def measure_move(metrics: Metrics, before: Recovery, after: Recovery) -> None:
         metrics.recovery_phase_seconds.labels(left.phase.value).observe(max(0.0, seconds))
     if entered.phase in ENDED:
         metrics.count_ended(after.spec.cause.kind, entered.phase)
-    if left.phase is Phase.CHOOSING and entered.checkpoint is not None:
-        metrics.lost_steps.inc(max(0, entered.step_at_fault - entered.checkpoint.step))
+    refused = {each.path for each in entered.rejected} - {each.path for each in left.rejected}
+    metrics.checkpoint_rejected.inc(len(refused))
+    if entered.phase is Phase.RESERVING and Phase.CHOOSING in (left.phase, left.held_in):
+        metrics.lost_steps.inc(_lost_steps(entered))
+
+
+def _lost_steps(status: RecoveryStatus) -> int:
+    """Steps done and to be done again; 0 where the checkpoint does not tell its step."""
+    if status.checkpoint is None or (status.checkpoint.path and status.checkpoint.step < 0):
+        return 0
+    return max(0, status.step_at_fault - max(0, status.checkpoint.step))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from enum import StrEnum
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,21 +22,11 @@ from prometheus_client import (
 )
 
 from healthd import __version__
+from healthd.core.gang import Root
 from healthd.core.model import ENDED, CauseKind, Finding, Phase, Verdict
 
 _QUARANTINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
-
-
-class RejectedKind(StrEnum):
-    """Why a checkpoint was refused, as far as a graph needs to know; the recovery has the full reason."""
-
-    UNFINISHED = "unfinished"
-    DAMAGED = "damaged"
-    CHANGED = "changed"
-    UNREADABLE = "unreadable"
-    UNKNOWN_FORMAT = "unknown_format"
-    OTHER = "other"
 
 
 class Metrics:
@@ -99,14 +88,16 @@ class Metrics:
 
     def _make_quarantine(self, registry: CollectorRegistry) -> None:
         self.quarantined_nodes = Gauge(
-            "healthd_quarantined_nodes", "Nodes that healthd holds in quarantine.", registry=registry
+            "healthd_quarantined_nodes",
+            "Nodes that healthd holds in quarantine, as the controller sees it.",
+            registry=registry,
         )
         self.quarantine_budget = Gauge(
             "healthd_quarantine_budget", "Nodes that healthd may hold in quarantine at once.", registry=registry
         )
         self.quarantine_refused = Counter(
             "healthd_quarantine_refused_total",
-            "Quarantines that were called for and not done because the budget was used up.",
+            "Quarantines that were called for and not done: the budget was used up, or `quarantine.cordon` is off.",
             registry=registry,
         )
         self.quarantine_seconds = Histogram(
@@ -132,8 +123,7 @@ class Metrics:
         )
         self.checkpoint_rejected = Counter(
             "healthd_checkpoint_rejected_total",
-            "Checkpoints that were newer than the chosen one and failed verification.",
-            ["reason_kind"],
+            "Checkpoints that a recovery refused; each one, with the reason, is in the recovery.",
             registry=registry,
         )
         self.lost_steps = Counter(
@@ -162,8 +152,6 @@ class Metrics:
                 self.recoveries.labels(cause.value, outcome.value)
         for phase in set(Phase) - ENDED:
             self.recovery_phase_seconds.labels(phase.value)
-        for kind in RejectedKind:
-            self.checkpoint_rejected.labels(kind.value)
 
     def show_node(self, node: str, verdict: Verdict, findings: Iterable[Finding]) -> None:
         """Make the gauges of *node* say exactly this: *findings* are all that it has, those cleared are left out."""
@@ -175,21 +163,15 @@ class Metrics:
                 labels = (node, finding.device, finding.rule, finding.severity.value, finding.action.value)
                 self.findings.labels(*labels).set(1)
 
-    def forget_node(self, node: str) -> None:
-        """Take out a node that no longer exists."""
-        self.findings.remove_by_labels({"node": node})
-        self.node_verdict.remove_by_labels({"node": node})
-
-    def show_gang(self, namespace: str, gang: str, *, attempt: int, step: int | None) -> None:
-        """Set what is known of a gang; a *step* of None or below 0 is not known and shows nothing."""
-        self.gang_attempt.labels(namespace, gang).set(attempt)
-        if step is not None and step >= 0:
-            self.gang_step.labels(namespace, gang).set(step)
-
-    def forget_gang(self, namespace: str, gang: str) -> None:
-        """Take out a gang that no longer exists."""
-        for gauge in (self.gang_attempt, self.gang_step):
-            gauge.remove_by_labels({"namespace": namespace, "gang": gang})
+    def show_gangs(self, gangs: Iterable[Root]) -> None:
+        """Make the gauges of gangs say exactly this; a step below 0 is not known and shows nothing."""
+        self.gang_attempt.clear()
+        self.gang_step.clear()
+        for root in gangs:
+            labels = (root.ref.namespace, root.ref.name)
+            self.gang_attempt.labels(*labels).set(root.attempt)
+            if root.progress.step >= 0:
+                self.gang_step.labels(*labels).set(root.progress.step)
 
     def count_ended(self, cause: CauseKind, outcome: Phase) -> None:
         """Count a recovery that reached one of the phases in `ENDED`."""

@@ -9,13 +9,15 @@ import pytest
 from prometheus_client import generate_latest
 
 from healthd.core.model import Action, Blame, CauseKind, Finding, Phase, Severity, Verdict
+from healthd.core.progress import NO_PROGRESS, Progress
 from healthd.telemetry.metrics import Metrics
+from tests.core.gangs import a_root
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 CONTRACT = {
     "healthd_build_info": {"version"},
-    "healthd_checkpoint_rejected_total": {"reason_kind"},
+    "healthd_checkpoint_rejected_total": set(),
     "healthd_findings": {"node", "device", "rule", "severity", "action"},
     "healthd_findings_raised_total": {"rule"},
     "healthd_gang_attempt": {"namespace", "gang"},
@@ -67,7 +69,7 @@ def a_finding(rule: str = "xid-79", *, cleared: bool = False) -> Finding:
 
 def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.show_node("n1", Verdict.HEALTHY, [a_finding()])
-    metrics.show_gang("default", "g", attempt=0, step=1)
+    metrics.show_gangs([a_root(progress=Progress(step=1))])
     metrics.findings_raised.labels("xid-79").inc()
     metrics.loop_succeeded("agent", NOW)
 
@@ -116,21 +118,18 @@ def test_a_finding_that_is_gone_or_cleared_is_not_shown(metrics: Metrics) -> Non
     assert sorted(shown) == [["n1", "xid-31"], ["n2", "xid-79"]]
 
 
-def test_a_node_or_gang_that_is_gone_leaves_no_series(metrics: Metrics) -> None:
-    metrics.show_node("n1", Verdict.UNHEALTHY, [a_finding()])
-    metrics.show_gang("default", "g", attempt=1, step=10)
-    metrics.forget_node("n1")
-    metrics.forget_gang("default", "g")
+def test_a_gang_that_is_gone_leaves_no_series(metrics: Metrics) -> None:
+    metrics.show_gangs([a_root("gone", progress=Progress(step=10)), a_root("stays", attempt=3)])
+    metrics.show_gangs([a_root("stays", attempt=3)])
 
-    for name in ("findings", "node_verdict", "gang_step", "gang_attempt"):
-        assert series(metrics, f"healthd_{name}") == {}
+    assert series(metrics, "healthd_gang_attempt") == {'{gang="stays",namespace="default"}': 3}
+    assert series(metrics, "healthd_gang_step") == {}
 
 
 def test_a_step_that_is_not_known_is_not_shown_as_a_number(metrics: Metrics) -> None:
-    metrics.show_gang("default", "g", attempt=2, step=-1)
+    metrics.show_gangs([a_root("blind", progress=NO_PROGRESS), a_root("seen", progress=Progress(step=0))])
 
-    assert series(metrics, "healthd_gang_attempt") == {'{gang="g",namespace="default"}': 2}
-    assert series(metrics, "healthd_gang_step") == {}
+    assert series(metrics, "healthd_gang_step") == {'{gang="seen",namespace="default"}': 0}
 
 
 def test_a_recovery_is_counted_by_cause_and_outcome(metrics: Metrics) -> None:

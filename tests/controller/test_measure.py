@@ -1,0 +1,88 @@
+"""What the controller's metrics say of the world, and of a step of a recovery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from healthd.controller.measure import measure_move, measure_world
+from healthd.controller.observe import World
+from healthd.core.gang import GangOptions
+from healthd.core.model import Phase
+from healthd.core.objects import ChosenCheckpoint, RecoveryStatus, RejectedCheckpoint
+from healthd.core.quarantine import Record, cordon_patch
+from healthd.telemetry.metrics import Metrics
+from tests.builders import a_node, a_recovery
+from tests.core.gangs import a_root
+from tests.fakes import START
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def value(metrics: Metrics, name: str) -> float | None:
+    """The series of that name that has no labels."""
+    return metrics.registry.get_sample_value(name)
+
+
+def a_world(**fields: Any) -> World:
+    """An empty cluster but for *fields*."""
+    return World(**{"roots": {}, "pods": {}, "nodes": {}, "health": {}, "recoveries": {}, **fields})
+
+
+def move(metrics: Metrics, before: RecoveryStatus, after: RecoveryStatus) -> None:
+    """One step of a recovery."""
+    measure_move(metrics, a_recovery(status=before), a_recovery(status=after))
+
+
+def test_a_node_counts_as_quarantined_while_its_record_stands(metrics: Metrics) -> None:
+    record = Record(finding="0000:3b:00.0/xid-79", message="off the bus", since=START)
+    annotations = cordon_patch(a_node("bad"), record)["metadata"]["annotations"]
+    nodes = {"bad": a_node("bad", annotations=annotations), "good": a_node("good")}
+    measure_world(metrics, a_world(nodes=nodes))
+    assert value(metrics, "healthd_quarantined_nodes") == 1
+
+    measure_world(metrics, a_world(nodes={"good": nodes["good"]}))
+
+    assert value(metrics, "healthd_quarantined_nodes") == 0
+
+
+def test_only_gangs_that_healthd_watches_over_are_shown(metrics: Metrics) -> None:
+    watched, other = a_root("watched", attempt=2), a_root("other", options=GangOptions())
+    measure_world(metrics, a_world(roots={root.ref.uid: root for root in (watched, other)}))
+
+    shown = [sample.labels["gang"] for metric in metrics.gang_attempt.collect() for sample in metric.samples]
+    assert shown == ["watched"]
+
+
+def test_each_refused_checkpoint_counts_once_also_where_the_recovery_is_held_for_it(metrics: Metrics) -> None:
+    torn = [RejectedCheckpoint(path=f"/step_{step}", step=step, reason="torn") for step in (9, 8)]
+    choosing = RecoveryStatus(phase=Phase.CHOOSING)
+    held = RecoveryStatus(phase=Phase.HELD, held_in=Phase.CHOOSING, rejected=torn)
+    move(metrics, choosing, held)
+    move(metrics, held, RecoveryStatus(phase=Phase.RESERVING, rejected=torn))
+
+    assert value(metrics, "healthd_checkpoint_rejected_total") == 2
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "lost"),
+    [
+        (ChosenCheckpoint(path="/step_6", step=6), 4),
+        (ChosenCheckpoint(), 10),
+        (ChosenCheckpoint(path="/last.pt"), 0),
+    ],
+)
+@pytest.mark.parametrize("held", [False, True])
+def test_the_steps_that_must_be_done_again_are_counted(
+    metrics: Metrics, checkpoint: ChosenCheckpoint, lost: int, held: bool
+) -> None:
+    before = RecoveryStatus(phase=Phase.CHOOSING)
+    if held:
+        before = RecoveryStatus(phase=Phase.HELD, held_in=Phase.CHOOSING)
+    move(metrics, before, RecoveryStatus(phase=Phase.RESERVING, checkpoint=checkpoint, step_at_fault=10))
+
+    assert value(metrics, "healthd_lost_steps_total") == lost
