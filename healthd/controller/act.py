@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from healthd.cluster.port import Cluster, NotFound
+from healthd.cluster.port import Cluster, Conflict, NotFound
 from healthd.controller.observe import World
 from healthd.core import spares
 from healthd.core.acts import ClaimSpare, FindCheckpoint, ReleasePods, StartGang, StopGang
@@ -41,6 +41,7 @@ async def perform(
     adapter: GangAdapter[Any],
 ) -> None:
     """One act on the cluster. Raises ClusterError."""
+    await _expect_unchanged(cluster, recovery)
     match act:
         case StopGang(name):
             await adapter.stop(cluster, root, name)
@@ -54,6 +55,19 @@ async def perform(
             await adapter.start(cluster, root, hint)
         case _:
             assert_never(act)
+
+
+async def _expect_unchanged(cluster: Cluster, recovery: Recovery) -> None:
+    """
+    Raise Conflict when anybody wrote since *recovery* was read.
+
+    The root was read after it. Without this look a controller that stood still in between could stop a gang, as the
+    recovery told it to then, that its user has set going since.
+    """
+    meta = recovery.metadata
+    now = await cluster.get(Recovery, meta.name, meta.namespace)
+    if now.metadata.resource_version != meta.resource_version:
+        raise Conflict(f"recovery {meta.name} has been changed: it is now in {now.status.phase}")
 
 
 async def release_pod(cluster: Cluster, pod: Pod) -> None:
