@@ -11,6 +11,9 @@ from healthd.core.gang import GangView, Root
 from healthd.core.objects import FencedPod, RecoveryStatus
 from healthd.core.spares import choose, is_fit
 
+NO_NODE = "member "
+"""Begins what stands for the node of a member that never had one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -69,7 +72,7 @@ def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
             places[index] = node
     for index in indexes:
         left = [node for _, node in stays if node not in places.values()]
-        places.setdefault(index, left[-1] if left else f"member {index}")
+        places.setdefault(index, left[-1] if left else f"{NO_NODE}{index}")
     return {index: places[index] for index in indexes}
 
 
@@ -94,4 +97,6 @@ def _told(spares: dict[str, str]) -> str:
 def _shortage(missing: list[str], smallest: int | None, left: int) -> str:
     message = f"no spare for {', '.join(missing)}: needs {len(missing)} more healthy node"
     message += "s" if len(missing) > 1 else ""
+    if any(node.startswith(NO_NODE) for node in missing):
+        message += " in the pool (healthd.dev/spare), or a user who suspends and resumes the gang: others are not taken"
     return message if smallest is None else f"{message}, and {left} left are fewer than min-nodes {smallest}"

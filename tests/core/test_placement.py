@@ -129,7 +129,10 @@ def test_two_members_never_share_a_node_because_one_of_them_used_to_be_there() -
 
 @pytest.mark.parametrize("pods", [[(0, "good")], [(0, "good"), (1, "")]])
 def test_a_member_that_never_had_a_node_is_not_forgotten(pods: list[tuple[int, str]]) -> None:
-    assert a_plan(pods, GOOD) == Shortage("no spare for member 1: needs 1 more healthy node")
+    assert a_plan(pods, GOOD) == Shortage(
+        "no spare for member 1: needs 1 more healthy node in the pool (healthd.dev/spare), "
+        "or a user who suspends and resumes the gang: others are not taken"
+    )
 
     plan = a_plan(pods, GOOD, SPARE)
     assert isinstance(plan, Plan)
