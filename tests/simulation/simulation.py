@@ -8,6 +8,7 @@ end all faults stop, everything is repaired, and the gangs must run again.
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ from healthd.agent.agent import Agent, KernelNews
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.controller.controller import Controller
-from healthd.core.gang import is_terminal
+from healthd.core.gang import index_of, is_terminal
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import (
     ANNOTATION_CLAIM,
+    ANNOTATION_PLACEMENT,
     ANNOTATION_QUARANTINE,
     ANNOTATION_STOPPED_BY,
     LABEL_SPARE,
@@ -37,6 +39,7 @@ from healthd.core.objects import (
     Taint,
     Toleration,
 )
+from healthd.core.placement import NO_NODE
 from healthd.core.policy import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
@@ -436,6 +439,8 @@ class Simulation:
             nothing_saved = self.trainers.stores[name].newest_whole() is None
             if held.phase is Phase.HELD and "no checkpoint" in held.message and nothing_saved:
                 return ""
+            if held.phase is Phase.HELD and f"no spare for {NO_NODE}" in held.message and not self._pool():
+                return ""  # it never had a node of its own, and ordinary ones are not healthd's to give
             if len(self.worlds) > 1 and (held.phase is Phase.STARTING or "no spare" in held.message):
                 return ""  # the gangs compete for nodes, and the scheduler may give one what the other needs
             return f"{active[0].metadata.name} of {name} is still {held.phase}: {held.message}"
@@ -447,8 +452,22 @@ class Simulation:
         wanted = {pod.metadata.uid for pod in pods}
         ranks = self.machines.processes(job.metadata.name)
         have = sorted(rank.index if rank.uid in wanted else f"stray {rank.index}" for rank in ranks)
-        should = sorted(str(index) for index in range(job.spec.completions or 1))
+        kept_out = {index_of(pod) for pod in self._pods_of(job) if self._is_kept_out(pod)}
+        should = sorted({str(index) for index in range(job.spec.completions or 1)} - kept_out)
         return "" if have == should else f"{job.metadata.name} has ranks {have}, suspended={job.spec.suspend}"
+
+    def _pods_of(self, job: Job) -> list[Pod]:
+        return [p for p in self.world()[Pod] if p.metadata.labels["healthd.dev/gang"] == job.metadata.name]
+
+    def _is_kept_out(self, pod: Pod) -> bool:
+        """It waits for the node that it was told to run on, and the scheduler has given that to another gang."""
+        told = json.loads(pod.metadata.annotations.get(ANNOTATION_PLACEMENT, "{}")).get(index_of(pod), "")
+        there = [p for p in self.world()[Pod] if p.spec.node_name == told and not is_terminal(p)]
+        gangs = {p.metadata.labels["healthd.dev/gang"] for p in there} - {pod.metadata.labels["healthd.dev/gang"]}
+        return not pod.spec.node_name and pod.metadata.deletion_timestamp is None and bool(told and gangs)
+
+    def _pool(self) -> list[str]:
+        return [n.metadata.name for n in self.world()[Node] if n.metadata.labels.get(LABEL_SPARE) == "true"]
 
     def _pool_trouble(self, nodes: list[Node], pods: list[Pod], jobs: dict[str, Job]) -> str:
         """Every claim belongs to a gang that lives, and no spare was lost."""
