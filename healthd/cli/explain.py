@@ -18,13 +18,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from healthd.cli import which_run
 from healthd.cli.errors import UserError
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.core.explain import Explanation, explain
 from healthd.core.explain_text import COLUMNS, Section, row, tell
 from healthd.core.objects import Node, NodeHealth, Recovery
-from healthd.local.state import database, state_dir
+from healthd.local.state import database, runs_dir
 
 PIPE_WIDTH = 120
 """Columns where there is no terminal."""
@@ -43,15 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recovery", nargs="?", default="", metavar="RECOVERY", help="its name, or the beginning of it; none: list all"
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--name", metavar="RUN", help="the name of the `healthd run` (default: the only one there is)")
-    where.add_argument("--state", type=Path, metavar="DIR", help="where that run keeps its state")
+    which_run.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object for each recovery, one a line")
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0; what is not there is a UserError."""
-    state = args.state or (state_dir(args.name) if args.name else _only_run(state_dir("").parent))
+    state = which_run.find_state(args, runs_dir(), Path.cwd())
     recorded = asyncio.run(_read(state))
     chosen = _chosen(recorded.recoveries, args.recovery) if args.recovery else recorded.recoveries
     if args.json:
@@ -66,22 +65,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _only_run(runs: Path) -> Path:
-    found = sorted(path.parent for path in runs.glob(f"*/{database(Path()).name}"))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(path.name for path in found)
-        raise UserError(f"there are {len(found)} runs: {names}; choose one with --name")
-    raise UserError(f"there is no run in {runs}; if its state is elsewhere, say where with --state")
-
-
 async def _read(state: Path) -> Recorded:
-    path = database(state)
-    if not path.is_file():
-        raise UserError(f"there is no run in {state}: {path.name} is missing")
     try:
-        with EmbeddedCluster.open(path, clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
+        with EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
             recoveries = (await cluster.list(Recovery)).items
             nodes = {node.metadata.name: node for node in (await cluster.list(Node)).items}
             health = {known.metadata.name: known for known in (await cluster.list(NodeHealth)).items}
@@ -121,6 +107,8 @@ def _print_story(story: Explanation, state: Path) -> None:
 
 def _logs(story: Explanation, state: Path) -> Iterator[Section]:
     """Where the ranks' own last words are, if they are still there."""
+    if story.stopped_attempt is None:
+        return
     folder = state / "logs" / f"attempt-{story.stopped_attempt}"
     if folder.is_dir():
         yield Section("Last words of the ranks that were stopped", [f"  {folder}"])

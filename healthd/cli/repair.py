@@ -7,27 +7,25 @@ import asyncio
 import uuid
 from pathlib import Path
 
+from healthd.cli import which_run
 from healthd.cli.errors import UserError
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.core.objects import ANNOTATION_REPAIRED, Node
 from healthd.core.quarantine import read_record
-from healthd.local.state import database, state_dir
+from healthd.local.state import database, runs_dir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `healthd repair`."""
     parser.add_argument("node", metavar="NODE", help="the node, such as slot-2")
-    parser.add_argument("--name", default="", help="of the run (default: the directory's name)")
-    parser.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state")
+    which_run.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Mark the node; a running agent acts on it at once, a stopped one when it starts."""
-    state = args.state or state_dir(args.name or Path.cwd().name)
-    if not database(state).is_file():
-        raise UserError(f"{state}: no run has kept its state there; name it with --name or --state")
+    state = which_run.find_state(args, runs_dir(), Path.cwd())
     try:
         return asyncio.run(_repair(database(state), args.node))
     except (UnusableStore, ClusterError) as error:

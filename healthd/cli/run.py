@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
 import shutil
 import signal
 import sys
@@ -19,6 +18,7 @@ import structlog
 
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
+from healthd.cli.which_run import run_name
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
@@ -28,7 +28,7 @@ from healthd.local.gang import RunSpec
 from healthd.local.machine import this_machine
 from healthd.local.runtime import LocalRuntime, RefusedToStart
 from healthd.local.slots import Slot, keep_places, slots_for
-from healthd.local.state import AlreadyRunning, database, held, state_dir
+from healthd.local.state import AlreadyRunning, database, held, runs_dir
 from healthd.probes.kmsg import read_boot_id
 from healthd.probes.nvml import inventory
 from healthd.probes.source import open_kernel_log
@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"healthd: {refusal.why}", file=sys.stderr)
         return refusal.code
     config = _with_options(load(args.config), args)
-    name = _name(args.name or Path.cwd().name)
-    state = args.state or state_dir(name)
+    name = run_name(args.name or Path.cwd().name)
+    state = args.state or runs_dir() / name
     configure(config.log.format, config.log.level, sys.stderr)
     try:
         with held(state):
@@ -122,14 +122,6 @@ def _with_options(config: Config, args: argparse.Namespace) -> Config:
     if not args.metrics:
         return config
     return msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, address=args.metrics))
-
-
-def _name(text: str) -> str:
-    """A run's name is the name of its Job."""
-    name = re.sub("[^a-z0-9-]+", "-", text.lower()).strip("-")[:40].strip("-")
-    if not name:
-        raise UserError(f"--name {text!r} has no letter or digit in it; choose a name such as my-training")
-    return name
 
 
 def _duration(text: str) -> timedelta:

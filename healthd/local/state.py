@@ -13,10 +13,10 @@ class AlreadyRunning(Exception):
     """Another process runs under this name."""
 
 
-def state_dir(name: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of the run *name*: below `$XDG_STATE_HOME`, or `~/.local/state`."""
+def runs_dir(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder with a folder for each run: below `$XDG_STATE_HOME`, or `~/.local/state`."""
     base = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "healthd" / name
+    return Path(base) / "healthd"
 
 
 def database(state: Path) -> Path:

@@ -1,0 +1,57 @@
+"""Which run a command is about: by its name, by the place of its state, or because there is only one it can be."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from healthd.cli.errors import UserError
+from healthd.local.state import database
+
+LONGEST_NAME = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say which run is meant."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--name", default="", metavar="RUN", help="of the run (default: the directory's, or the only)")
+    where.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state")
+
+
+def run_name(text: str) -> str:
+    """The name of a run, which is also its Job's, as the user or a directory spells it. Raises UserError."""
+    name = re.sub("[^a-z0-9-]+", "-", text.lower()).strip("-")[:LONGEST_NAME].strip("-")
+    if not name:
+        raise UserError(f"--name {text!r} has no letter or digit in it; choose a name such as my-training")
+    return name
+
+
+def find_state(args: argparse.Namespace, runs: Path, here: Path) -> Path:
+    """
+    Where the run that is meant keeps its state: one of those in *runs*, first of all that of the directory *here*.
+
+    Raises UserError when there is none, or more than one that could be meant.
+    """
+    known = sorted(path.parent for path in runs.glob(f"*/{database(Path()).name}"))
+    names = ", ".join(run.name for run in known)
+    if args.state or args.name:
+        state: Path = args.state or runs / run_name(args.name)
+        if not database(state).is_file():
+            others = f"; there are {names}" if names else ""
+            raise UserError(f"there is no run in {state}: {database(state).name} is missing{others}")
+        return state
+    meant = [run for run in known if run.name == _name_of(here)] or known
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise UserError(f"there are {len(meant)} runs: {names}; choose one with --name")
+    raise UserError(f"there is no run in {runs}; if its state is elsewhere, say where with --state")
+
+
+def _name_of(directory: Path) -> str:
+    """What a run that is begun in *directory* is called; empty where it must be named."""
+    try:
+        return run_name(directory.name)
+    except UserError:
+        return ""
