@@ -30,9 +30,12 @@ class FileCheckpoints:
 
     async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
         """The newest checkpoint that will load. Raises OSError when the store cannot be read."""
-        where = path_of(root.options.checkpoint)
+        location = root.options.checkpoint
+        where = path_of(location)
         if where is None:
-            return CheckpointAnswer(None, ())
+            # Not the same as empty: what is saved there must not be lost by a fresh start.
+            unseen = RejectedCheckpoint(path=location, step=-1, reason="healthd reads directories only (file:///path)")
+            return CheckpointAnswer(None, [unseen] if location else [])
         return await asyncio.to_thread(self._look, where, root.options.checkpoint_format, newer_than)
 
     async def newest_step(self, root: Root) -> int | None:
