@@ -45,6 +45,8 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     node: str = ""
     finding: str = ""
+    quarantined_at: datetime | None = None
+    """When its node was taken out of service for it, where that is still on record."""
     evidence: list[Sight] = []
 
 
@@ -58,12 +60,18 @@ class Lap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BadNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that is to blame. *quarantined_since* is None when it is not in quarantine any more."""
+    """A node that is to blame, as it is now. *quarantined_since* is None when it is not in quarantine."""
 
     node: str
+    gone: bool = False
+    """There is no such node any more."""
+    cordoned: bool = False
+    """It takes no new pods, whoever saw to that."""
     quarantined_since: datetime | None = None
     findings: list[str] = []
-    """Ids of the findings that stand and keep it out of service."""
+    """Ids of the findings that stand and are reason enough to keep it out of service."""
+    lesser_findings: list[str] = []
+    """Ids of the others that stand."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +80,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     recovery: str
     namespace: str
     gang: str
-    stopped_attempt: int
-    """The attempt that the first fault stopped."""
+    stopped_attempt: int | None
+    """The attempt that the first fault stopped; None while no stop is on record."""
     phase: Phase
     held_in: Phase | None
     message: str
@@ -90,7 +98,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: ChosenCheckpoint | None
     rejected: list[RejectedCheckpoint]
     lost_steps: int | None
-    """From the newest checkpoint, whole or not, back to the one that was loaded; None where none was ever seen."""
+    """From the newest checkpoint, whole or not, back to the one that was loaded; None where a step is not known."""
     replacements: dict[str, str]
     """Bad node -> spare."""
     attempts: list[Attempt]
@@ -110,14 +118,14 @@ def explain(recovery: Recovery, nodes: Mapping[str, Node], health: Mapping[str, 
         recovery=recovery.metadata.name,
         namespace=recovery.metadata.namespace,
         gang=f"{spec.gang.kind} {spec.gang.name}",
-        stopped_attempt=spec.first_attempt - 1,
+        stopped_attempt=spec.first_attempt - 1 if any(lap.phase is Phase.STOPPING for lap in timeline) else None,
         phase=status.phase,
         held_in=status.held_in,
         message=status.message,
         began=began,
         ended=ended,
         ms=milliseconds(ended - began) if ended and began else None,
-        causes=[_why(cause, health) for cause in causes],
+        causes=[_why(cause, nodes, health, ended) for cause in causes],
         nodes=[_bad_node(name, nodes, health) for name in _blamed(causes)],
         timeline=timeline,
         phases=phases(timeline),
@@ -156,14 +164,18 @@ def milliseconds(duration: timedelta) -> float:
     return round(duration / timedelta(milliseconds=1), 3)
 
 
-def _why(cause: Cause, health: Mapping[str, NodeHealth]) -> Why:
+def _why(cause: Cause, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], ended: datetime | None) -> Why:
     finding = _finding(cause, health)
+    record = read_record(nodes[cause.node]) if cause.node in nodes else None
+    # A quarantine that began after the recovery was over is another story.
+    since = record.since if record and (ended is None or record.since <= ended) else None
     return Why(
         kind=cause.kind,
         message=cause.message,
         at=cause.at,
         node=cause.node,
         finding=cause.finding,
+        quarantined_at=since,
         evidence=_sights(finding) if finding else [],
     )
 
@@ -183,17 +195,22 @@ def _blamed(causes: Sequence[Cause]) -> list[str]:
 
 
 def _bad_node(name: str, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth]) -> BadNode:
-    record = read_record(nodes[name]) if name in nodes else None
-    findings = health[name].status.findings if name in health else []
+    node = nodes.get(name)
+    record = read_record(node) if node else None
+    standing = [f for f in health[name].status.findings if f.cleared_at is None] if name in health else []
     return BadNode(
         node=name,
+        gone=node is None,
+        cordoned=node is not None and node.spec.unschedulable,
         quarantined_since=record.since if record else None,
-        findings=[f.id for f in findings if f.quarantines and f.cleared_at is None],
+        findings=[f.id for f in standing if f.quarantines],
+        lesser_findings=[f.id for f in standing if not f.quarantines],
     )
 
 
 def _lost_steps(recovery: Recovery) -> int | None:
     status = recovery.status
-    if status.checkpoint is None or status.step_at_fault < 0:
+    loaded = status.checkpoint
+    if loaded is None or status.step_at_fault < 0 or (loaded.path and loaded.step < 0):
         return None
-    return status.step_at_fault - max(status.checkpoint.step, 0)
+    return status.step_at_fault - max(loaded.step, 0)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from healthd.core.explain import BadNode, Explanation, Why, milliseconds
 from healthd.core.model import ENDED, CauseKind, Phase
-from healthd.core.objects import ANNOTATION_REPAIRED, Attempt, Recovery
+from healthd.core.objects import ANNOTATION_REPAIRED, Attempt, ChosenCheckpoint, Recovery
 
 
 class Section(NamedTuple):
@@ -28,7 +28,7 @@ def tell(story: Explanation, *, width: int = 100) -> list[Section]:
     """The whole story, no line longer than *width* unless a single word is."""
     parts = [
         Section(_headline(story), []),
-        Section("Cause", [line for why in story.causes for line in _cause(why, width)]),
+        Section("Cause", [line for number, why in enumerate(story.causes) for line in _cause(why, width, number)]),
         Section("Decision", [line for reason in _decision(story) for line in _wrap(reason, width)]),
         Section("Acts", _acts(story, width)),
         Section("Proof", [line for proof in _proof(story) for line in _wrap(proof, width)]),
@@ -49,10 +49,16 @@ def row(recovery: Recovery) -> tuple[str, ...]:
         status.phase.value,
         cause.kind.value,
         cause.node or "-",
-        str(status.checkpoint.step) if status.checkpoint and status.checkpoint.path else "-",
+        _from_step(status.checkpoint),
         duration(milliseconds(ended - began)) if ended and began else "-",
         harmless(status.message),
     )
+
+
+def _from_step(checkpoint: ChosenCheckpoint | None) -> str:
+    if checkpoint is None or not checkpoint.path:
+        return "-"
+    return str(checkpoint.step) if checkpoint.step >= 0 else "?"
 
 
 COLUMNS = ("RECOVERY", "GANG", "PHASE", "CAUSE", "NODE", "FROM STEP", "TOOK", "MESSAGE")
@@ -82,57 +88,93 @@ def _headline(story: Explanation) -> str:
     return f"{story.recovery}: {state} ({story.gang} in {story.namespace}{when})"
 
 
-def _cause(why: Why, width: int) -> Iterator[str]:
+def _cause(why: Why, width: int, number: int) -> Iterator[str]:
+    joined = "also " if number else ""
     node = f"{why.node}: " if why.node and why.node not in why.message else ""
-    yield from _wrap(f"{why.kind}: {node}{why.message}", width)
+    yield from _wrap(f"{joined}{why.kind}: {node}{why.message}", width)
     for seen in why.evidence:
         record = f" record {seen.record}" if seen.record >= 0 else ""
         yield from _wrap(f"{_clock(seen.at)}  {seen.source}{record}: {seen.text}", width, indent=4)
     if why.kind is CauseKind.HARDWARE:
-        yield from _wrap(f"{_clock(why.at)}  {why.node} was {_taken(why)}", width, indent=4)
+        at = why.quarantined_at or why.at
+        yield from _wrap(f"{_clock(at)}  {why.node} was {_taken(why, at)}", width, indent=4)
 
 
-def _taken(why: Why) -> str:
-    if not why.finding:
-        return "found unfit"
-    first = why.evidence[0].at if why.evidence else None
-    after = f", {duration(milliseconds(why.at - first))} after the kernel's own time stamp" if first else ""
-    return f"taken out of service for {why.finding}{after}"
+def _taken(why: Why, at: datetime) -> str:
+    """Out of service only where that is on record: the budget may have refused it."""
+    taken = "taken out of service" if why.quarantined_at else "found unfit"
+    reason = f" for {why.finding}" if why.finding else ""
+    first = why.evidence[0] if why.evidence else None
+    if first is None or first.at > at:
+        return taken + reason
+    clock = "the kernel's own time stamp" if first.record >= 0 else "the first sign on record"
+    return f"{taken}{reason}, {duration(milliseconds(at - first.at))} after {clock}"
 
 
 def _decision(story: Explanation) -> Iterator[str]:
-    kinds = {why.kind for why in story.causes}
-    yield _JUDGED[next(kind for kind in _JUDGED if kind in kinds)]
+    yield f"{_blame(story)}: {_plan(story)}"
     for refused in story.rejected:
-        yield f"refused step {refused.step}, {refused.path}: {refused.reason}"
+        step = f"step {refused.step}, " if refused.step >= 0 else ""
+        yield f"refused {step}{refused.path}: {refused.reason}"
     if story.checkpoint is not None:
-        yield _chosen(story)
+        yield _chosen(story, story.checkpoint)
     if story.no_advance:
-        yield f"{story.no_advance} restarts in a row brought no new step" + _waited(story)
+        yield f"{_count(story.no_advance, 'restart')} in a row brought no new step{_waited(story)}"
     yield from (f"{spare} in place of {bad}; every other member stays" for bad, spare in story.replacements.items())
     if story.attempts and not story.replacements:
-        yield "no spare was needed: every member stays on its node"
+        plans = [lap.message for lap in story.timeline if lap.phase is Phase.STARTING and lap.message]
+        yield plans[-1] if plans else "every member stays on its node"
 
 
-_JUDGED = {
-    CauseKind.HARDWARE: "the node is to blame: stop the whole gang now, and go on without that node",
-    CauseKind.INTERRUPTED: "the supervisor of the ranks went away, no node is to blame: start the gang again",
-    CauseKind.SOFTWARE: "every node is healthy: a fault of the software, so start again on the same nodes",
-    CauseKind.HANG: "everything is alive and nothing moves: stop the gang and start it again",
+def _blame(story: Explanation) -> str:
+    kinds = {why.kind for why in story.causes}
+    kind = next(kind for kind in _BLAME if kind in kinds)
+    bad = _bad_nodes(story)
+    return f"the nodes {_all(bad)} are to blame" if kind is CauseKind.HARDWARE and len(bad) > 1 else _BLAME[kind]
+
+
+_BLAME = {
+    CauseKind.HARDWARE: "the node is to blame",
+    CauseKind.INTERRUPTED: "the ranks were ended from outside, no node is to blame",
+    CauseKind.SOFTWARE: "a fault of the software, no node is to blame",
+    CauseKind.HANG: "everything is alive and nothing moves",
 }
 """The most telling kind first."""
 
 
-def _chosen(story: Explanation) -> str:
-    checkpoint = story.checkpoint
-    if checkpoint is None or not checkpoint.path:
-        return "a fresh start: nothing was ever saved"
-    lost = f"; at least {_steps(story.lost_steps)} to do again" if story.lost_steps else ""
-    return f"resume from step {checkpoint.step}, {checkpoint.path} ({checkpoint.format}, verified){lost}"
+def _plan(story: Explanation) -> str:
+    """What follows from the blame, as far as it is on record."""
+    if story.stopped_attempt is None:
+        return "healthd has not stopped the gang" if story.phase not in ENDED else "healthd did not stop the gang"
+    if story.phase is Phase.GAVE_UP:
+        return "the whole gang was to stop, and healthd gave up starting it again"
+    bad = _bad_nodes(story)
+    if bad:
+        return f"stop the whole gang, and go on without {'that node' if len(bad) == 1 else 'them'}"
+    return "stop the whole gang, and start it again on the same nodes"
+
+
+def _bad_nodes(story: Explanation) -> list[str]:
+    return list(dict.fromkeys(why.node for why in story.causes if why.kind is CauseKind.HARDWARE))
+
+
+def _chosen(story: Explanation, checkpoint: ChosenCheckpoint) -> str:
+    lost = f"; at least {_count(story.lost_steps, 'step')} to do again" if story.lost_steps else ""
+    if checkpoint.path:
+        step = f"step {checkpoint.step}, " if checkpoint.step >= 0 else ""
+        return f"resume from {step}{checkpoint.path} ({checkpoint.format}, verified){lost}"
+    saved = story.rejected or story.lost_steps is not None
+    return f"a fresh start, although there was something saved{lost}" if saved else _FRESH
+
+
+_FRESH = "a fresh start: nothing was ever saved"
 
 
 def _waited(story: Explanation) -> str:
-    return f": the next start waits until {_clock(story.not_before)}" if story.not_before else ""
+    if story.not_before is None:
+        return ""
+    waits = "waits" if Phase.RESERVING in (story.phase, story.held_in) else "waited"
+    return f": the next start {waits} until {_clock(story.not_before)}"
 
 
 def _acts(story: Explanation, width: int) -> list[str]:
@@ -148,41 +190,83 @@ def _acts(story: Explanation, width: int) -> list[str]:
 
 def _started(attempt: Attempt) -> str:
     places = ", ".join(f"{index} on {node}" for index, node in attempt.placement.items())
-    resume = f"resume from step {attempt.checkpoint.step}" if attempt.checkpoint.path else "start from nothing"
+    resume = f"resume from {_named(attempt.checkpoint)}" if attempt.checkpoint.path else "start from nothing"
     return f"attempt {attempt.number} was told to {resume}; ranks: {places or 'anywhere'}"
+
+
+def _named(checkpoint: ChosenCheckpoint) -> str:
+    return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
 
 
 def _proof(story: Explanation) -> Iterator[str]:
     for pod in story.pods:
         yield f"{pod.name}: {pod.proof or 'NOT PROVEN to be gone'}"
     if story.confirmed_step is not None and story.checkpoint is not None:
-        yield f"step {story.confirmed_step} was seen and verified, beyond step {story.checkpoint.step} that was loaded"
+        loaded = story.checkpoint
+        beyond = f"beyond {_named(loaded)} that was loaded" if loaded.path else "after a fresh start"
+        yield f"step {story.confirmed_step} was seen and verified, {beyond}"
 
 
 def _now(story: Explanation) -> Iterator[str]:
-    if story.phase is Phase.RECOVERED:
-        yield "nothing is left to do for the gang"
-    elif story.phase is Phase.HELD:
-        yield f"it waits, and goes on by itself when this changes: {story.message}"
-    elif story.phase in ENDED:
-        yield f"it is over: {story.message}"
-    else:
-        yield f"it is at work: {story.message}"
-    yield from map(_state_of, story.nodes)
+    yield _left(story)
+    refused = story.held_in is Phase.DETECTED
+    yield from (_state_of(bad, refused=refused) for bad in story.nodes)
 
 
-def _state_of(bad: BadNode) -> str:
+def _left(story: Explanation) -> str:
+    match story.phase:
+        case Phase.RECOVERED:
+            return "nothing is left to do for the gang"
+        case Phase.HELD:
+            return f"it waits, and goes on by itself when this changes: {story.message}"
+        case Phase.GAVE_UP:
+            return (
+                f"healthd gave up: {story.message}. It does nothing more for this gang by itself: "
+                "mend the cause, then start the gang again"
+            )
+        case Phase.SUPERSEDED:
+            return f"nothing is left to do for healthd: {story.message}"
+        case _:
+            return f"it is at work: {story.message}"
+
+
+def _state_of(bad: BadNode, *, refused: bool) -> str:
     if bad.quarantined_since is None:
-        return f"{bad.node} is not in quarantine"
-    stands = f", for {', '.join(bad.findings)}" if bad.findings else ""
+        return _not_quarantined(bad, refused=refused)
+    stands = f", for {_standing(bad)}" if _standing(bad) else ""
     return (
         f"{bad.node} is in quarantine since {_clock(bad.quarantined_since)}{stands}; once it is repaired, say so "
         f"and it is given back: `healthd repair {bad.node}`, or its annotation {ANNOTATION_REPAIRED} set to the time"
     )
 
 
-def _steps(count: int | None) -> str:
-    return f"{count} step" if count == 1 else f"{count} steps"
+def _not_quarantined(bad: BadNode, *, refused: bool) -> str:
+    """*refused*: the recovery waits for the quarantine, whatever findings are on record."""
+    if bad.gone:
+        return f"there is no node {bad.node} any more"
+    if bad.cordoned:
+        return f"{bad.node} is cordoned, but not by healthd: whoever did that gives it back"
+    if not bad.findings and not refused:
+        return f"{bad.node} is not in quarantine, and nothing that is on record asks for it"
+    stands = f" (for {_standing(bad)})" if _standing(bad) else ""
+    return (
+        f"{bad.node} is not in quarantine: the budget is used up or healthd may not cordon; repair another node, or "
+        f"raise quarantine.budget; once {bad.node} itself is repaired{stands}: `healthd repair {bad.node}`"
+    )
+
+
+def _standing(bad: BadNode) -> str:
+    """Every finding that a repair has to see to."""
+    lesser = f"lesser: {_all(bad.lesser_findings)}" if bad.lesser_findings else ""
+    return "; ".join(part for part in (_all(bad.findings), lesser) if part)
+
+
+def _all(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _count(number: int | None, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _clock(at: datetime | None) -> str:

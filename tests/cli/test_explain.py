@@ -21,11 +21,20 @@ from tests.fakes import START, ManualClock, counting_uids
 RECOVERED = RecoveryStatus(
     phase=Phase.RECOVERED,
     message="training moved on to step 20",
-    timeline=[TimelineEntry(phase=Phase.RECOVERED, at=START, message="training moved on to step 20")],
+    timeline=[
+        TimelineEntry(phase=Phase.STOPPING, at=START, message="stop first, diagnose later"),
+        TimelineEntry(phase=Phase.RECOVERED, at=START, message="training moved on to step 20"),
+    ],
+)
+HELD = RecoveryStatus(
+    phase=Phase.HELD,
+    held_in=Phase.DETECTED,
+    message="slot-2 is not quarantined",
+    timeline=[TimelineEntry(phase=Phase.HELD, at=START, message="slot-2 is not quarantined")],
 )
 
 
-def a_state(path: Path, names: Sequence[str]) -> Path:
+def a_state(path: Path, names: Sequence[str], status: RecoveryStatus = RECOVERED) -> Path:
     """The state of a run with a recovery of each name."""
 
     async def fill() -> None:
@@ -33,7 +42,7 @@ def a_state(path: Path, names: Sequence[str]) -> Path:
         with EmbeddedCluster.open(database(path), clock=ManualClock(), new_uid=counting_uids()) as cluster:
             for name in names:
                 await cluster.create(a_recovery(name))
-                patch = {"status": msgspec.to_builtins(RECOVERED)}
+                patch = {"status": msgspec.to_builtins(status)}
                 await cluster.patch(Recovery, name, patch, namespace="default", subresource="status")
 
     asyncio.run(fill())
@@ -63,6 +72,14 @@ def test_the_logs_of_the_stopped_attempt_are_named(state: Path, capsys: pytest.C
 
     assert main(["explain", "train-1", "--state", str(state)]) == 0
     assert f"{state}/logs/attempt-0" in capsys.readouterr().out
+
+
+def test_a_gang_that_still_runs_has_no_last_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = a_state(tmp_path / "train", ["train-1"], HELD)
+    (state / "logs" / "attempt-0").mkdir(parents=True)
+
+    assert main(["explain", "train-1", "--state", str(state)]) == 0
+    assert "Last words" not in capsys.readouterr().out
 
 
 def test_json_has_one_object_a_line(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
