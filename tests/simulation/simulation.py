@@ -8,7 +8,6 @@ end all faults stop, everything is repaired, and the gangs must run again.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -21,17 +20,12 @@ from healthd.agent.agent import Agent, KernelNews
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.controller.controller import Controller
-from healthd.core.gang import index_of, is_terminal
-from healthd.core.model import ENDED, Phase
 from healthd.core.objects import (
-    ANNOTATION_CLAIM,
-    ANNOTATION_PLACEMENT,
     ANNOTATION_QUARANTINE,
     ANNOTATION_STOPPED_BY,
     LABEL_SPARE,
     RESOURCES,
     Job,
-    Lease,
     Node,
     Pod,
     Recovery,
@@ -39,7 +33,6 @@ from healthd.core.objects import (
     Taint,
     Toleration,
 )
-from healthd.core.placement import NO_NODE
 from healthd.core.policy import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
@@ -50,6 +43,7 @@ from tests.simulation import disturbances
 from tests.simulation.faulty import FaultyCluster, Luck, StaleMirror
 from tests.simulation.invariants import CLOCKS_DIFFER, Broken, Watchdog
 from tests.simulation.machines import Machines
+from tests.simulation.rest import unsettled
 from tests.simulation.training import SeenCheckpoints, Store, Trainers
 from tests.simulation.truth import Reading, Truth, Write
 from tests.simulation.turns import Actor, at_once
@@ -369,17 +363,17 @@ class Simulation:
         self._come_to_rest(HEALING_ROUNDS)
 
     def _come_to_rest(self, rounds: int) -> None:
-        unsettled = ""
+        trouble = ""
         for number in range(rounds):
             disturbances.take_back_cordons(self)
             for actor in [*self.agents.values(), *self.controllers, self.job_controller]:
                 self._go(actor)
             self._pass(timedelta(seconds=5 if number < 20 else 60))
             self._check()
-            unsettled = self._unsettled()
-            if not unsettled:
+            trouble = unsettled(self)
+            if not trouble:
                 return
-        raise Broken(f"liveness: {unsettled}")
+        raise Broken(f"liveness: {trouble}")
 
     def _prove_alive(self) -> None:
         """After all that has happened one more fault still leads to one more restart."""
@@ -405,96 +399,11 @@ class Simulation:
         if more != 1:
             raise Broken(f"invariant 4: one more fault led to {more} restarts")
 
-    def _unsettled(self) -> str:
-        """What is not yet as it should be in a healthy world; empty when all is."""
-        world = self.world()
-        if world[Lease]:
-            return f"slot {world[Lease][0].metadata.name} leaked"
-        if out := [n.metadata.name for n in world[Node] if ANNOTATION_QUARANTINE in n.metadata.annotations]:
-            return f"{out} are still quarantined"
-        jobs = {job.metadata.name: job for job in world[Job]}
-        for recovery in world[Recovery]:
-            if recovery.status.phase not in ENDED and recovery.spec.gang.name not in jobs:
-                return f"{recovery.metadata.name} recovers a gang that is gone"
-        for job in jobs.values():
-            if why := self._why_not_running(job, world[Recovery]):
-                return why
-        if strays := [p.metadata.name for p in world[Pod] if p.metadata.labels["healthd.dev/gang"] not in jobs]:
-            return f"{strays} outlive their gang"
-        return self._pool_trouble(world[Node], world[Pod], jobs)
-
-    def _why_not_running(self, job: Job, recoveries: list[Recovery]) -> str:
-        name = job.metadata.name
-        mine = [r for r in recoveries if r.spec.gang.uid == job.metadata.uid]
-        last = max(mine, key=lambda r: r.spec.first_attempt, default=None)
-        active = [r for r in mine if r.status.phase not in ENDED]
-        if name in self.watchdog.stopped_by_user:
-            return f"{active[0].metadata.name} goes on though the user stopped {name}" if active else ""
-        if any(c.type in ("Failed", "Complete") and c.status == "True" for c in job.status.conditions):
-            return ""
-        if last is not None and last.status.phase is Phase.GAVE_UP and _is_stopped_by(job, last):
-            return "" if last.status.no_advance >= 3 else f"{name} was given up too early"
-        if active:
-            held = active[0].status
-            nothing_saved = self.trainers.stores[name].newest_whole() is None
-            if held.phase is Phase.HELD and "no checkpoint" in held.message and nothing_saved:
-                return ""
-            if held.phase is Phase.HELD and f"no spare for {NO_NODE}" in held.message and not self._pool():
-                return ""  # it never had a node of its own, and ordinary ones are not healthd's to give
-            if len(self.worlds) > 1 and (held.phase is Phase.STARTING or "no spare" in held.message):
-                return ""  # the gangs compete for nodes, and the scheduler may give one what the other needs
-            return f"{active[0].metadata.name} of {name} is still {held.phase}: {held.message}"
-        return self._member_trouble(job)
-
-    def _member_trouble(self, job: Job) -> str:
-        """One process for each index and not one more: what an unreachable kubelet still runs is no member."""
-        pods = [p for p in self.world()[Pod] if p.status.phase == "Running" and p.metadata.deletion_timestamp is None]
-        wanted = {pod.metadata.uid for pod in pods}
-        ranks = self.machines.processes(job.metadata.name)
-        have = sorted(rank.index if rank.uid in wanted else f"stray {rank.index}" for rank in ranks)
-        kept_out = {index_of(pod) for pod in self._pods_of(job) if self._is_kept_out(pod)}
-        should = sorted({str(index) for index in range(job.spec.completions or 1)} - kept_out)
-        return "" if have == should else f"{job.metadata.name} has ranks {have}, suspended={job.spec.suspend}"
-
-    def _pods_of(self, job: Job) -> list[Pod]:
-        return [p for p in self.world()[Pod] if p.metadata.labels["healthd.dev/gang"] == job.metadata.name]
-
-    def _is_kept_out(self, pod: Pod) -> bool:
-        """It waits for the node that it was told to run on, and the scheduler has given that to another gang."""
-        told = json.loads(pod.metadata.annotations.get(ANNOTATION_PLACEMENT, "{}")).get(index_of(pod), "")
-        there = [p for p in self.world()[Pod] if p.spec.node_name == told and not is_terminal(p)]
-        gangs = {p.metadata.labels["healthd.dev/gang"] for p in there} - {pod.metadata.labels["healthd.dev/gang"]}
-        return not pod.spec.node_name and pod.metadata.deletion_timestamp is None and bool(told and gangs)
-
-    def _pool(self) -> list[str]:
-        return [n.metadata.name for n in self.world()[Node] if n.metadata.labels.get(LABEL_SPARE) == "true"]
-
-    def _pool_trouble(self, nodes: list[Node], pods: list[Pod], jobs: dict[str, Job]) -> str:
-        """Every claim belongs to a gang that lives, and no spare was lost."""
-        busy = {pod.spec.node_name for pod in pods if not is_terminal(pod)}
-        for node in nodes:
-            if ANNOTATION_CLAIM in node.metadata.annotations and node.metadata.name not in busy:
-                stopped = self.watchdog.stopped_by_user | {n for n, j in jobs.items() if j.spec.suspend}
-                if not stopped and len(self.worlds) == 1:
-                    return f"{node.metadata.name} is claimed and idle"
-            if node.metadata.name in busy and node.metadata.labels.get(LABEL_SPARE) == "true":
-                return f"{node.metadata.name} is in the pool and busy"
-        free = sum(node.metadata.labels.get(LABEL_SPARE) == "true" for node in nodes)
-        claimed = sum(ANNOTATION_CLAIM in node.metadata.annotations for node in nodes)
-        all_run = len(jobs) == 1 and not any(job.spec.suspend for job in jobs.values())
-        if all_run and free + claimed < self.pool_size:
-            return f"{free} spares are free and {claimed} claimed, of {self.pool_size}"
-        return ""
-
 
 def run(seed: int, steps: int | None = None, parts: Parts | None = None, *, keep_log: bool = False) -> Outcome:
     """One schedule; its length follows from the seed, too, unless *steps* is given."""
     length = steps or random.Random(seed).choice([30, 45, 60, 80])
     return Simulation(seed, parts or Parts(), keep_log=keep_log).run(length)
-
-
-def _is_stopped_by(job: Job, recovery: Recovery) -> bool:
-    return job.metadata.annotations.get(ANNOTATION_STOPPED_BY) == recovery.metadata.name
 
 
 def _config(dice: random.Random) -> Config:
