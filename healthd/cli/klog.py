@@ -22,12 +22,15 @@ from healthd.core.model import Action, Severity
 from healthd.core.xid import judge
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 STDIN = "-"
 LONGEST_LINE = 4 * (LONGEST_MESSAGE + LONGEST_PREFIX)
 """Bytes of one line that are looked at: a character has four at most."""
 ROWS_AT_ONCE = 500
+ROOM_FOR_TABLE = 140
+"""Columns of a terminal; in a narrower one the text of a message would be a thin ribbon, or cut the rest to pieces."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             _print_json(readings, at_once=args.file == STDIN)
         else:
-            _print_table(readings)
+            _print_for_people(readings)
     return 0
 
 
@@ -129,16 +132,34 @@ def _print_json(readings: Iterator[Reading], *, at_once: bool) -> None:
     out.flush()
 
 
-def _print_table(readings: Iterator[Reading]) -> None:
+def _print_for_people(readings: Iterator[Reading]) -> None:
     from rich.console import Console  # here: --json and --help must start at once
 
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    if not show(readings, console):
+        print("healthd: no line means anything to healthd", file=sys.stderr)
+
+
+def show(readings: Iterator[Reading], console: Console) -> bool:
+    """Print *readings* as a table, or one below the other where a table has no room. False: there were none."""
     first = True
     while rows := list(islice(readings, ROWS_AT_ONCE)):
-        console.print(_table(rows, header=first))
+        if console.width >= ROOM_FOR_TABLE:
+            console.print(_table(rows, header=first))
+        else:
+            _print_narrow(rows, console)
         first = False
-    if first:
-        print("healthd: no line means anything to healthd", file=sys.stderr)
+    return not first
+
+
+def _print_narrow(rows: list[Reading], console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for row in rows:
+        *cells, text = _cells(row)
+        console.print(Text("  ".join(cell for cell in cells if cell), style=_STYLES[row.severity]))
+        console.print(Padding(Text(text), (0, 0, 0, 4)))
 
 
 def _table(rows: list[Reading], *, header: bool) -> Table:

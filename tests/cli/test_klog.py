@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from healthd.cli.klog import LONGEST_LINE, printable, read_log
+from healthd.cli.klog import LONGEST_LINE, printable, read_log, show
 from healthd.cli.main import main
 
 LOG = """\
@@ -59,6 +60,16 @@ def test_the_table_shows_what_json_shows(log: Path, capsys: pytest.CaptureFixtur
     assert "trainer[901]" in printed
     assert "reboot_node" in printed
     assert "quoted" not in printed
+
+
+def test_a_narrow_terminal_cuts_no_word() -> None:
+    out = io.StringIO()
+
+    assert show(read_log(io.BytesIO(LOG.encode())), Console(file=out, width=80))
+    first, text, *_ = out.getvalue().splitlines()
+    assert first == "2  xid  79  0000:c1:00.0  trainer[901]  fatal  reboot_node"
+    assert text.startswith("    NVRM: Xid (PCI:0000:c1:00): 79, pid=901")
+    assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
 def test_a_log_of_noise_says_so_and_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
