@@ -216,20 +216,26 @@ def _fencing(s: Situation) -> Decision:
 def _without_proof(s: Situation, open_ends: list[str]) -> Decision:
     message = f"no proof that {_some(open_ends)} can no longer write"
     limit = s.policy.fence_timeout
-    since = next(entry.at for entry in reversed(s.status.timeline) if entry.phase is Phase.FENCING)
     if limit is None:
         return s.hold(message)
-    if s.now - since < limit:
-        return Decision(reason=message, recheck=limit - (s.now - since))
+    waited = s.now - _began(s, Phase.FENCING)
+    if waited < limit:
+        return Decision(reason=message, recheck=limit - waited)
     pods = [replace(p, proof=p.proof or f"none: fence_timeout of {limit} is over") for p in s.status.pods]
     return Decision(record=replace(s.status, pods=pods), reason=f"{message}; the owner allowed to go on after {limit}")
+
+
+def _began(s: Situation, phase: Phase) -> datetime:
+    """When *phase* began for this attempt, whatever it was held for since."""
+    began = (entry.at for entry in reversed(s.status.timeline) if entry.phase is phase)
+    return next(began, s.status.timeline[0].at)
 
 
 def _choosing(s: Situation) -> Decision:
     if joined := _joined(s):
         return joined
-    if not any(c.kind is CauseKind.HARDWARE for c in s.status.causes):
-        left = s.policy.fault_window - (s.now - s.status.timeline[0].at)
+    if s.status.causes[-1].kind is not CauseKind.HARDWARE:
+        left = s.policy.fault_window - (s.now - _began(s, Phase.STOPPING))
         if left > timedelta(0):
             return Decision(reason="waiting for evidence of broken hardware", recheck=left)
     return Decision(acts=(FindCheckpoint(),), reason="find the newest checkpoint that will load")

@@ -120,11 +120,20 @@ def test_a_stopped_gang_whose_own_controller_has_not_said_so_is_waited_for() -> 
 
 
 def test_a_fault_of_the_software_waits_for_evidence_of_broken_hardware() -> None:
-    fresh = a_recovery_in(Phase.CHOOSING, timeline=[TimelineEntry(phase=Phase.DETECTED, at=NOW)])
+    fresh = a_recovery_in(Phase.CHOOSING, timeline=[TimelineEntry(phase=Phase.STOPPING, at=NOW)])
     root = a_root(**STOPPED)
 
     assert decided(fresh, root).recheck == POLICY.fault_window
     assert decided(a_recovery_in(Phase.CHOOSING), root).acts == (FindCheckpoint(),)
+
+
+def test_each_attempt_waits_for_the_evidence_of_its_own_fault() -> None:
+    fields: dict[str, Any] = {
+        "causes": [a_cause(node="node-0"), SOFTWARE],
+        "timeline": [TimelineEntry(phase=Phase.DETECTED, at=START), TimelineEntry(phase=Phase.STOPPING, at=NOW)],
+    }
+
+    assert decided(a_recovery_in(Phase.CHOOSING, **fields), a_root(**STOPPED)).recheck == POLICY.fault_window
 
 
 def test_a_start_waits_for_the_back_off() -> None:
