@@ -16,6 +16,7 @@ from pathlib import Path
 
 from healthd.checkpoints.formats import Format, recognises
 
+MODEL_CONFIG = "config.json"
 UNKNOWN_STEP = -1
 """The step of a checkpoint whose name does not tell one."""
 MOST_FOLDERS = 200
@@ -129,7 +130,13 @@ def parse_step(name: str) -> int | None:
 def _itself(root: Path, owned: list[str], names: dict[str, bool]) -> Candidate:
     """The one checkpoint that *root* is, by its recognised names: the only file of it, or the directory."""
     done = [name for name in owned if not _TEMPORARY.search(name)]
-    if len(done) == 1 and parse_step(root.name) is None and _loads_alone(done[0]) and not names[done[0]]:
+    is_pretrained = MODEL_CONFIG in names  # a Hugging Face model is loaded by its folder
+    if (
+        len(done) == 1
+        and parse_step(root.name) is None
+        and _loads_alone(done[0])
+        and not (names[done[0]] or is_pretrained)
+    ):
         return Candidate(path=root / done[0], step=UNKNOWN_STEP)
     return Candidate(path=root, step=_known_step(root.name))
 

@@ -146,6 +146,7 @@ def test_the_only_file_stands_for_the_directory(tmp_path: Path, name: str, besid
     "names",
     [
         ["model.safetensors", "optimizer.pt"],
+        ["model.safetensors", "config.json"],
         ["model.safetensors.index.json"],
         ["model-00001-of-00002.safetensors"],
         ["__0_0.distcp"],
