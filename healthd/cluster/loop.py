@@ -39,13 +39,16 @@ async def cycle_on_change(
     async with asyncio.TaskGroup() as tasks:
         for kind in kinds:
             tasks.create_task(_wake_on_change(cluster, clock, kind, wake), name=f"watch {kind.__name__}")
+        trouble = ""
         while True:
             wake.clear()
             try:
                 delay = await cycle(clock.now())
+                trouble = ""
             except ClusterError as error:
-                log.warning("cycle.failed", cycle=cycle.__qualname__, error=str(error), kind=type(error).__name__)
-                delay = RETRY
+                if str(error) != trouble:  # one that lasts is told once
+                    log.warning("cycle.failed", cycle=cycle.__qualname__, error=str(error), kind=type(error).__name__)
+                trouble, delay = str(error), RETRY
             await _first(wake.wait(), clock.sleep(delay))
 
 

@@ -19,6 +19,7 @@ from healthd.core.patches import diff
 from healthd.local.jobs.plan import BACKOFF, Drawn, Plan, decide, is_tracked
 from healthd.local.jobs.schedule import Bind, Refuse, decide_bindings, refused
 from healthd.local.jobs.template import FINALIZER_TRACKING
+from healthd.local.once import Once
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,8 @@ class JobController:
         self._cluster = cluster
         self._drawn = Drawn(new_suffix=new_suffix, free_port=free_port, backoff=backoff)
         self._missed = False
-        """A write did not happen: look again soon."""
+        """A write did not happen: look again soon, but not for the same trouble again and again."""
+        self._trouble = Once()
 
     async def cycle(self, now: datetime) -> timedelta:
         """One look at every Job, then at every pod that has no slot. Returns when to look again at the latest."""
@@ -63,9 +65,11 @@ class JobController:
             self._missed = True
             return False
         except ClusterError as error:
-            log.warning("job.write_failed", job=job.metadata.name, error=str(error))
-            self._missed = True
+            if self._trouble.is_new(job.metadata.uid, str(error)):
+                log.warning("job.write_failed", job=job.metadata.name, error=str(error), note="tried until it works")
+                self._missed = True
             return False
+        self._trouble.over(job.metadata.uid)
         return True
 
     async def _carry_out(self, job: Job, plan: Plan) -> None:
@@ -109,8 +113,10 @@ class JobController:
         for pod in orphans:
             try:
                 await self._release(pod)
-            except ClusterError:
+            except (Conflict, NotFound):
                 self._missed = True
+            except ClusterError:  # the next cycle tries again
+                continue
 
     async def _bind(self, unsettled: Collection[str], now: datetime) -> None:
         """Pods of a job that could not be settled wait: they may be about to be deleted."""
@@ -121,9 +127,13 @@ class JobController:
                 continue
             try:
                 await self._settle_binding(decision, now)
-            except ClusterError as error:
-                log.info("pod.bind_failed", pod=decision.pod.metadata.name, error=str(error))
+                self._trouble.over(decision.pod.metadata.uid)
+            except (Conflict, NotFound):  # it has changed since the list
                 self._missed = True
+            except ClusterError as error:
+                if self._trouble.is_new(decision.pod.metadata.uid, str(error)):
+                    log.warning("pod.bind_failed", pod=decision.pod.metadata.name, error=str(error))
+                    self._missed = True
 
     async def _settle_binding(self, decision: Bind | Refuse, now: datetime) -> None:
         pod = decision.pod

@@ -24,6 +24,7 @@ from healthd.core.gang import attempt_of, index_of
 from healthd.core.objects import Node, Pod, PodStatus
 from healthd.core.patches import diff
 from healthd.local.environment import inherited, slot_env
+from healthd.local.once import Once
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.output import Terminal, open_log
 from healthd.local.processes.pods import (
@@ -92,6 +93,7 @@ class ProcessRunner:
         self._begun: set[str] = set()
         self._wake = asyncio.Event()
         self._closing = False
+        self._trouble = Once()
         self._one_cycle = asyncio.Lock()
         self._oom_kills = read_oom_kills()
 
@@ -133,10 +135,14 @@ class ProcessRunner:
         for pod in bound.values():
             try:
                 await self._act(pod, self._decide(pod, now), now)
+                self._trouble.over(pod.metadata.uid)
             except (Conflict, NotFound):  # it has changed since the list; the next cycle sees how
                 self._wake.set()
             except ClusterError as error:
-                log.warning("pod.write_failed", pod=pod.metadata.name, error=str(error))
+                if self._trouble.is_new(pod.metadata.uid, str(error)):
+                    log.warning(
+                        "pod.write_failed", pod=pod.metadata.name, error=str(error), note="tried until it works"
+                    )
         self._observe_output(now)
         self._oom_kills = read_oom_kills()
 
