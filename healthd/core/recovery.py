@@ -31,6 +31,7 @@ from healthd.core.objects import (
     Cause,
     ChosenCheckpoint,
     ObjectMeta,
+    Pod,
     Recovery,
     RecoverySpec,
     RecoveryStatus,
@@ -40,6 +41,9 @@ from healthd.core.placement import Shortage, place
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.progress import is_beyond
 from healthd.core.spares import read_claim
+
+OVERDUE = timedelta(minutes=1)
+"""How long after its grace a pod may take to end before that is said: clocks differ, and busy machines are slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,14 +195,21 @@ def _stopping(s: Situation) -> Decision:
         return joined
     if not s.stopped_by_us:
         return Decision(acts=(StopGang(s.name),), reason="stop the gang")
-    alive = [pod.metadata.name for pod in s.view.pods if not will_not_run(pod)]
-    if alive:
-        return Decision(reason=f"waiting for {_some(alive)} to end")
+    alive = [pod for pod in s.view.pods if not will_not_run(pod)]
+    late = [pod.metadata.name for pod in alive if _is_overdue(pod, s.now)]
+    if len(late) < len(alive):
+        return Decision(reason=f"waiting for {_some([pod.metadata.name for pod in alive])} to end")
     if not s.root.stopped:
         return Decision(
             reason=f"waiting for the controller of {s.root.ref.kind} {s.root.ref.name} to say that it stopped"
         )
-    return s.enter(Phase.FENCING, "no member runs any more")
+    return s.enter(Phase.FENCING, f"{_some(late)} should have ended long ago" if late else "no member runs any more")
+
+
+def _is_overdue(pod: Pod, now: datetime) -> bool:
+    """Nobody will say that it ended: its machine is dead, or a process in it cannot be. The fence must tell."""
+    deadline = pod.metadata.deletion_timestamp
+    return deadline is not None and now - deadline >= OVERDUE
 
 
 def _fencing(s: Situation) -> Decision:

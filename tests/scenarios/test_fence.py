@@ -32,6 +32,32 @@ async def test_a_pod_that_was_only_called_failed_holds_the_gang() -> None:
     assert [process.node for process in stage.processes()] == ["node-1"]
 
 
+async def a_dead_machine(stage: Stage) -> None:
+    """The kubelet of node-1 dies, and then its GPU: nobody will ever say that its pod ended."""
+    await stage.run_for(minutes=2)
+    stage.kill_kubelet("node-1")
+    stage.fault("node-1")
+
+
+async def test_a_pod_that_does_not_end_holds_the_gang_and_is_told() -> None:
+    stage = Stage()
+    await a_dead_machine(stage)
+    held = await stage.run_until(Phase.HELD)
+    await stage.run_for(hours=1)
+
+    assert "can no longer write" in held.status.message
+    assert [process.node for process in stage.processes()] == ["node-1"]
+
+
+async def test_a_pod_that_ends_late_is_all_that_the_gang_waits_for() -> None:
+    stage = Stage()
+    await a_dead_machine(stage)
+    await stage.run_until(Phase.HELD)
+    stage.revive_kubelet("node-1")
+
+    await stage.run_until(Phase.RECOVERED)
+
+
 async def test_a_reboot_of_the_node_is_proof_and_the_gang_goes_on() -> None:
     stage = Stage()
     await a_lost_node(stage)
