@@ -171,8 +171,8 @@ def _stepped_aside(s: Situation) -> Decision | None:
 
 
 def _detected(s: Situation) -> Decision:
-    by_hardware = s.status.causes[0].kind is CauseKind.HARDWARE
-    if not s.faults and (by_hardware or s.status.phase is Phase.HELD):
+    passes = s.status.causes[0].kind in (CauseKind.HARDWARE, CauseKind.HANG)
+    if not s.faults and (passes or s.status.phase is Phase.HELD):
         return s.enter(Phase.SUPERSEDED, "the fault was gone before the gang was stopped")
     unquarantined = [c.node for c in s.faults if c.kind is CauseKind.HARDWARE and not _is_out_of_service(s, c.node)]
     if unquarantined:

@@ -90,8 +90,9 @@ def test_a_gang_that_completes_while_its_recovery_is_confirmed_has_recovered() -
     assert entered(decided(a_recovery_in(Phase.CONFIRMING), root))[0] is Phase.RECOVERED
 
 
-def test_a_hardware_fault_that_is_gone_before_the_stop_restarts_nobody() -> None:
-    recovery = a_recovery_in(Phase.DETECTED, causes=[a_cause(node="node-1")])
+@pytest.mark.parametrize("kind", [CauseKind.HARDWARE, CauseKind.HANG])
+def test_a_fault_that_is_gone_before_the_stop_restarts_nobody(kind: CauseKind) -> None:
+    recovery = a_recovery_in(Phase.DETECTED, causes=[a_cause(kind)])
 
     assert entered(decided(recovery, a_root()))[0] is Phase.SUPERSEDED
 
