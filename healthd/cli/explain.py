@@ -24,6 +24,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.core.explain import Explanation, explain
 from healthd.core.explain_text import COLUMNS, Section, row, tell
+from healthd.core.model import Phase
 from healthd.core.objects import Node, NodeHealth, Recovery
 from healthd.local.state import database, runs_dir
 
@@ -109,9 +110,11 @@ def _logs(story: Explanation, state: Path) -> Iterator[Section]:
     """Where the ranks' own last words are, if they are still there."""
     if story.stopped_attempt is None:
         return
-    folder = state / "logs" / f"attempt-{story.stopped_attempt}"
-    if folder.is_dir():
-        yield Section("Last words of the ranks that were stopped", [f"  {folder}"])
+    stops = sum(lap.phase is Phase.STOPPING for lap in story.timeline)
+    attempts = [story.stopped_attempt, *(attempt.number for attempt in story.attempts)][:stops]
+    folders = [state / "logs" / f"attempt-{number}" for number in attempts]
+    if lines := [f"  {folder}" for folder in folders if folder.is_dir()]:
+        yield Section("Last words of the ranks that were stopped", lines)
 
 
 def _print_table(recoveries: Sequence[Recovery]) -> None:

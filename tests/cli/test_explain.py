@@ -13,7 +13,7 @@ import pytest
 from healthd.cli.main import main
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.model import Phase
-from healthd.core.objects import Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.objects import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus, TimelineEntry
 from healthd.local.state import database
 from tests.builders import a_recovery
 from tests.fakes import START, ManualClock, counting_uids
@@ -72,6 +72,21 @@ def test_the_logs_of_the_stopped_attempt_are_named(state: Path, capsys: pytest.C
 
     assert main(["explain", "train-1", "--state", str(state)]) == 0
     assert f"{state}/logs/attempt-0" in capsys.readouterr().out
+
+
+def test_the_logs_of_every_attempt_that_was_stopped_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = TimelineEntry(phase=Phase.STOPPING, at=START, message="again")
+    attempts = [Attempt(number=number, checkpoint=ChosenCheckpoint()) for number in (1, 2)]
+    status = RecoveryStatus(phase=Phase.CONFIRMING, timeline=[stopped, stopped], attempts=attempts)
+    state = a_state(tmp_path / "train", ["train-1"], status)
+    for number in range(3):
+        (state / "logs" / f"attempt-{number}").mkdir(parents=True)
+
+    assert main(["explain", "train-1", "--state", str(state)]) == 0
+    told = [line.strip() for line in capsys.readouterr().out.splitlines() if "/logs/" in line]
+    assert told == [f"{state}/logs/attempt-0", f"{state}/logs/attempt-1"]
 
 
 def test_a_gang_that_still_runs_has_no_last_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
