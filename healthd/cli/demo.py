@@ -32,8 +32,9 @@ NOT_AS_TOLD = 1
 REAL_LOG = "THE REAL KERNEL LOG"
 
 EPILOG = """\
-Four ranks train on four slots of this machine; two more slots are spares. Nothing but processes and a temporary folder
-is needed: no root, no GPU, no cluster. Exit code 0 only if everything went as told and the weights are equal.
+Four ranks train on four slots of this machine; two more slots are spares.
+Nothing but processes and a temporary folder is needed: no root, no GPU, no
+cluster. Exit code 0 only if everything went as told and the weights are equal.
 """
 
 

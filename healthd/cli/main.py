@@ -128,6 +128,7 @@ class _Wide(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=18)
+        self._action_max_length = 15  # argparse forgets that commands are indented, and breaks the line of the longest
 
 
 def _sentence(text: str) -> str:

@@ -38,11 +38,15 @@ from healthd.telemetry.logs import configure
 log = structlog.get_logger(__name__)
 
 EPILOG = """\
-Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, CUDA_VISIBLE_DEVICES where there are GPUs, and
-after a restart HEALTHD_RESUME_FROM, HEALTHD_RESUME_STEP and HEALTHD_ATTEMPT. Ctrl-C stops the job with its grace
-period, a second Ctrl-C at once; the same --name goes on later from the newest checkpoint that loads.
+Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
+CUDA_VISIBLE_DEVICES where there are GPUs, HEALTHD_ATTEMPT, and where there is a
+checkpoint to load HEALTHD_RESUME_FROM and HEALTHD_RESUME_STEP. Ctrl-C stops the
+job with its grace period, a second Ctrl-C at once; the same --name goes on
+later from the newest checkpoint that loads.
 
-example: healthd run --nproc 7 --spares 1 --checkpoint out/ -- python train.py --save-dir out/
+example:
+  healthd run --nproc 7 --spares 1 --checkpoint out/ -- \\
+    python train.py --save-dir out/
 """
 
 

@@ -48,6 +48,21 @@ def test_help_lists_every_command_and_imports_none(capsys: pytest.CaptureFixture
     assert re.search(r"other +is never imported", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_fits_a_terminal(name: str) -> None:
+    command = [sys.executable, "-m", "healthd.cli.main", *([name] if name else []), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env={"COLUMNS": "80"})
+
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_every_command_has_its_line_in_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+
+    printed = capsys.readouterr().out
+    assert all(re.search(rf"^ +{name} +\w", printed, re.MULTILINE) for name in COMMANDS)
+
+
 def test_help_of_a_command_shows_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["play", "--help"], HERE) == 0
 
