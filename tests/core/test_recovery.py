@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from healthd.core.acts import FindCheckpoint, StartGang, StopGang
 from healthd.core.gang import Ending, GangView, Root
-from healthd.core.model import ENDED, Phase
+from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import (
     Attempt,
     Cause,
