@@ -28,17 +28,31 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     A member on a bad node is a hardware fault whether or not its process died already, so the cascade of failing ranks
     that a dead GPU sets off is not taken for a fault of the software.
     """
-    if view.root is None or view.root.suspended or not view.root.has_begun:
+    if not _is_going(view.root):
         return []
-    present = members(view)
-    pods = [pod for pod in present if pod.status.phase != "Succeeded" and not _is_history(pod, present, view.root)]
+    pods = _unfinished(view)
     bad_nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
     causes = [cause for name in bad_nodes if (cause := hardware_fault(name, view, now))]
     blamed = {cause.node for cause in causes}
-    causes += [_rank_failure(pod, now) for pod in pods if _is_lost(pod) and pod.spec.node_name not in blamed]
-    if not causes and (hang := _hang(view, present, policy, now)):
+    causes += [_rank_failure(pod, now) for pod in lost_members(view) if pod.spec.node_name not in blamed]
+    if not causes and (hang := _hang(view, members(view), policy, now)):
         causes.append(hang)
     return sorted(causes, key=lambda cause: _TELLING.index(cause.kind))
+
+
+def lost_members(view: GangView) -> list[Pod]:
+    """Members of the present attempt that failed or were deleted: the others wait for them in vain."""
+    return [pod for pod in _unfinished(view) if _is_lost(pod)]
+
+
+def _is_going(root: Root | None) -> bool:
+    return root is not None and not root.suspended and root.has_begun
+
+
+def _unfinished(view: GangView) -> list[Pod]:
+    """Members of the present attempt, without those that have done their work and those that are history."""
+    present, root = members(view), view.root
+    return [pod for pod in present if pod.status.phase != "Succeeded" and root and not _is_history(pod, present, root)]
 
 
 _TELLING = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG]

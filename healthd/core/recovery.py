@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from healthd.core.acts import Act, ClaimSpare, FindCheckpoint, ReleasePods, StartGang, StopGang
-from healthd.core.faults import hardware_fault
+from healthd.core.faults import hardware_fault, lost_members
 from healthd.core.fence import fence_pods, unproven
 from healthd.core.gang import Ending, GangView, Root, StartHint, members, will_not_run
 from healthd.core.model import CauseKind, Phase
@@ -175,9 +175,10 @@ def _detected(s: Situation) -> Decision:
     if not s.faults and (passes or s.status.phase is Phase.HELD):
         return s.enter(Phase.SUPERSEDED, "the fault was gone before the gang was stopped")
     unquarantined = [c.node for c in s.faults if c.kind is CauseKind.HARDWARE and not _is_out_of_service(s, c.node)]
-    if unquarantined:
+    if unquarantined and not lost_members(s.view):
         return s.hold(
-            f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon"
+            f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon; "
+            "the gang runs on until a rank fails"
         )
     return s.enter(Phase.STOPPING, "stop first, diagnose later", pods=fence_pods(s.view, []))
 

@@ -142,6 +142,18 @@ async def test_with_the_budget_used_up_the_gang_goes_on_and_the_recovery_is_held
     assert not stage.root.suspended
 
 
+async def test_a_gang_that_is_broken_anyway_moves_off_a_node_that_could_not_be_quarantined() -> None:
+    stage = Stage(ranks=2, spares=1, budget=0)
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.HELD)
+    stage.crash(1)
+    recovery = await stage.run_until(Phase.RECOVERED)
+
+    assert recovery.status.replacements == {"node-1": "node-2"}
+    assert stage.quarantined() == []
+
+
 async def test_twenty_nodes_that_break_in_the_same_second_never_exceed_the_budget() -> None:
     stage = Stage(ranks=1, spares=20, budget=3)
     await stage.run_for(minutes=1)
