@@ -91,6 +91,13 @@ def _controller(through: type[_Through]) -> Any:
     return make
 
 
+def _agent(through: type[_Through]) -> Any:
+    def make(name: str, cluster: Cluster, *rest: Any, **options: Any) -> Agent:
+        return Agent(name, through(cluster), *rest, **options)
+
+    return make
+
+
 def _careless(cluster: Cluster, clock: Any, adapters: Any, checkpoints: Any, **options: Any) -> Controller:
     return Controller(cluster, clock, adapters, _ResumesFromTorn(checkpoints), **options)
 
@@ -98,7 +105,7 @@ def _careless(cluster: Cluster, clock: Any, adapters: Any, checkpoints: Any, **o
 PLANTS: dict[str, Parts] = {
     "skip-fence": Parts(controller=_controller(_ProvesEverything)),
     "forget-intent": Parts(controller=_controller(_ForgetsIntent)),
-    "forget-preconditions": Parts(controller=_controller(_ForgetsPreconditions)),
+    "forget-preconditions": Parts(agent=_agent(_ForgetsPreconditions), controller=_controller(_ForgetsPreconditions)),
     "list-then-write-budget": Parts(agent=_CountsThenCordons),
     "resume-from-torn": Parts(controller=_careless),
 }

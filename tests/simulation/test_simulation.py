@@ -11,7 +11,7 @@ CHUNK = 125
 FOUND_WITHIN = {
     "skip-fence": 40,
     "forget-intent": 10,
-    "forget-preconditions": 200,
+    "forget-preconditions": 60,
     "list-then-write-budget": 60,
     "resume-from-torn": 10,
 }
