@@ -158,7 +158,8 @@ def _stepped_aside(s: Situation) -> Decision | None:
         return s.enter(Phase.SUPERSEDED, "the gang finished by itself")
     if s.root.ending is Ending.FAILED:
         return s.enter(Phase.GAVE_UP, "the root is failed for good and may not be rebuilt")
-    if s.root.suspended and not s.root.stopped_by:
+    if s.root.suspended and not s.stopped_by_us:
+        # Also where the mark of an earlier recovery is left over from when that one gave the gang up.
         return s.enter(Phase.SUPERSEDED, "the user suspended the gang; it stays so")
     if s.phase in _BEFORE_START and not s.stopped_by_us:
         if s.root.attempt == s.status.attempt:

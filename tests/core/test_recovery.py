@@ -67,6 +67,11 @@ def test_a_recovery_that_ended_before_it_started_anything_leaves_room_for_the_ne
             a_root(suspended=True), (Phase.SUPERSEDED, "the user suspended the gang; it stays so"), id="suspended"
         ),
         pytest.param(
+            a_root(suspended=True, stopped_by="given-up-before"),
+            (Phase.SUPERSEDED, "the user suspended the gang; it stays so"),
+            id="suspended with an old mark",
+        ),
+        pytest.param(
             a_root(ending=Ending.FAILED),
             (Phase.GAVE_UP, "the root is failed for good and may not be rebuilt"),
             id="failed for good",
@@ -84,10 +89,20 @@ def test_a_gang_that_somebody_else_let_run_again_is_left_to_him(phase: Phase) ->
     assert entered(decided(a_recovery_in(phase), a_root()))[0] is Phase.SUPERSEDED
 
 
-def test_a_gang_that_completes_while_its_recovery_is_confirmed_has_recovered() -> None:
-    root = a_root(attempt=1, ending=Ending.COMPLETE)
+@pytest.mark.parametrize(
+    ("phase", "attempt", "outcome"),
+    [
+        (Phase.STOPPING, 0, Phase.SUPERSEDED),
+        (Phase.STARTING, 1, Phase.RECOVERED),
+        (Phase.CONFIRMING, 1, Phase.RECOVERED),
+    ],
+)
+def test_a_gang_that_finishes_has_recovered_only_if_it_was_restarted(
+    phase: Phase, attempt: int, outcome: Phase
+) -> None:
+    root = a_root(attempt=attempt, ending=Ending.COMPLETE)
 
-    assert entered(decided(a_recovery_in(Phase.CONFIRMING), root))[0] is Phase.RECOVERED
+    assert entered(decided(a_recovery_in(phase), root))[0] is outcome
 
 
 @pytest.mark.parametrize("kind", [CauseKind.HARDWARE, CauseKind.HANG])
