@@ -11,7 +11,7 @@ import sys
 import uuid
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -171,20 +171,36 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
             open_kernel_log=lambda cursor: open_kernel_log(config.kernel_log, clock, boot_id=boot_id, cursor=cursor),
             terminal=None if args.quiet else sys.stdout,
         )
-        return await _until_signal(LocalRuntime(spec, config, machine, cluster, clock))
+        return await until_signal(LocalRuntime(spec, config, machine, cluster, clock))
 
 
-async def _until_signal(runtime: LocalRuntime) -> int:
+class Stoppable(Protocol):
+    """What `LocalRuntime` offers to signals."""
+
+    async def run(self) -> int:
+        """Until the end; the exit code."""
+        ...
+
+    def stop(self) -> None:
+        """End with grace; called again, at once."""
+        ...
+
+
+async def until_signal(runtime: Stoppable) -> int:
     """
-    Signals stop the gang with its grace, a second one at once; the exit code then says which signal came first.
+    Signals stop the gang with its grace, a further Ctrl-C at once; the exit code then says which signal came first.
+
+    Only a person at a keyboard means more by saying it again: `timeout` signals its child and then its child's group,
+    and a session that ends may send SIGHUP and SIGTERM. That must not cost the ranks their last checkpoint.
 
     SIGHUP comes when a terminal is closed or its connection is lost. Under nohup it is ignored, and stays so.
     """
     caught: list[int] = []
 
     def stop(number: int) -> None:
+        if not caught or number == signal.SIGINT:
+            runtime.stop()
         caught.append(number)
-        runtime.stop()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
