@@ -27,7 +27,7 @@ from healthd.core.acts import FindCheckpoint
 from healthd.core.choosing import choose_checkpoint
 from healthd.core.faults import find_faults
 from healthd.core.gang import Ending, GangView, Root, attempt_of, will_not_run
-from healthd.core.model import CauseKind, Phase
+from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import ANNOTATION_PROGRESS, FINALIZER_FENCE, Cause, Pod, Recovery
 from healthd.core.policy import HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
@@ -88,7 +88,7 @@ class Controller:
 
     def _gangs(self, world: World) -> list[str]:
         watched = {uid for uid, root in world.roots.items() if root.options.restart}
-        return sorted(watched | {r.spec.gang.uid for r in world.recoveries.values() if world.active(r.spec.gang.uid)})
+        return sorted(watched | {r.spec.gang.uid for r in world.recoveries.values() if r.status.phase not in ENDED})
 
     async def _attend_safely(self, uid: str, world: World, now: datetime) -> timedelta:
         """Trouble with one gang is no trouble for the others."""
@@ -255,4 +255,4 @@ def _loose_pods(world: World) -> list[Pod]:
 
 def _is_over(root: Root) -> bool:
     """It will not run again by itself: it ended, or healthd gave it up (a gang that is being recovered aside)."""
-    return root.ending is not Ending.NOT_ENDED or root.deleting or bool(root.stopped_by)
+    return root.ending is not Ending.NOT_ENDED or root.deleting or (root.suspended and bool(root.stopped_by))

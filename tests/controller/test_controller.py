@@ -8,13 +8,14 @@ from healthd.controller.controller import Controller
 from healthd.controller.observe import observe
 from healthd.core.gang import Root
 from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_CLAIM, FINALIZER_FENCE, Node
+from healthd.core.objects import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, Pod
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_pod
 from tests.fakes import ManualClock
 from tests.scenarios.stage import METRICS, Stage
 from tests.simulation.faulty import StaleMirror
 from tests.simulation.training import SeenCheckpoints, Store
+from tests.simulation.turns import at_once
 
 
 async def test_pods_of_a_deleted_namesake_are_not_members() -> None:
@@ -139,3 +140,17 @@ async def test_a_step_is_as_new_as_the_answer_of_the_store() -> None:
     await slow.cycle(stage.clock.now())
 
     assert stage.root.progress.at == stage.clock.now()
+
+
+async def test_a_gang_that_was_given_up_and_let_go_on_keeps_its_spare() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    stage.patch_job({"metadata": {"annotations": {"healthd.dev/stopped-by": "given-up-before"}}})
+    for pod in stage.pods():
+        at_once(stage.truth.patch(Pod, pod.metadata.name, {"spec": {"nodeName": None}}, namespace="default"))
+
+    await stage.new_controller("the next")(stage.clock.now())
+
+    assert ANNOTATION_CLAIM in stage.node("node-2").metadata.annotations
