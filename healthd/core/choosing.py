@@ -41,9 +41,11 @@ def choose_checkpoint(
         step_at_fault=max([root.progress.step, *(r.step for r in rejected), found.step if found else -1]),
     )
     situation = Situation(recovery, status, Phase.CHOOSING, GangView(root=root), root, (), policy, now)
-    checkpoint = found or _fresh_start(seen, rejected, policy)
+    loaded = _loaded(recovery, previous)
+    never_saved = seen < 0 and not rejected and not loaded
+    checkpoint = found or _fresh_start(never_saved, policy)
     if checkpoint is None:
-        return situation.hold(_none_loads(root, seen, rejected))
+        return situation.hold(_none_loads(root, f"step {seen}" if seen >= 0 else loaded, rejected))
     no_advance = _restarts_from(checkpoint, recovery, previous)
     limit = root.options.max_no_advance or policy.max_no_advance
     if no_advance >= limit:
@@ -62,18 +64,24 @@ def _furthest_step(root: Root, recovery: Recovery, previous: Recovery | None) ->
     return max(root.progress.step, *loaded, *seen)
 
 
-def _fresh_start(seen: int, rejected: Sequence[RejectedCheckpoint], policy: RecoveryPolicy) -> ChosenCheckpoint | None:
-    never_saved = not rejected and seen < 0
+def _loaded(recovery: Recovery, previous: Recovery | None) -> str:
+    """The last checkpoint that was resumed from, whether or not its step is known; empty when there was none."""
+    known = [*([previous] if previous else []), recovery]
+    paths = [attempt.checkpoint.path for one in known for attempt in one.status.attempts]
+    return next((path for path in reversed(paths) if path), "")
+
+
+def _fresh_start(never_saved: bool, policy: RecoveryPolicy) -> ChosenCheckpoint | None:
     allowed = policy.start_fresh is StartFresh.ALWAYS or (policy.start_fresh is StartFresh.NEVER_SAVED and never_saved)
     return ChosenCheckpoint() if allowed else None
 
 
-def _none_loads(root: Root, seen: int, rejected: Sequence[RejectedCheckpoint]) -> str:
+def _none_loads(root: Root, seen: str, rejected: Sequence[RejectedCheckpoint]) -> str:
     where = root.options.checkpoint or "nowhere (no healthd.dev/checkpoint on the gang)"
     if rejected:
         return f"no checkpoint at {where} will load; the newest, {rejected[0].path}: {rejected[0].reason}"
-    if seen >= 0:
-        return f"there is no checkpoint at {where} any more, though step {seen} was seen: is it mounted?"
+    if seen:
+        return f"there is no checkpoint at {where} any more, though {seen} was seen: is it mounted?"
     return f"there is no checkpoint at {where}, and a fresh start is not allowed (recovery.start_fresh)"
 
 

@@ -59,6 +59,7 @@ def test_the_newest_whole_checkpoint_is_taken_and_the_refused_ones_are_told() ->
         (StartFresh.NEVER_SAVED, None, [], Phase.RESERVING),
         (StartFresh.NEVER_SAVED, 3, [], Phase.HELD),
         (StartFresh.NEVER_SAVED, None, loaded(5), Phase.HELD),
+        (StartFresh.NEVER_SAVED, None, [Attempt(number=1, checkpoint=ChosenCheckpoint(path="/last.pt"))], Phase.HELD),
         (StartFresh.NEVER, None, [], Phase.HELD),
         (StartFresh.ALWAYS, 3, [], Phase.RESERVING),
     ],
