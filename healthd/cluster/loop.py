@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.port import Cluster, ClusterError, EventType
+from healthd.cluster.port import Cluster, ClusterError, EventType, Unusable
 from healthd.core.objects import Slim
 
 log = structlog.get_logger(__name__)
@@ -45,11 +45,19 @@ async def cycle_on_change(
             try:
                 delay = await cycle(clock.now())
                 trouble = ""
-            except ClusterError as error:
+            except Unusable:
+                raise
+            except Exception as error:  # a fault of one cycle, ours included, must not leave everything unguarded
                 if str(error) != trouble:  # one that lasts is told once
-                    log.warning("cycle.failed", cycle=cycle.__qualname__, error=str(error), kind=type(error).__name__)
+                    _tell(cycle.__qualname__, error)
                 trouble, delay = str(error), RETRY
             await _first(wake.wait(), clock.sleep(delay))
+
+
+def _tell(cycle: str, error: Exception) -> None:
+    is_expected = isinstance(error, ClusterError)
+    tell = log.warning if is_expected else log.exception
+    tell("cycle.failed", cycle=cycle, error=str(error), kind=type(error).__name__)
 
 
 async def _wake_on_change(cluster: Cluster, clock: Clock, kind: type[Slim], wake: asyncio.Event) -> None:
@@ -62,6 +70,8 @@ async def _wake_on_change(cluster: Cluster, clock: Clock, kind: type[Slim], wake
                 async for event in events:
                     if event.type is not EventType.BOOKMARK:
                         wake.set()
+        except Unusable:
+            raise
         except ClusterError as error:
             log.info("watch.restarts", kind=kind.__name__, error=str(error))
             await clock.sleep(RETRY)

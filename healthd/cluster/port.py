@@ -29,7 +29,8 @@ class ClusterError(Exception):
         ├── Gone             410: the watch history no longer reaches back that far; list again
         ├── Invalid          422: the object or patch is not acceptable; says which field and why
         ├── TooManyRequests  429: an eviction that a disruption budget forbids, or an overloaded server
-        └── Unavailable      no answer, or a time-out: a write may or may not have taken effect
+        ├── Unavailable      no answer, or a time-out: a write may or may not have taken effect
+        └── Unusable         it will never answer again: whoever meets it has to end
     """
 
 
@@ -52,6 +53,9 @@ class TooManyRequests(ClusterError): ...
 
 
 class Unavailable(ClusterError): ...
+
+
+class Unusable(ClusterError): ...
 
 
 class EventType(StrEnum):

@@ -22,7 +22,7 @@ from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.controller import Controller
 from healthd.controller.lookup import FileCheckpoints
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.gang import Ending, Root, StartHint, is_terminal
+from healthd.core.gang import Ending, Root, StartHint, attempt_of, is_terminal
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import (
     ANNOTATION_STOPPED_BY,
@@ -167,7 +167,9 @@ class LocalRuntime:
     async def _create(self, replaces: bool, attempt: int) -> None:
         if replaces:
             await self.cluster.delete(Job, self.spec.name, namespace=NAMESPACE)
-            await self._until(self._is_gone)
+            await self._until(self._is_gone_or_unwanted)
+            if self._stopping:
+                return
         job = job_of(self.spec, ChosenCheckpoint())
         answer = await self._look_for_checkpoint(self._adapter.read(job))
         if answer.found:
@@ -176,7 +178,9 @@ class LocalRuntime:
 
     async def _resume(self) -> None:
         """Every process of the last attempt is proven gone before the next one starts, here as in a recovery."""
-        await self._until(self._is_quiet)
+        await self._until(self._is_quiet_or_unwanted)
+        if self._stopping:
+            return
         root = self._adapter.read(await self.cluster.get(Job, self.spec.name, NAMESPACE))
         answer = await self._look_for_checkpoint(root)
         checkpoint = answer.found or ChosenCheckpoint()
@@ -227,14 +231,22 @@ class LocalRuntime:
         return None
 
     async def _failing_rank(self) -> int:
-        """The exit code of a rank that failed by itself, if any did."""
+        """The exit code of the rank that failed first in the last attempt; 0 when none failed by itself."""
         pods = (await self.cluster.list(Pod, namespace=NAMESPACE)).items
-        ends = [s.state.terminated for pod in pods for s in pod.status.container_statuses if s.state.terminated]
-        failed = [end for end in ends if end.reason in ("Error", "StartError") and not end.signal]
-        return failed[-1].exit_code if failed else 0
+        last = max(map(attempt_of, pods), default=0)
+        states = [s.state.terminated for pod in pods if attempt_of(pod) == last for s in pod.status.container_statuses]
+        failed = [end for end in states if end and end.reason in ("Error", "StartError") and not end.signal]
+        first = min(failed, key=lambda end: end.finished_at or self._clock.now(), default=None)
+        return first.exit_code if first else 0
 
     async def _is_quiet(self) -> bool:
         return all(is_terminal(pod) for pod in (await self.cluster.list(Pod, namespace=NAMESPACE)).items)
+
+    async def _is_quiet_or_unwanted(self) -> bool:
+        return self._stopping or await self._is_quiet()
+
+    async def _is_gone_or_unwanted(self) -> bool:
+        return self._stopping or await self._is_gone()
 
     async def _is_quiet_or_hurried(self) -> bool:
         return self._hurrying or await self._is_quiet()

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from healthd.cluster.port import ClusterError, EventType, Gone, Unavailable
+from healthd.cluster.port import EventType, Gone, Unavailable, Unusable
 
 _APPLICATION_ID = 0x6865616C
 """`heal`: tells a store of ours from another program's SQLite file."""
@@ -42,7 +42,7 @@ INSERT INTO history VALUES (1, '', '', '', '', NULL);
 """
 
 
-class UnusableStore(ClusterError):
+class UnusableStore(Unusable):
     """The file is not a store that this healthd can use; the message says why and what to do."""
 
 
