@@ -113,6 +113,10 @@ class Agent:
             self._stored = known
             self._ledger = Ledger.of(known.findings, self._ledger.policy).clear_by_reboot(self._boot_id, now)
             self._status = msgspec.structs.replace(self._status, cursor=known.cursor, lost_records=known.lost_records)
+        record = quarantine.read_record(node)
+        if record is not None and record.finding not in self._ledger.entries:
+            told = quarantine.finding_of(record)
+            self._ledger = replace(self._ledger, entries={**self._ledger.entries, told.id: told})
         self._note_repair(node)
 
     def set_log_readable(self, readable: bool) -> None:

@@ -188,7 +188,8 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         timedelta,
         _duration(
             "Where healthd cannot see the steps of a gang: so much time with all ranks running counts as recovered. "
-            "Where steps are seen, a new step alone does.",
+            "Where the gang has not yet shown how often it saves, a sign of life after this time does; else a new step "
+            "alone.",
             at_least=timedelta(seconds=1),
         ),
     ] = timedelta(minutes=10)

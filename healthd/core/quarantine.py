@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from healthd.core.model import Finding
+from healthd.core.model import Action, Blame, Finding, Severity
 from healthd.core.objects import (
     ANNOTATION_QUARANTINE,
     TAINT_QUARANTINED,
@@ -81,6 +81,27 @@ def decide(node: Node, findings: Sequence[Finding], *, holds_slots: bool, now: d
     if ours is None and not holds_slots:
         return Keep()
     return Release(_why_released(findings, ours))
+
+
+def finding_of(record: Record) -> Finding:
+    """
+    What *record* tells of a finding that was never published: a crash came between the quarantine and the report.
+
+    Only a repair clears it; the kernel log, when it still has the record, knows more and takes its place.
+    """
+    device, _, rule = record.finding.rpartition("/")
+    return Finding(
+        id=record.finding,
+        device=device,
+        rule=rule,
+        severity=Severity.ERROR,
+        action=Action.INSPECT,
+        blame=Blame.UNKNOWN,
+        message=record.message,
+        raised_at=record.since,
+        last_at=record.since,
+        quarantines=True,
+    )
 
 
 def cordon_patch(node: Node, record: Record) -> dict[str, Any]:

@@ -136,13 +136,17 @@ def _begin(recovery: Recovery, now: datetime) -> Decision:
 def _enter(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> Decision:
     entry = TimelineEntry(phase=phase, at=now, message=message)
     held_in = status.held_in if phase is Phase.HELD else None
+    timeline = status.timeline
+    if phase is Phase.HELD and status.phase is Phase.HELD:
+        # One entry however often the reason changes: a fence of thousands of pods opens one by one.
+        entry, timeline = replace(timeline[-1], message=message), timeline[:-1]
     record = replace(
         status,
         phase=phase,
         phase_since=now,
         message=message,
         held_in=held_in,
-        timeline=[*status.timeline, entry],
+        timeline=[*timeline, entry],
     )
     return Decision(record=record, reason=f"{phase}: {message}")
 

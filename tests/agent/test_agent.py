@@ -330,3 +330,18 @@ async def test_a_health_report_that_somebody_deleted_is_made_again(one: OneNode)
         await one.look(agent, one.a_record())
 
     assert await one.verdict() is Verdict.UNHEALTHY
+
+
+async def test_a_quarantine_whose_finding_was_never_published_stands_until_the_repair(one: OneNode) -> None:
+    """A crash came between the cordon and the report, and the kernel's ring has lost the record since."""
+    await one.look(await one.agent(), one.a_record())
+    await one.cluster.delete(NodeHealth, "node-a")
+
+    await one.look(await one.agent())
+    stood = await one.is_quarantined()
+    repaired = one.clock.now().isoformat()
+    await one.cluster.patch(Node, "node-a", {"metadata": {"annotations": {ANNOTATION_REPAIRED: repaired}}})
+    await one.look(await one.agent())
+
+    assert stood
+    assert not await one.is_quarantined()

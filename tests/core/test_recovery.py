@@ -18,11 +18,12 @@ from healthd.core.objects import (
     FencedPod,
     PodStatus,
     Recovery,
+    RecoveryStatus,
     TimelineEntry,
 )
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.progress import Progress
-from healthd.core.recovery import Decision, decide, open_recovery
+from healthd.core.recovery import Decision, Situation, decide, open_recovery
 from tests.builders import a_cause, a_node, a_pod
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
@@ -286,3 +287,20 @@ def test_a_held_recovery_records_a_reason_once() -> None:
     assert (held.phase, held.held_in) == (Phase.HELD, Phase.RESERVING)
 
     assert decided(replace(recovery, status=held), a_root(**STOPPED)).record is None
+
+
+def test_a_hold_whose_reason_changes_stays_one_entry_of_the_story() -> None:
+    fencing = a_recovery_in(Phase.FENCING)
+    first = enter_held(fencing, "no proof that a can no longer write")
+    second = enter_held(replace(fencing, status=first), "no proof that b can no longer write")
+
+    assert len(first.timeline) == len(fencing.status.timeline) + 1
+    assert len(second.timeline) == len(first.timeline)
+    assert second.timeline[-1].message == "no proof that b can no longer write"
+
+
+def enter_held(recovery: Recovery, message: str) -> RecoveryStatus:
+    situation = Situation(recovery, recovery.status, Phase.FENCING, GangView(root=a_root()), a_root(), (), POLICY, NOW)
+    record = situation.hold(message).record
+    assert record is not None
+    return record
