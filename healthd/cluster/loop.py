@@ -74,7 +74,7 @@ async def _wake_on_change(cluster: Cluster, clock: Clock, kind: type[Slim], wake
             raise
         except ClusterError as error:
             log.info("watch.restarts", kind=kind.__name__, error=str(error))
-            await clock.sleep(RETRY)
+        await clock.sleep(RETRY)  # also after a server has ended the watch in peace
 
 
 async def _first(*waits: Awaitable[object]) -> None:
