@@ -19,6 +19,7 @@ import structlog
 from healthd.agent import budget_slots
 from healthd.agent.publish import publish_condition, publish_health, read_health, repaired_at
 from healthd.clock import Clock
+from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster, ClusterError
 from healthd.core import quarantine
 from healthd.core.findings import BY_DEFAULT, Ledger
@@ -211,7 +212,7 @@ class Agent:
                 log.error("quarantine.refused", node=self.node_name, finding=record.finding, why=refusal)
             self._refusal = refusal
             return node
-        node = await budget_slots.patch_node(self._cluster, node, quarantine.cordon_patch(node, record))
+        node = await patch_node(self._cluster, node, quarantine.cordon_patch(node, record))
         self._refusal = None
         self._measure(record)
         log.warning("node.quarantined", node=self.node_name, finding=record.finding, why=record.message)
@@ -227,7 +228,7 @@ class Agent:
         ours = quarantine.read_record(node)
         if ours is not None:
             await self._publish_health(node)
-            node = await budget_slots.patch_node(self._cluster, node, quarantine.uncordon_patch(node, ours))
+            node = await patch_node(self._cluster, node, quarantine.uncordon_patch(node, ours))
             log.warning("node.returned", node=self.node_name, why=reason)
         await budget_slots.give_back_slots(self._cluster, node, self._policy)
         return node

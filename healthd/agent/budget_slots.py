@@ -9,11 +9,11 @@ of the cluster has no agent that could: the slot belongs to the Node object, and
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
+from healthd.cluster.nodes import owned_by
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
 from healthd.core.budget import SlotSet, slot_sets
-from healthd.core.objects import LABEL_NODE, Lease, LeaseSpec, Node, ObjectMeta, OwnerReference
+from healthd.core.objects import LABEL_NODE, Lease, LeaseSpec, Node, ObjectMeta
 from healthd.core.policy import QuarantinePolicy
 
 
@@ -84,19 +84,3 @@ async def _give_back(cluster: Cluster, name: str, policy: QuarantinePolicy) -> N
         await cluster.delete(Lease, name, namespace=policy.namespace)
     except NotFound:
         return
-
-
-async def patch_node(cluster: Cluster, node: Node, patch: dict[str, Any]) -> Node:
-    """One write to *node*. Raises Conflict when it changed since it was read."""
-    return await cluster.patch(
-        Node,
-        node.metadata.name,
-        patch,
-        resource_version=node.metadata.resource_version,
-        uid=node.metadata.uid,
-    )
-
-
-def owned_by(node: Node) -> OwnerReference:
-    """Let an object of the agent go with its *node*."""
-    return OwnerReference(api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid)

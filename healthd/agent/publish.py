@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from healthd.agent.budget_slots import owned_by
+from healthd.cluster.nodes import owned_by
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
 from healthd.core.model import Verdict
 from healthd.core.objects import (

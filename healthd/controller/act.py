@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
+from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster, Conflict, NotFound
 from healthd.controller.observe import World
 from healthd.core import spares
-from healthd.core.acts import ClaimSpare, FindCheckpoint, ReleasePods, StartGang, StopGang
+from healthd.core.acts import ClaimSpare, ReleasePods, StartGang, StopGang
 from healthd.core.gang import Root
 from healthd.core.objects import FINALIZER_FENCE, Node, Pod, Recovery
 from healthd.core.patches import diff
@@ -90,7 +91,7 @@ async def settle(cluster: Cluster, step: ReturnSpare | SettleSpare, world: World
     """One step of giving a spare back. Raises ClusterError."""
     node = world.nodes[step.node]
     patch = spares.return_patch(node) if isinstance(step, ReturnSpare) else spares.settle_patch(node)
-    await _patch_node(cluster, node, patch)
+    await patch_node(cluster, node, patch)
 
 
 async def _claim(cluster: Cluster, node: Node, recovery: Recovery, instead_of: str) -> None:
@@ -102,21 +103,8 @@ async def _claim(cluster: Cluster, node: Node, recovery: Recovery, instead_of: s
         gang_uid=gang.uid,
         instead_of=instead_of,
     )
-    await _patch_node(cluster, node, spares.claim_patch(node, claim))
-
-
-async def _patch_node(cluster: Cluster, node: Node, patch: dict[str, Any]) -> None:
-    await cluster.patch(
-        Node,
-        node.metadata.name,
-        patch,
-        resource_version=node.metadata.resource_version,
-        uid=node.metadata.uid,
-    )
+    await patch_node(cluster, node, spares.claim_patch(node, claim))
 
 
 def _pod(world: World, root: Root, name: str) -> Pod:
     return next(pod for pod in world.pods[root.ref.uid] if pod.metadata.name == name)
-
-
-__all__ = ["FindCheckpoint", "perform", "record", "release_pod", "settle"]

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from healthd.agent import budget_slots
 from healthd.agent.agent import Agent
+from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster
 from healthd.controller.controller import Controller
 from healthd.core import quarantine
@@ -63,7 +63,7 @@ class _CountsThenCordons(Agent):
         out = sum(ANNOTATION_QUARANTINE in other.metadata.annotations for other in nodes)
         if out >= self._policy.budget:
             return node
-        return await budget_slots.patch_node(self._cluster, node, quarantine.cordon_patch(node, record))
+        return await patch_node(self._cluster, node, quarantine.cordon_patch(node, record))
 
 
 class _ResumesFromTorn:
