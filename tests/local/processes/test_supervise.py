@@ -253,9 +253,21 @@ async def test_the_signals_that_the_shim_ignores_work_in_the_rank(witness: Witne
         assert ending.signal == signal.SIGINT
 
 
+SUSPENDED = """
+import os, select, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+rank = os.getpid()
+if os.fork() == 0:
+    os.kill(rank, signal.SIGSTOP)
+    open(sys.argv[1], "w").write("stopped\\n")
+    os._exit(0)
+while True:
+    select.select([], [], [], 0.1)
+"""
+
+
 async def test_a_rank_that_was_suspended_by_a_signal_hears_that_it_shall_stop(witness: Witness) -> None:
-    script = 'trap "exit 0" TERM; (kill -STOP $$; echo stopped >"$1") & while :; do sleep 1000 & wait; done'
-    async with started(shell(script, witness.path)) as rank:
+    async with started(python(SUSPENDED, witness.path)) as rank:
         await witness.hear()
         rank.stop(LONG)
 
