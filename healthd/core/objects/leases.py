@@ -1,0 +1,23 @@
+"""Leases: slots of the budget, and who leads."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from healthd.core.objects.meta import ObjectMeta, Slim
+
+
+class LeaseSpec(Slim, frozen=True, kw_only=True):
+    """Who holds a lease."""
+
+    holder_identity: str = ""
+    acquire_time: datetime | None = None
+    renew_time: datetime | None = None
+    lease_duration_seconds: int | None = None
+
+
+class Lease(Slim, frozen=True, kw_only=True):
+    """A coordination.k8s.io/v1 Lease. healthd's budget is a set of them: one per slot, made when it is taken."""
+
+    metadata: ObjectMeta
+    spec: LeaseSpec = LeaseSpec()

@@ -1,0 +1,51 @@
+"""What every object has: identity, versions, owners, conditions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+
+class Slim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of every struct on the wire: camelCase keys, defaults left out, unknown keys ignored."""
+
+
+class OwnerReference(Slim, frozen=True, kw_only=True):
+    """Who made this object; it is collected when its last owner is gone."""
+
+    api_version: str = ""
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Slim, frozen=True, kw_only=True):
+    """Identity, versions and marks of an object."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[OwnerReference] = []
+
+
+class Condition(Slim, frozen=True, kw_only=True):
+    """One observed aspect; `last_transition_time` moves only when `status` does."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    last_heartbeat_time: datetime | None = None

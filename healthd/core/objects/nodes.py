@@ -1,0 +1,58 @@
+"""Nodes, and what keeps pods off them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from healthd.core.objects.meta import Condition, ObjectMeta, Slim
+
+
+class Taint(Slim, frozen=True, kw_only=True):
+    """Keeps pods without a matching toleration off a node."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+    time_added: datetime | None = None
+
+
+class Toleration(Slim, frozen=True, kw_only=True):
+    """Lets a pod onto a node with a matching taint. An empty key with `Exists` matches every taint."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Slim, frozen=True, kw_only=True):
+    """What may run on a node."""
+
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class NodeSystemInfo(Slim, frozen=True, kw_only=True):
+    """Which boot of which machine."""
+
+    boot_id: str = msgspec.field(default="", name="bootID")
+    machine_id: str = msgspec.field(default="", name="machineID")
+
+
+class NodeStatus(Slim, frozen=True, kw_only=True):
+    """What a node reports."""
+
+    conditions: list[Condition] = []
+    node_info: NodeSystemInfo = NodeSystemInfo()
+    capacity: dict[str, str] = {}
+    allocatable: dict[str, str] = {}
+
+
+class Node(Slim, frozen=True, kw_only=True):
+    """A machine, or in `healthd run` a slot of one machine."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()

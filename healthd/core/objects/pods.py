@@ -1,0 +1,95 @@
+"""Pods, and the kubelet's word about them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from healthd.core.objects.meta import Condition, ObjectMeta, Slim
+from healthd.core.objects.nodes import Toleration
+
+
+class EnvVar(Slim, frozen=True, kw_only=True):
+    """One environment variable of a container."""
+
+    name: str
+    value: str = ""
+
+
+class Container(Slim, frozen=True, kw_only=True):
+    """One process tree of a pod."""
+
+    name: str = "main"
+    image: str = ""
+    command: list[str] = []
+    args: list[str] = []
+    env: list[EnvVar] = []
+    working_dir: str = ""
+
+
+class PodSpec(Slim, frozen=True, kw_only=True):
+    """What to run, and where."""
+
+    node_name: str = ""
+    containers: list[Container] = []
+    tolerations: list[Toleration] = []
+    restart_policy: str = ""
+    termination_grace_period_seconds: int = 30
+
+
+class Terminated(Slim, frozen=True, kw_only=True):
+    """How a container ended. `signal` is 0 when it exited by itself."""
+
+    exit_code: int
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class Running(Slim, frozen=True, kw_only=True):
+    """Since when a container runs."""
+
+    started_at: datetime | None = None
+
+
+class ContainerState(Slim, frozen=True, kw_only=True):
+    """Exactly one of these is set; neither means waiting."""
+
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Slim, frozen=True, kw_only=True):
+    """The kubelet's word about one container."""
+
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+
+
+class PodStatus(Slim, frozen=True, kw_only=True):
+    """The kubelet's word about a pod. Phases: Pending, Running, Succeeded, Failed, Unknown."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    start_time: datetime | None = None
+    container_statuses: list[ContainerStatus] = []
+    conditions: list[Condition] = []
+
+
+class Pod(Slim, frozen=True, kw_only=True):
+    """One member of a gang."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class PodTemplate(Slim, frozen=True, kw_only=True):
+    """What every pod of a gang starts as."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()

@@ -1,0 +1,45 @@
+"""The table of all kinds: how the API names each."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from healthd.core.objects.health import NodeHealth
+from healthd.core.objects.leases import Lease
+from healthd.core.objects.meta import Slim
+from healthd.core.objects.nodes import Node
+from healthd.core.objects.pods import Pod
+from healthd.core.objects.recoveries import Recovery
+from healthd.core.objects.workloads import Job
+
+
+class Resource(NamedTuple):
+    """How the API names a kind."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    has_status: bool
+    """Status is a subresource: the main verbs leave it alone."""
+
+
+RESOURCES: dict[type[Slim], Resource] = {
+    Node: Resource("v1", "Node", "nodes", namespaced=False, has_status=True),
+    Pod: Resource("v1", "Pod", "pods", namespaced=True, has_status=True),
+    Job: Resource("batch/v1", "Job", "jobs", namespaced=True, has_status=True),
+    Lease: Resource("coordination.k8s.io/v1", "Lease", "leases", namespaced=True, has_status=False),
+    NodeHealth: Resource("healthd.dev/v1alpha1", "NodeHealth", "nodehealths", namespaced=False, has_status=True),
+    Recovery: Resource("healthd.dev/v1alpha1", "Recovery", "recoveries", namespaced=True, has_status=True),
+}
+
+AnyObject = Node | Pod | Job | Lease | NodeHealth | Recovery
+
+
+def to_wire(obj: AnyObject) -> dict[str, Any]:
+    """The JSON object that an API server would be sent, with `apiVersion` and `kind`."""
+    resource = RESOURCES[type(obj)]
+    body: dict[str, Any] = msgspec.to_builtins(obj)
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **body}

@@ -1,0 +1,41 @@
+"""The objects that make pods: the roots of gangs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from healthd.core.objects.meta import Condition, ObjectMeta, Slim
+from healthd.core.objects.pods import PodTemplate
+
+
+class JobSpec(Slim, frozen=True, kw_only=True):
+    """A batch/v1 Job as far as healthd uses it."""
+
+    suspend: bool = False
+    parallelism: int = 1
+    completions: int | None = None
+    completion_mode: str = "NonIndexed"
+    backoff_limit: int = 6
+    template: PodTemplate = PodTemplate()
+
+
+class JobStatus(Slim, frozen=True, kw_only=True):
+    """The Job controller's word. `failed` counts pods that failed by themselves, never those deleted by suspend."""
+
+    active: int = 0
+    ready: int = 0
+    terminating: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    completed_indexes: str = ""
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    conditions: list[Condition] = []
+
+
+class Job(Slim, frozen=True, kw_only=True):
+    """A gang's root in `healthd run`, and one of its kinds on Kubernetes."""
+
+    metadata: ObjectMeta
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
