@@ -10,6 +10,7 @@ from healthd.core.objects.health import (
     KernelLogCursor,
     NodeHealth,
     NodeHealthStatus,
+    PodEnd,
 )
 from healthd.core.objects.leases import (
     Lease,
@@ -138,6 +139,7 @@ __all__ = [
     "ObjectMeta",
     "OwnerReference",
     "Pod",
+    "PodEnd",
     "PodSpec",
     "PodStatus",
     "PodTemplate",

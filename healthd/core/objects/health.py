@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from healthd.core.model import Finding, Verdict
 from healthd.core.objects.meta import ObjectMeta, Slim
 
@@ -27,6 +29,13 @@ class KernelLogCursor(Slim, frozen=True, kw_only=True):
     source: str = ""
 
 
+class PodEnd(Slim, frozen=True, kw_only=True):
+    """The agent saw processes of pod *uid* and later, at *at*, saw that none was left: proof for a fence."""
+
+    uid: str
+    at: datetime
+
+
 class NodeHealthStatus(Slim, frozen=True, kw_only=True):
     """Everything that an agent knows and must not forget."""
 
@@ -37,6 +46,10 @@ class NodeHealthStatus(Slim, frozen=True, kw_only=True):
     boot_id: str = ""
     cursor: KernelLogCursor = KernelLogCursor()
     lost_records: int = 0
+    live_pods: list[str] = []
+    """Uids of the pods that have processes on the node, sorted."""
+    gone_pods: list[PodEnd] = []
+    """Pods whose processes ended lately, oldest first. A pod that is in neither list is not known to be gone."""
 
 
 class NodeHealth(Slim, frozen=True, kw_only=True):
