@@ -27,7 +27,8 @@ class ClusterError(Exception):
         ├── AlreadyExists    409 on create
         ├── Conflict         409: a precondition (resourceVersion, uid) did not hold
         ├── Gone             410: the watch history no longer reaches back that far; list again
-        ├── Invalid          422: the object or patch is not acceptable; says which field and why
+        ├── Invalid          400, 422: the object, patch or selector is not acceptable; says which field and why
+        ├── Forbidden        403: whoever asks may not do this; says who, what and where
         ├── TooManyRequests  429: an eviction that a disruption budget forbids, or an overloaded server
         ├── Unavailable      no answer, or a time-out: a write may or may not have taken effect
         └── Unusable         it will never answer again: whoever meets it has to end
@@ -49,6 +50,9 @@ class Gone(ClusterError): ...
 class Invalid(ClusterError): ...
 
 
+class Forbidden(ClusterError): ...
+
+
 class TooManyRequests(ClusterError): ...
 
 
@@ -65,7 +69,7 @@ class EventType(StrEnum):
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
     BOOKMARK = "BOOKMARK"
-    """No object changed: only `resource_version` moved on."""
+    """No object changed: the watch is alive, and has told everything up to `resource_version`."""
 
 
 class Event(msgspec.Struct, Generic[T], frozen=True):
@@ -83,11 +87,21 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
     resource_version: str
 
 
-class Cluster(Protocol):
-    """
-    The verbs. *namespace* is empty for kinds of cluster scope; for `list` and `watch` None means all namespaces.
+Labels = Mapping[str, str | None]
+"""Selects objects that carry all these labels with these values; None: with any value."""
+Fields = Mapping[str, str]
+"""
+Selects objects by `metadata.name` and `metadata.namespace`, pods also by `spec.nodeName` and `status.phase`.
 
-    *labels* selects objects that carry all these labels with these values.
+An API server knows no others; asked for one it refuses with Invalid.
+"""
+
+
+class Reader(Protocol):
+    """
+    The verbs that read at one moment: what a decision is made from.
+
+    *namespace* is empty for kinds of cluster scope; for `list` None means all namespaces.
     """
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
@@ -95,10 +109,14 @@ class Cluster(Protocol):
         ...
 
     async def list(
-        self, kind: type[T], *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
         """All objects that match, ordered by namespace and name."""
         ...
+
+
+class Cluster(Reader, Protocol):
+    """All verbs. *namespace* is empty for kinds of cluster scope; for `list` and `watch` None means all namespaces."""
 
     def watch(
         self,
@@ -106,7 +124,8 @@ class Cluster(Protocol):
         *,
         since: str,
         namespace: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
     ) -> AsyncIterator[Event[T]]:
         """Every change after version *since*, in order, without end. Raises Gone when history does not reach back."""
         ...

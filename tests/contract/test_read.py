@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.cluster.port import Cluster, NotFound
+from healthd.cluster.port import Cluster, Invalid, NotFound
 from healthd.core.objects import Lease, Node, NodeHealth, Pod
-from tests.builders import a_lease, a_node, a_nodehealth
+from tests.builders import a_lease, a_node, a_nodehealth, a_pod
 
 
 async def test_absent_object_is_not_found_by_name(cluster: Cluster, name: str, namespace: str) -> None:
@@ -75,3 +75,52 @@ async def test_kind_of_cluster_scope_is_listed_whole(cluster: Cluster, name: str
     items = (await cluster.list(NodeHealth)).items
 
     assert f"node-{name}" in [item.metadata.name for item in items]
+
+
+async def test_list_selects_by_a_label_of_any_value(cluster: Cluster, name: str) -> None:
+    await cluster.create(a_node(f"{name}-some", labels={f"{name}/gang": "a"}))
+    await cluster.create(a_node(f"{name}-empty", labels={f"{name}/gang": ""}))
+    await cluster.create(a_node(f"{name}-none"))
+
+    items = (await cluster.list(Node, labels={f"{name}/gang": None})).items
+
+    assert [item.metadata.name for item in items] == [f"{name}-empty", f"{name}-some"]
+
+
+async def test_list_selects_one_object_by_its_name(cluster: Cluster, name: str) -> None:
+    await cluster.create(a_node(name))
+    await cluster.create(a_node(f"{name}-2"))
+
+    items = (await cluster.list(Node, fields={"metadata.name": name})).items
+
+    assert [item.metadata.name for item in items] == [name]
+
+
+async def test_list_selects_by_all_fields_and_labels(cluster: Cluster, name: str, namespace: str, node: Node) -> None:
+    for each, gang, where in (
+        ("meant", name, node.metadata.name),
+        ("other", "x", node.metadata.name),
+        ("unbound", name, ""),
+    ):
+        await cluster.create(a_pod(f"{name}-{each}", labels={"gang": gang}, namespace=namespace, node=where))
+    fields = {"spec.nodeName": node.metadata.name, "metadata.namespace": namespace}
+
+    items = (await cluster.list(Pod, labels={"gang": name}, fields=fields)).items
+
+    assert [item.metadata.name for item in items] == [f"{name}-meant"]
+
+
+async def test_list_selects_pods_by_phase(cluster: Cluster, name: str, namespace: str, node: Node) -> None:
+    for each in (f"{name}-failed", f"{name}-pending"):
+        await cluster.create(a_pod(each, namespace=namespace, node=node.metadata.name))
+    failed = {"status": {"phase": "Failed"}}
+    await cluster.patch(Pod, f"{name}-failed", failed, namespace=namespace, subresource="status")
+
+    items = (await cluster.list(Pod, namespace=namespace, fields={"status.phase": "Failed"})).items
+
+    assert [item.metadata.name for item in items] == [f"{name}-failed"]
+
+
+async def test_unknown_field_is_refused_and_named(cluster: Cluster) -> None:
+    with pytest.raises(Invalid, match=r"spec\.color"):
+        await cluster.list(Node, fields={"spec.color": "red"})

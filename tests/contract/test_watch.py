@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from healthd.cluster.port import Cluster, EventType, Gone
-from healthd.core.objects import Lease, Node
-from tests.builders import a_lease, a_node
+from healthd.core.objects import Lease, Node, Pod
+from tests.builders import a_lease, a_node, a_pod
 from tests.contract.following import next_change, next_object
 
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
@@ -136,6 +136,38 @@ async def test_object_that_stops_to_match_is_deleted_in_its_last_matching_state(
     assert event.obj is not None
     assert event.obj.metadata.labels == {"gang": name}
     assert event.obj.metadata.resource_version == event.resource_version
+
+
+async def test_watch_of_one_name_leaves_out_the_others(cluster: Cluster, name: str, namespace: str) -> None:
+    since = (await cluster.list(Lease, namespace=namespace)).resource_version
+    await cluster.create(a_lease(f"{name}-other", namespace=namespace))
+    made = await cluster.create(a_lease(name, namespace=namespace))
+
+    events = cluster.watch(Lease, since=since, namespace=namespace, fields={"metadata.name": name})
+
+    assert await next_object(events, ADDED) == made
+
+
+async def test_pod_whose_phase_leaves_the_selection_is_deleted_in_its_last_matching_state(
+    cluster: Cluster, name: str, namespace: str, node: Node
+) -> None:
+    made = await cluster.create(a_pod(name, namespace=namespace, node=node.metadata.name))
+    failed = {"status": {"phase": "Failed"}}
+    await cluster.patch(Pod, name, failed, namespace=namespace, subresource="status")
+
+    fields = {"status.phase": "Pending"}
+    events = cluster.watch(Pod, since=made.metadata.resource_version, namespace=namespace, fields=fields)
+
+    assert (await next_object(events, DELETED)).status.phase == "Pending"
+
+
+async def test_watch_of_a_label_sees_who_gets_it(cluster: Cluster, name: str) -> None:
+    made = await cluster.create(a_node(name))
+    await cluster.patch(Node, name, {"metadata": {"labels": {f"{name}/gang": "a"}}})
+
+    events = cluster.watch(Node, since=made.metadata.resource_version, labels={f"{name}/gang": None})
+
+    assert (await next_object(events, ADDED)).metadata.name == name
 
 
 async def test_object_that_goes_on_matching_is_modified(cluster: Cluster, name: str) -> None:

@@ -21,7 +21,7 @@ from healthd.cli.config import load
 from healthd.cli.run import add_arguments
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Event, Listed
+from healthd.cluster.port import Event, Fields, Labels, Listed
 from healthd.core.objects import RESOURCES, Slim
 from healthd.local.gang import RunSpec
 from healthd.local.machine import this_machine
@@ -49,16 +49,22 @@ class Mortal:
         return await self._cluster.get(kind, name, namespace)
 
     async def list(
-        self, kind: type[T], *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
         """As the real one."""
-        return await self._cluster.list(kind, namespace=namespace, labels=labels)
+        return await self._cluster.list(kind, namespace=namespace, labels=labels, fields=fields)
 
     def watch(
-        self, kind: type[T], *, since: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self,
+        kind: type[T],
+        *,
+        since: str,
+        namespace: str | None = None,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
     ) -> AsyncIterator[Event[T]]:
         """As the real one."""
-        return self._cluster.watch(kind, since=since, namespace=namespace, labels=labels)
+        return self._cluster.watch(kind, since=since, namespace=namespace, labels=labels, fields=fields)
 
     async def create(self, obj: T) -> T:
         """As the real one, unless it is time."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from healthd.cluster.port import Conflict, Event, Listed, NotFound, Unavailable
+from healthd.cluster.port import Conflict, Event, Fields, Labels, Listed, NotFound, Unavailable
 from healthd.core.objects import Slim
 from tests.simulation.truth import Truth
 from tests.simulation.turns import TURN, Crashed
@@ -71,13 +71,19 @@ class FaultyCluster:
         return await self._call(f"get {kind.__name__} {name}", self._truth.get(kind, name, namespace), writes=False)
 
     async def list(
-        self, kind: type[T], *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
-        call = self._truth.list(kind, namespace=namespace, labels=labels)
+        call = self._truth.list(kind, namespace=namespace, labels=labels, fields=fields)
         return await self._call(f"list {kind.__name__}", call, writes=False)
 
     def watch(
-        self, kind: type[T], *, since: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self,
+        kind: type[T],
+        *,
+        since: str,
+        namespace: str | None = None,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
     ) -> AsyncIterator[Event[T]]:
         raise NotImplementedError("the schedule decides who looks when; nobody watches")
 
@@ -165,10 +171,10 @@ class StaleMirror:
         self._lists.pop(kind, None)
 
     async def list(
-        self, kind: type[T], *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
-        if namespace is not None or labels:
-            return await self._truth.list(kind, namespace=namespace, labels=labels)
+        if namespace is not None or labels or fields:
+            return await self._truth.list(kind, namespace=namespace, labels=labels, fields=fields)
         if kind not in self._lists:
             self._lists[kind] = await self._truth.list(kind)
         return self._lists[kind]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Event, Listed, NotFound
+from healthd.cluster.port import Event, Fields, Labels, Listed, NotFound
 from healthd.core.objects import Slim
 
 T = TypeVar("T", bound=Slim)
@@ -47,16 +47,22 @@ class Truth:
         return await self._cluster.get(kind, name, namespace)
 
     async def list(
-        self, kind: type[T], *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
-        listed = await self._cluster.list(kind, namespace=namespace, labels=labels)
+        listed = await self._cluster.list(kind, namespace=namespace, labels=labels, fields=fields)
         self._tell(Reading(self._by, kind, int(listed.resource_version)))
         return listed
 
     def watch(
-        self, kind: type[T], *, since: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self,
+        kind: type[T],
+        *,
+        since: str,
+        namespace: str | None = None,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
     ) -> AsyncIterator[Event[T]]:
-        return self._cluster.watch(kind, since=since, namespace=namespace, labels=labels)
+        return self._cluster.watch(kind, since=since, namespace=namespace, labels=labels, fields=fields)
 
     async def create(self, obj: T) -> T:
         created = await self._cluster.create(obj)

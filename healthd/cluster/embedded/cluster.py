@@ -20,8 +20,9 @@ from healthd.clock import Clock
 from healthd.cluster.embedded import names, rules
 from healthd.cluster.embedded.rules import Wire
 from healthd.cluster.embedded.store import Key, Store
-from healthd.cluster.embedded.watch import Watchers, matches, selected
-from healthd.cluster.port import AlreadyExists, Event, EventType, Invalid, Listed, NotFound
+from healthd.cluster.embedded.watch import Watchers, selected
+from healthd.cluster.port import AlreadyExists, Event, EventType, Fields, Invalid, Labels, Listed, NotFound
+from healthd.cluster.selection import selectable, selection
 from healthd.core.objects import RESOURCES, AnyObject, Pod, Resource, Slim, to_wire
 
 T = TypeVar("T", bound=Slim)
@@ -83,15 +84,16 @@ class EmbeddedCluster:
         return _decoded(kind, self._body(resource, Key(resource.plural, namespace, name)))
 
     async def list(
-        self, kind: type[T], *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
         """All objects that match, ordered by namespace and name, and the version that they were read at."""
+        wanted = selection(kind, labels, fields)
         with self._store.snapshot():
             bodies = self._store.read_all(RESOURCES[kind].plural, namespace)
             version = self._store.head()
         decode = _DECODERS[kind].decode
         items = [decode(body) for body in bodies]
-        return Listed([item for item in items if matches(item, labels)] if labels else items, str(version))
+        return Listed([item for item in items if wanted.matches(item)], str(version))
 
     async def watch(
         self,
@@ -99,17 +101,18 @@ class EmbeddedCluster:
         *,
         since: str,
         namespace: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
     ) -> AsyncIterator[Event[T]]:
         """Every change after version *since*, in order, without end. Raises Gone when history does not reach back."""
-        plural, told = RESOURCES[kind].plural, _parsed_version(since)
+        plural, told, wanted = RESOURCES[kind].plural, _parsed_version(since), selection(kind, labels, fields)
         patience = 1  # first a bookmark for whatever was skipped; later only when much was
         with self._watchers.enlisted(plural, told) as watcher:
             while True:
                 watcher.bell.clear()
                 changes, upto = self._store.changes(plural, namespace, watcher.position, _WATCH_BATCH)
                 for change in changes:
-                    if event := selected(change, labels or {}, _DECODERS[kind].decode):
+                    if event := selected(change, wanted, _DECODERS[kind].decode):
                         told = change.version
                         yield event
                 watcher.position = upto
@@ -229,9 +232,9 @@ class EmbeddedCluster:
         """Write a changed object, or remove it when the change took away the last thing that kept it."""
         if rules.is_finished(new):
             return self._remove(key, new)
-        has_new_labels = new["metadata"].get("labels") != old["metadata"].get("labels")
+        may_be_selected_otherwise = selectable(new) != selectable(old)
         version, content = self._stamped(new)
-        self._store.update(key, version, content, _ENCODER.encode(old) if has_new_labels else None)
+        self._store.update(key, version, content, _ENCODER.encode(old) if may_be_selected_otherwise else None)
         if rules.owner_uids(new) != rules.owner_uids(old):
             self._adopt(key, new)
         return content

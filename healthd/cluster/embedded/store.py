@@ -55,7 +55,7 @@ class Key(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One row of history. *before* is the former body, kept only where the labels changed (selectors need it)."""
+    """One row of history. *before* is the former body, kept only where a selector may see the difference."""
 
     version: int
     type: EventType

@@ -8,7 +8,7 @@ it, it gets Gone. Writes of this process wake it at once; those of other process
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
@@ -18,7 +18,8 @@ import msgspec
 from healthd.clock import Clock
 from healthd.cluster.embedded.store import Change, Store
 from healthd.cluster.port import ClusterError, Event, EventType
-from healthd.core.objects import AnyObject, Slim
+from healthd.cluster.selection import Selection
+from healthd.core.objects import Slim
 
 T = TypeVar("T", bound=Slim)
 
@@ -97,28 +98,23 @@ class Watchers:
                 self.wake_all()
 
 
-def matches(obj: AnyObject, labels: Mapping[str, str]) -> bool:
-    """Whether *obj* carries all these labels."""
-    return labels.items() <= obj.metadata.labels.items()
-
-
-def selected(change: Change, labels: Mapping[str, str], decode: Callable[[bytes], T]) -> Event[T] | None:
+def selected(change: Change, wanted: Selection, decode: Callable[[bytes], T]) -> Event[T] | None:
     """
-    What *change* is to a watcher that sees only objects with *labels*; None when it does not concern it.
+    What *change* is to a watcher that sees only what it *wanted*; None when it does not concern it.
 
     To such a watcher an object that begins to match is ADDED, one that stops is DELETED in its last matching state.
     """
     version, obj = str(change.version), decode(change.body)
-    is_match = matches(obj, labels)  # type: ignore[arg-type]  # every kind that is kept is one of AnyObject
+    is_match = wanted.matches(obj)
     if change.before is None or change.type is not EventType.MODIFIED:
         return Event(change.type, obj, version) if is_match else None
     former = decode(change.before)
-    was_match = matches(former, labels)  # type: ignore[arg-type]  # as above
+    was_match = wanted.matches(former)
     if is_match:
         return Event(EventType.MODIFIED if was_match else EventType.ADDED, obj, version)
     return Event(EventType.DELETED, _at_version(former, version), version) if was_match else None
 
 
 def _at_version(obj: T, version: str) -> T:
-    metadata = msgspec.structs.replace(obj.metadata, resource_version=version)  # type: ignore[attr-defined]  # as above
+    metadata = msgspec.structs.replace(obj.metadata, resource_version=version)  # type: ignore[attr-defined]  # all that is kept has it
     return msgspec.structs.replace(obj, metadata=metadata)

@@ -44,7 +44,8 @@ class Condition(Slim, frozen=True, kw_only=True):
     """One observed aspect; `last_transition_time` moves only when `status` does."""
 
     type: str
-    status: str = "Unknown"
+    status: str = msgspec.field(default_factory=lambda: "Unknown")
+    """Made by a factory, and so never left out on the wire: an API server has no default for it."""
     reason: str = ""
     message: str = ""
     last_transition_time: datetime | None = None

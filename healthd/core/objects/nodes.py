@@ -14,7 +14,8 @@ class Taint(Slim, frozen=True, kw_only=True):
 
     key: str
     value: str = ""
-    effect: str = "NoSchedule"
+    effect: str = msgspec.field(default_factory=lambda: "NoSchedule")
+    """Made by a factory, and so never left out on the wire: an API server has no default for it."""
     time_added: datetime | None = None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
+
 from healthd.core.objects.meta import Condition, ObjectMeta, Slim
 from healthd.core.objects.nodes import Toleration
 
@@ -18,7 +20,8 @@ class EnvVar(Slim, frozen=True, kw_only=True):
 class Container(Slim, frozen=True, kw_only=True):
     """One process tree of a pod."""
 
-    name: str = "main"
+    name: str = msgspec.field(default_factory=lambda: "main")
+    """Made by a factory, and so never left out on the wire: an API server has no default for it."""
     image: str = ""
     command: list[str] = []
     args: list[str] = []
