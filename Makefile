@@ -52,8 +52,9 @@ format: $(FOR_WORK) ## put the code into the one form
 	@$(BIN)/python -m ruff check --fix-only --quiet .
 	@$(BIN)/python -m ruff format .
 
-docs: $(FOR_USE) ## write the pages that are made from the code
+docs: $(FOR_USE) ## write the pages and manifests that are made from the code
 	@$(BIN)/healthd config --reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
+	@$(BIN)/python -m healthd.cluster.crds > deploy/crds.yaml.new && mv deploy/crds.yaml.new deploy/crds.yaml
 
 bench: $(FOR_WORK) ## measure: one JSON object per benchmark; clocks and machine are named in it
 	@for file in tests/bench/[a-z]*.py; do \

@@ -1,0 +1,335 @@
+"""
+The CustomResourceDefinitions of healthd's own kinds, made from the structs that read and write them.
+
+A field is declared once, in `healthd.core.objects`; its docstring is what `kubectl explain` shows. What a struct cannot
+say is in the tables below: what must hold between two versions of an object, and what `kubectl get` prints.
+`python -m healthd.cluster.crds` writes `deploy/crds.yaml`; nothing reads this module at run time.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec.inspect as shapes
+import yaml
+
+from healthd.core.model import ENDED, Phase, Verdict
+from healthd.core.objects import RESOURCES, FencedPod, NodeHealth, NodeHealthStatus, ObjectMeta, Recovery
+from healthd.core.objects.meta import Slim
+from healthd.core.objects.recoveries import GangRef, RecoverySpec, RecoveryStatus
+
+HEAD = """\
+# healthd's own kinds. Written by `make docs` from healthd/core/objects: change the structs there, not this file.
+"""
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A CEL rule that the API server holds; *message* is what the writer of a refused object reads."""
+
+    rule: str
+    message: str
+
+    def to_schema(self) -> Schema:
+        """As it stands in the schema."""
+        return {"rule": self.rule, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`. *wide* ones are shown with `-o wide` only."""
+
+    name: str
+    path: str
+    type: str = "string"
+    description: str = ""
+    wide: bool = False
+
+    def to_schema(self) -> Schema:
+        """As it stands in the definition."""
+        told = {"description": self.description} if self.description else {}
+        return {"name": self.name, "type": self.type, "jsonPath": self.path, **told, "priority": int(self.wide)}
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """How people meet a kind on the command line."""
+
+    short: Sequence[str]
+    columns: Sequence[Column]
+
+
+def _one_of(phases: Iterator[Phase] | Sequence[Phase]) -> str:
+    return "[" + ", ".join(f"'{phase}'" for phase in sorted(phases)) + "]"
+
+
+_WAS = "(oldSelf.phase == 'Held' ? oldSelf.?heldIn.orValue('Detected') : oldSelf.phase)"
+"""The phase that a recovery was in, also while it was held."""
+_RUNNING = _one_of([Phase.STARTING, Phase.CONFIRMING])
+
+RULES: Mapping[type[Slim], Sequence[Rule]] = {
+    RecoverySpec: [Rule("self == oldSelf", "what started a recovery is history: spec cannot be changed")],
+    RecoveryStatus: [
+        Rule(
+            f"!(oldSelf.phase in {_one_of(sorted(ENDED))}) || self.phase == oldSelf.phase",
+            "a recovery that ended stays ended; a new fault gets a new one",
+        ),
+        Rule(
+            "self.?attempt.orValue(0) >= oldSelf.?attempt.orValue(0)",
+            "attempts are counted upwards: a lower one would let an old start pass for the present one",
+        ),
+        Rule(
+            f"self.phase != 'Detected' || {_WAS} == 'Detected'",
+            "a recovery that moved on does not become undecided again",
+        ),
+        Rule(
+            f"self.phase != 'Starting' || !({_WAS} in ['Detected', 'Stopping'])",
+            "a gang is started only after its old pods were fenced",
+        ),
+        Rule(
+            f"self.phase != 'Recovered' || oldSelf.phase == 'Recovered' || {_WAS} in {_RUNNING}",
+            "only a gang that was started again can have recovered",
+        ),
+        Rule(
+            "!(self.phase in ['Choosing', 'Reserving']) || !has(self.pods) "
+            "|| self.pods.all(pod, pod.?proof.orValue('') != '')",
+            "past the fence only when the end of every old pod is proven",
+        ),
+        Rule(
+            f"self.phase != 'Held' || (has(self.heldIn) && !(self.heldIn in {_one_of([*ENDED, Phase.HELD])}))",
+            "a held recovery says which phase it goes on in",
+        ),
+    ],
+}
+"""What must hold. Few and exact: a rule that is too tight stops a recovery in the middle."""
+
+BOUNDS: Mapping[type[Slim], Mapping[str, Schema]] = {
+    GangRef: {name: {"maxLength": 253, "minLength": 1} for name in ("kind", "name", "namespace", "uid")},
+    RecoverySpec: {"first_attempt": {"minimum": 1}},
+    RecoveryStatus: {"pods": {"maxItems": 20000}},
+    FencedPod: {"uid": {"maxLength": 253}},
+    NodeHealthStatus: {
+        "findings": {"maxItems": 2048},
+        "inventory": {"maxItems": 1024},
+        "live_pods": {"maxItems": 4096},
+        "gone_pods": {"maxItems": 4096},
+    },
+}
+"""
+Limits by field. Far above what is ever written: they bound what a rule costs the API server, and what one node that was
+broken into can store.
+"""
+
+KEPT_DEFAULTS: Mapping[type[Slim], Mapping[str, Any]] = {
+    RecoveryStatus: {"phase": Phase.DETECTED},
+    NodeHealthStatus: {"verdict": Verdict.UNKNOWN},
+    Recovery: {"status": {}},
+    NodeHealth: {"status": {}},
+}
+"""
+Defaults that the API server fills in, because people and rules read these fields; others stay left out, so that objects
+are small.
+"""
+
+PRESENTATIONS: Mapping[type[Slim], Presentation] = {
+    NodeHealth: Presentation(
+        short=["nh"],
+        columns=[
+            Column("Verdict", ".status.verdict", description="What all findings of the node add up to."),
+            Column("Message", ".status.message", description="The worst finding, in words."),
+            Column("Lost", ".status.lostRecords", "integer", "Kernel records that were overwritten unread.", wide=True),
+            Column("Boot", ".status.bootId", description="The boot in which this was seen.", wide=True),
+            Column("Age", ".metadata.creationTimestamp", "date"),
+        ],
+    ),
+    Recovery: Presentation(
+        short=["rcv"],
+        columns=[
+            Column("Gang", ".spec.gang.name", description="The gang that is restarted."),
+            Column("Cause", ".spec.cause.kind", description="What kind of fault it was."),
+            Column("Node", ".spec.cause.node", description="The node to blame, if one is."),
+            Column("Phase", ".status.phase", description="Where the recovery stands."),
+            Column("Attempt", ".status.attempt", "integer", "The start that is prepared or confirmed."),
+            Column("From", ".status.checkpoint.step", "integer", "The step of the checkpoint that was chosen."),
+            Column("To", ".status.confirmedStep", "integer", "The step that showed that training moved on.", wide=True),
+            Column("Kind", ".spec.gang.kind", description="The kind of the gang's root.", wide=True),
+            Column("Age", ".metadata.creationTimestamp", "date"),
+            Column("Message", ".status.message", description="Why it is in this phase."),
+        ],
+    ),
+}
+
+
+def definitions() -> list[Schema]:
+    """Every CustomResourceDefinition, as JSON objects."""
+    return [_definition(kind, presentation) for kind, presentation in PRESENTATIONS.items()]
+
+
+def as_yaml() -> str:
+    """The whole file `deploy/crds.yaml`."""
+    return HEAD + yaml.dump_all(definitions(), sort_keys=False, width=120, allow_unicode=True, Dumper=_ForPeople)
+
+
+def _definition(kind: type[Slim], presentation: Presentation) -> Schema:
+    resource = RESOURCES[kind]
+    group, _, version = resource.api_version.partition("/")
+    names = {
+        "kind": resource.kind,
+        "listKind": f"{resource.kind}List",
+        "plural": resource.plural,
+        "singular": resource.kind.lower(),
+        "shortNames": list(presentation.short),
+        "categories": ["healthd"],
+    }
+    served = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}} if resource.has_status else {},
+        "additionalPrinterColumns": [column.to_schema() for column in presentation.columns],
+        "schema": {"openAPIV3Schema": _root(kind, resource.api_version)},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{resource.plural}.{group}",
+            "labels": {"app.kubernetes.io/name": "healthd", "app.kubernetes.io/part-of": "healthd"},
+        },
+        "spec": {
+            "group": group,
+            "names": names,
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "versions": [served],
+        },
+    }
+
+
+def _root(kind: type[Slim], api_version: str) -> Schema:
+    schema = _schema(shapes.type_info(kind))
+    schema["properties"] = {
+        "apiVersion": {"type": "string", "description": f"`{api_version}`."},
+        "kind": {"type": "string", "description": f"`{kind.__name__}`."},
+        **schema["properties"],
+    }
+    return schema
+
+
+def _schema(shape: shapes.Type) -> Schema:
+    """The structural schema of one type. Raises TypeError for a type that no struct should have."""
+    match shape:
+        case shapes.StructType():
+            return _struct(shape)
+        case shapes.EnumType(cls):
+            return {"type": "string", "enum": [str(member.value) for member in cls], **_described(cls)}
+        case shapes.UnionType(types):
+            (alone,) = [one for one in types if not isinstance(one, shapes.NoneType)]
+            return _schema(alone)  # what is None is left out on the wire
+        case shapes.ListType(item_type=item):
+            return {"type": "array", "items": _schema(item)}
+        case shapes.DictType(value_type=value):
+            return {"type": "object", "additionalProperties": _schema(value)}
+        case _:
+            return _scalar(shape)
+
+
+def _scalar(shape: shapes.Type) -> Schema:
+    match shape:
+        case shapes.StrType():
+            return {"type": "string"}
+        case shapes.BoolType():
+            return {"type": "boolean"}
+        case shapes.IntType():
+            return {"type": "integer", "format": "int64"}
+        case shapes.FloatType():
+            return {"type": "number"}
+        case shapes.DateTimeType():
+            return {"type": "string", "format": "date-time"}
+    raise TypeError(f"no schema is known for {shape}")
+
+
+def _struct(shape: shapes.StructType) -> Schema:
+    if shape.cls is ObjectMeta:
+        return {"type": "object"}  # the API server knows it better, and allows nothing else
+    schema: Schema = {"type": "object", **_described(shape.cls)}
+    if "description" in schema:
+        schema["description"] = _in_wire_spelling(schema["description"], shape.fields)
+    schema["properties"] = {field.encode_name: _field(shape.cls, field) for field in shape.fields}
+    if required := [field.encode_name for field in shape.fields if field.required]:
+        schema["required"] = required
+    if rules := _of(RULES, shape.cls):
+        schema["x-kubernetes-validations"] = [rule.to_schema() for rule in rules]
+    return schema
+
+
+T = TypeVar("T")
+
+
+def _of(table: Mapping[type[Slim], T], cls: type) -> T | None:
+    return next((value for kind, value in table.items() if kind is cls), None)
+
+
+def _in_wire_spelling(told: str, fields: Sequence[shapes.Field]) -> str:
+    """Docstrings name fields as Python does, *first_attempt*; a reader of `kubectl explain` knows `firstAttempt`."""
+    names = {field.name: field.encode_name for field in fields}
+    return re.sub(r"\*(\w+)\*", lambda match: f"`{names.get(match[1], match[1])}`", told)
+
+
+def _field(owner: type, field: shapes.Field) -> Schema:
+    schema = _schema(field.type)
+    schema.update((_of(BOUNDS, owner) or {}).get(field.name, {}))
+    if told := _told_of_fields(owner).get(field.name):
+        schema["description"] = told
+    defaults = _of(KEPT_DEFAULTS, owner) or {}
+    if field.name in defaults:
+        default = defaults[field.name]
+        schema["default"] = default.value if isinstance(default, enum.Enum) else default
+    return schema
+
+
+def _described(cls: type) -> Schema:
+    told = inspect.getdoc(cls)
+    return {"description": _flat(told)} if told else {}
+
+
+@cache
+def _told_of_fields(owner: type) -> dict[str, str]:
+    """The docstrings under the fields of *owner*: Python drops them, its source has them."""
+    (body,) = [node for node in ast.walk(ast.parse(inspect.getsource(owner))) if isinstance(node, ast.ClassDef)]
+    told: dict[str, str] = {}
+    for field, after in zip(body.body, body.body[1:], strict=False):
+        match field, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                told[name] = _flat(inspect.cleandoc(text))
+    return told
+
+
+def _flat(text: str) -> str:
+    """Paragraphs on one line each: `kubectl explain` wraps them itself."""
+    return "\n\n".join(re.sub(r"\s+", " ", paragraph).strip() for paragraph in text.split("\n\n"))
+
+
+class _ForPeople(yaml.SafeDumper):
+    """Paragraphs as paragraphs, and what occurs twice written twice."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature of PyYAML
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_ForPeople.add_representer(str, _ForPeople.represent_str)
+
+if __name__ == "__main__":
+    sys.stdout.write(as_yaml())

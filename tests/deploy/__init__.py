@@ -1,0 +1,1 @@
+"""The manifests: what they say, and what the API server makes of them."""
