@@ -133,8 +133,8 @@ broken into can store.
 KEPT_DEFAULTS: Mapping[type[Slim], Mapping[str, Any]] = {
     RecoveryStatus: {"phase": Phase.DETECTED},
     NodeHealthStatus: {"verdict": Verdict.UNKNOWN},
-    Recovery: {"status": {}},
-    NodeHealth: {"status": {}},
+    Recovery: {"status": {"phase": str(Phase.DETECTED)}},
+    NodeHealth: {"status": {"verdict": str(Verdict.UNKNOWN)}},
 }
 """
 Defaults that the API server fills in, because people and rules read these fields; others stay left out, so that objects
