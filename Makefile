@@ -16,7 +16,7 @@ INPUTS := $(call hash,pyproject.toml requirements.lock)
 FOR_USE := $(VENV)/.for-use-$(INPUTS)
 FOR_WORK := $(VENV)/.for-work-$(INPUTS)
 
-.PHONY: help demo test check lint form types layers format docs bench lock clean
+.PHONY: help demo test lab check lint form types layers format docs bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -26,9 +26,13 @@ demo: $(FOR_USE) ## show a training job that survives a broken GPU; options in A
 	@echo "==> healthd demo $(ARGS)"
 	@$(BIN)/healthd demo $(ARGS)
 
-test: $(FOR_WORK) ## run all tests, with coverage; options in ARGS="-k words"
+test: lab ## run all tests, with coverage; options in ARGS="-k words"
 	@echo "==> all tests, on $(WORKERS) processes; skipped tests are listed with their reasons"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
+
+lab: $(FOR_WORK) ## build the programs of the lab, where it can be done (five minutes, once)
+	@echo "==> programs of the lab: a real control plane, simulated nodes"
+	@$(BIN)/python -m tests.lab.build
 
 check: lint form types layers ## lint, formatting, types, and the layers of the house plan
 

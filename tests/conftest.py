@@ -8,16 +8,20 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+pytest_plugins = ["tests.lab.fixtures"]
+
 _TURNS = 5
 """Turns of the loop in which a task that was cancelled last may still end."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what writes to the machine's one kernel log on one worker of pytest-xdist."""
+    """Keep what shares something of the machine on one worker of pytest-xdist: its kernel log, or its memory."""
     for item in items:
-        if item.get_closest_marker("kmsg"):
-            item.add_marker(pytest.mark.xdist_group("kmsg"))
+        for group in ("kmsg", "lab"):
+            if item.get_closest_marker(group):
+                item.add_marker(pytest.mark.xdist_group(group))
+                break
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,329 @@
+"""
+A Kubernetes control plane of our own: etcd, API server, controller manager and scheduler on loopback.
+
+Each instance has its own ports, directory, certificates and tokens, so several may run side by side. What is switched
+off is only what slows tests down: fsync of etcd, and throttling (see `Options`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import yaml
+
+from tests.lab.api import Api, ApiError, Json
+from tests.lab.build import binaries
+from tests.lab.programs import LabError, Program, free_port, remember, wait_until
+
+ADMIN = "admin"
+"""May do everything: a member of system:masters."""
+STRANGER = "stranger"
+"""Known to the API server, and allowed nothing that not everybody is allowed."""
+SCHEDULER = "system:kube-scheduler"
+CONTROLLERS = "system:kube-controller-manager"
+STATE = "state.json"
+
+_MASTERS = "system:masters"
+_NODES = "system:nodes"
+_UP = 60
+"""Seconds until a program must be up; it takes three, but the machine may be busy."""
+_DAY = 86_400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a test may want different."""
+
+    bind_address: str = "127.0.0.1"
+    """Where the API server listens. Real nodes need an address that their network reaches."""
+    port: int | None = None
+    """Of the API server; None: a free one."""
+    advertise_address: str = ""
+    """What the endpoints of the service `kubernetes` say; empty: what the API server finds by itself."""
+    service_range: str = "10.96.0.0/16"
+    """Addresses of services; the first is the API server's own inside the cluster."""
+    names: tuple[str, ...] = ()
+    """Further names and addresses in the API server's certificate."""
+    throttling: bool = False
+    """Priority and fairness, and a limit of requests in flight, as a real API server has them."""
+    node_grace_seconds: int = _DAY
+    """Silence after which a node is NotReady. Simulated nodes renew no leases unless told to, hence a day."""
+    users: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Names and groups that `identity` can answer a token for, beside the usual ones."""
+    nodes: tuple[str, ...] = ("real-1", "real-2", "real-3")
+    """Names that kubelets may register themselves with."""
+    api_server_flags: tuple[str, ...] = ()
+    controller_manager_flags: tuple[str, ...] = ()
+    scheduler_flags: tuple[str, ...] = ()
+
+
+class ControlPlane:
+    """
+    One running control plane, from `start` to `stop`; also a context manager.
+
+    `url`, `token` (of an administrator), `authority` (a file: the CA) and `kubeconfig` (a file) say how to reach it.
+    """
+
+    def __init__(self, options: Options | None = None, *, stays: bool = False) -> None:
+        self.options = options or Options()
+        self.stays = stays
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=home()))
+        self.authority = self.directory / "ca.crt"
+        self.kubeconfig = self.directory / "kubeconfig"
+        self.port = self.options.port or free_port()
+        self.url = f"https://127.0.0.1:{self.port}"
+        self._binaries = binaries()
+        self._etcd_port = free_port()
+        self._tokens = {user: secrets.token_urlsafe(18) for user, _ in self._users()}
+        self._apis: dict[str, Api] = {}
+        self._programs: dict[str, Program] = {}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def token(self) -> str:
+        """Of the administrator."""
+        return self._tokens[ADMIN]
+
+    @property
+    def api(self) -> Api:
+        """The administrator's few calls. Tests of a client use that client."""
+        return self.api_as(self.token)
+
+    def start(self) -> None:
+        """Return when pods can be made: all programs run and the default service account is there. Raises LabError."""
+        try:
+            self._write_files()
+            self.run("etcd", [*self._binaries.etcd, *self._etcd_flags()])
+            self.run("kube-apiserver", [*self._binaries.kube_apiserver, *self._api_server_flags()])
+            self._await_api_server()
+            self.run("kube-controller-manager", [*self._binaries.kube_controller_manager, *self._controller_flags()])
+            self.run("kube-scheduler", [*self._binaries.kube_scheduler, *self._scheduler_flags()])
+            self.await_service_account("default")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End everything and remove the directory. Nothing is worth a graceful end here."""
+        for api in self._apis.values():
+            api.close()
+        for program in reversed(self._programs.values()):
+            program.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def stop_api_server(self, *, grace: float = 0.0) -> None:
+        """An outage: connections break, etcd stays. With *grace* seconds it may end in order, as in an upgrade."""
+        self.programs["kube-apiserver"].stop(grace=grace)
+
+    def start_api_server(self) -> None:
+        """End the outage: the same address, certificates, tokens and objects. Raises LabError."""
+        self.programs["kube-apiserver"].start()
+        for api in self._apis.values():
+            api.close()
+        self._await_api_server()
+        self._remember()
+
+    def run(self, name: str, command: Sequence[str], *, environment: dict[str, str] | None = None) -> Program:
+        """Run one more program beside the control plane; it ends with it, and its log lies in the directory."""
+        log = self.directory / f"{name}.log"
+        program = Program(name, command, log=log, stays=self.stays, environment=environment)
+        program.start()
+        self._programs[name] = program
+        self._remember()
+        return program
+
+    @property
+    def programs(self) -> dict[str, Program]:
+        """What runs, by name, in the order in which it was started."""
+        return self._programs
+
+    def kubectl(self, *arguments: str, input: str = "") -> str:  # noqa: A002 - subprocess calls it so, too
+        """What kubectl answers. Raises LabError with what it complained about."""
+        command = [*self._binaries.kubectl, f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.directory}/kubectl"]
+        done = subprocess.run([*command, *arguments], input=input, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LabError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def apply(self, manifest: str | Path) -> str:
+        """Apply the text of a manifest, a file, or a folder with a kustomization."""
+        if isinstance(manifest, str):
+            return self.kubectl("apply", "--server-side", "-f", "-", input=manifest)
+        return self.kubectl("apply", "--server-side", "-k" if manifest.is_dir() else "-f", str(manifest))
+
+    def identity(self, user: str) -> str:
+        """
+        The token of somebody: ADMIN, STRANGER, a node of `Options.nodes`, or somebody of `Options.users`.
+
+        An API server reads these once, at its start. For service accounts see `service_account_token`.
+        """
+        if user not in self._tokens:
+            raise LabError(f"nobody is called {user!r} here; name users in Options.users before the start")
+        return self._tokens[user]
+
+    def service_account_token(self, namespace: str, name: str, *, bound_to: Json | None = None) -> str:
+        """
+        A token of a service account, made by the API server as for a pod.
+
+        *bound_to* is a `boundObjectRef`; with a pod there the token also claims the pod's node.
+        """
+        spec = {"audiences": [], "expirationSeconds": 3600, **({"boundObjectRef": bound_to} if bound_to else {})}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        made = self.api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", body)
+        return str(made["status"]["token"])
+
+    def api_as(self, token: str) -> Api:
+        """The few calls of the lab, as whoever has *token*."""
+        if token not in self._apis:
+            self._apis[token] = Api(host="127.0.0.1", port=self.port, authority=str(self.authority), token=token)
+        return self._apis[token]
+
+    def write_kubeconfig(self, path: Path, token: str, *, server: str = "") -> Path:
+        """A kubeconfig for whoever has *token*; *server* where 127.0.0.1 is not the way to the API server."""
+        authority = base64.b64encode(self.authority.read_bytes()).decode()
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "lab", "cluster": {"server": server or self.url, "certificate-authority-data": authority}}
+            ],
+            "users": [{"name": "lab", "user": {"token": token}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
+            "current-context": "lab",
+        }
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def new_namespace(self, prefix: str = "test") -> str:
+        """A namespace that pods can be made in."""
+        name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        self.api.create("/api/v1/namespaces", body)
+        self.await_service_account(name)
+        return name
+
+    def await_service_account(self, namespace: str) -> None:
+        """Until the default account is there, the API server refuses pods."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+        controllers = self.programs["kube-controller-manager"]
+        controllers.wait_until(f"a default service account in {namespace}", lambda: self.has(path), limit=_UP)
+
+    def has(self, path: str) -> bool:
+        """True when there is an object at *path*."""
+        try:
+            self.api.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def wait_until_deleted(self, path: str, *, limit: float) -> None:
+        """Return when there is no object at *path*. Raises LabError."""
+        wait_until(f"gone: {path}", lambda: not self.has(path), limit=limit)
+
+    def _await_api_server(self) -> None:
+        self.programs["kube-apiserver"].wait_until("ready", self.api.is_ready, limit=_UP)
+
+    def _remember(self) -> None:
+        owner = None if self.stays else os.getpid()
+        remember(self.directory / STATE, list(self._programs.values()), owner=owner)
+
+    def _users(self) -> list[tuple[str, tuple[str, ...]]]:
+        usual: list[tuple[str, tuple[str, ...]]] = [(ADMIN, (_MASTERS,)), (STRANGER, ())]
+        programs: list[tuple[str, tuple[str, ...]]] = [(CONTROLLERS, ()), (SCHEDULER, ())]
+        nodes = [(f"system:node:{name}", (_NODES,)) for name in self.options.nodes]
+        return [*usual, *programs, *nodes, *self.options.users]
+
+    def _write_files(self) -> None:
+        service_address = self.options.service_range.split("/")[0].rpartition(".")[0] + ".1"
+        inside = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", service_address)
+        names = dict.fromkeys(("127.0.0.1", "localhost", *inside, *self.options.names))
+        subprocess.run([*self._binaries.certificates, str(self.directory), *names], check=True)
+        rows = [f'{self._tokens[user]},{user},{user},"{",".join(groups)}"' for user, groups in self._users()]
+        (self.directory / "tokens.csv").write_text("\n".join(rows) + "\n")
+        self.write_kubeconfig(self.kubeconfig, self.token)
+        self.write_kubeconfig(self.directory / "controllers.kubeconfig", self._tokens[CONTROLLERS])
+        self.write_kubeconfig(self.directory / "scheduler.kubeconfig", self._tokens[SCHEDULER])
+
+    def _etcd_flags(self) -> list[str]:
+        url = f"http://127.0.0.1:{self._etcd_port}"
+        return [
+            f"--data-dir={self.directory}/etcd",
+            f"--listen-client-urls={url}",
+            f"--advertise-client-urls={url}",
+            "--listen-peer-urls=http://127.0.0.1:0",
+            "--unsafe-no-fsync",
+            "--log-level=error",
+        ]
+
+    def _api_server_flags(self) -> list[str]:
+        at, options = self.directory, self.options
+        limits = [] if options.throttling else ["--max-requests-inflight=0", "--max-mutating-requests-inflight=0"]
+        advertise = [f"--advertise-address={options.advertise_address}"] if options.advertise_address else []
+        return [
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            f"--bind-address={options.bind_address}",
+            f"--secure-port={self.port}",
+            f"--tls-cert-file={at}/server.crt",
+            f"--tls-private-key-file={at}/server.key",
+            f"--token-auth-file={at}/tokens.csv",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={at}/accounts.pub",
+            f"--service-account-signing-key-file={at}/accounts.key",
+            f"--service-cluster-ip-range={options.service_range}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged=true",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--enable-priority-and-fairness={json.dumps(options.throttling)}",
+            *limits,
+            *advertise,
+            *options.api_server_flags,
+        ]
+
+    def _controller_flags(self) -> list[str]:
+        at = self.directory
+        return [
+            f"--kubeconfig={at}/controllers.kubeconfig",
+            "--use-service-account-credentials=true",
+            f"--service-account-private-key-file={at}/accounts.key",
+            f"--root-ca-file={self.authority}",
+            f"--node-monitor-grace-period={self.options.node_grace_seconds}s",
+            *_UNTHROTTLED,
+            *self.options.controller_manager_flags,
+        ]
+
+    def _scheduler_flags(self) -> list[str]:
+        return [f"--kubeconfig={self.directory}/scheduler.kubeconfig", *_UNTHROTTLED, *self.options.scheduler_flags]
+
+
+_UNTHROTTLED = ("--leader-elect=false", "--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0")
+
+
+def home() -> Path:
+    """Where the directories of all control planes of this user lie."""
+    path = Path(tempfile.gettempdir()) / f"healthd-lab-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path

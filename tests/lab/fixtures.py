@@ -1,0 +1,61 @@
+"""
+Fixtures of the lab, for every test: a control plane per test module, a namespace per test.
+
+A module that wants another control plane than the usual one defines a fixture `control_plane_options` of its own, with
+scope "module". What a machine cannot do is skipped with the reason, and counted at the end of the run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.build import CannotBuild
+from tests.lab.control_plane import ControlPlane, Options
+
+CANNOT = "this machine cannot"
+"""How the reason of a skip begins that a better machine would not have; `pytest_terminal_summary` counts these."""
+
+
+def skip_because(why: object) -> None:
+    """Skip a test that this machine cannot run."""
+    pytest.skip(f"{CANNOT}: {why}")
+
+
+@pytest.fixture(scope="module")
+def control_plane_options() -> Options:
+    """The usual control plane: nothing is throttled, no node goes unready by itself."""
+    return Options()
+
+
+@pytest.fixture(scope="module")
+def control_plane(control_plane_options: Options) -> Iterator[ControlPlane]:
+    """A real control plane without nodes, for the tests of one module."""
+    if sys.platform != "linux":
+        skip_because("the lab needs Linux")
+    try:
+        running = ControlPlane(control_plane_options)
+    except CannotBuild as why:
+        skip_because(why)
+    with running:
+        yield running
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A namespace of one test's own; it goes afterwards with all that is in it, in its own time."""
+    name = control_plane.new_namespace()
+    yield name
+    control_plane.api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much was left out because of the machine, so that a green run is not taken for a whole one."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    cannot = sum(CANNOT in str(report.longrepr) for report in skipped)
+    if cannot:
+        terminalreporter.section("left out", yellow=True)
+        terminalreporter.line(f"{cannot} tests were skipped because {CANNOT} run them; the reasons stand above")
