@@ -81,6 +81,28 @@ class Attempt(Slim, frozen=True, kw_only=True):
     """Completion index -> node name."""
 
 
+class PodHint(Slim, frozen=True, kw_only=True):
+    """
+    What every new pod of the gang gets when it is made, whatever makes it. The admission policy only copies this.
+
+    It is recorded before the start that it is meant for and stays for the life of that attempt; new pods carry it while
+    the recovery has the label `healthd.dev/hint: current`.
+    """
+
+    attempt: int
+    """The attempt that the pods belong to."""
+    resume_from: str = ""
+    """The checkpoint to load, as the pods see it; empty: a fresh start."""
+    resume_step: int = -1
+    """The step of that checkpoint; -1: not known."""
+    reserved_for: str = ""
+    """The value of the taint on the spares of this gang, which its pods tolerate; empty: it has none."""
+    avoid: list[str] = []
+    """Nodes on which no pod of the gang may be put."""
+    prefer: list[str] = []
+    """Nodes on which its pods would best be."""
+
+
 class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """The state of a recovery: intent is written here before each act."""
 
@@ -108,6 +130,8 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """Bad node -> spare, written before the spare is claimed."""
     placement: dict[str, str] = {}
     """Completion index -> node name of the next start."""
+    hint: PodHint | None = None
+    """What the pods of the present attempt are told; recorded before each start."""
     attempts: list[Attempt] = []
     confirmed_step: int = -1
 
