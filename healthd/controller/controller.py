@@ -20,7 +20,7 @@ from healthd.clock import Clock
 from healthd.cluster.port import AlreadyExists, Cluster, ClusterError
 from healthd.controller.act import perform, record, release_pod, settle
 from healthd.controller.measure import measure_move, measure_world
-from healthd.controller.observe import World, observe, read_root
+from healthd.controller.observe import World, observe
 from healthd.controller.ports import Activity, Checkpoints, NoActivity
 from healthd.core import breaker, spares
 from healthd.core.acts import FindCheckpoint
@@ -115,7 +115,7 @@ class Controller:
         active = world.active(uid)
         if active is None:
             return await self._open(uid, world, now)
-        root = await read_root(self._cluster, self._adapters[active.spec.gang.kind], active.spec.gang)
+        root = await self._adapters[active.spec.gang.kind].find(self._cluster, active.spec.gang)
         view = await self._look_closer(dataclasses.replace(world.view(uid), root=root), active)
         decision = decide(active, view, self._faults(view, now), self._recovery, now)
         if decision.acts == (FindCheckpoint(),) and root is not None:
@@ -199,13 +199,7 @@ class Controller:
         progress = advance(root.progress, step, root.attempt, self._clock.now())
         if progress != root.progress:
             note = {ANNOTATION_PROGRESS: msgspec.json.encode(progress).decode()}
-            await self._cluster.patch(
-                self._adapters[root.ref.kind].kind,
-                root.ref.name,
-                {"metadata": {"annotations": note}},
-                namespace=root.ref.namespace,
-                uid=root.ref.uid,
-            )
+            await self._adapters[root.ref.kind].note(self._cluster, root, note)
         return step
 
     async def _tidy(self, noticed: World) -> None:

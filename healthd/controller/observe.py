@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from healthd.cluster.port import Cluster, NotFound
+from healthd.cluster.port import Cluster
 from healthd.core.gang import GangView, Root, is_terminal
 from healthd.core.model import ENDED
-from healthd.core.objects import GangRef, Node, NodeHealth, Pod, Recovery
+from healthd.core.objects import Node, NodeHealth, Pod, Recovery
 from healthd.gangs.adapter import GangAdapter
 
 
@@ -60,8 +60,7 @@ async def observe(cluster: Cluster, adapters: Mapping[str, GangAdapter[Any]]) ->
     recoveries = (await cluster.list(Recovery)).items
     roots: dict[str, Root] = {}
     for adapter in adapters.values():
-        read = [adapter.read(obj) for obj in (await cluster.list(adapter.kind)).items]
-        roots.update({root.ref.uid: root for root in read})
+        roots.update({root.ref.uid: root for root in await adapter.roots(cluster)})
     pods, strays = _by_gang((await cluster.list(Pod)).items, roots, adapters)
     return World(
         roots=roots,
@@ -81,24 +80,16 @@ def _by_gang(
     members: dict[str, list[Pod]] = defaultdict(list)
     strays: list[Pod] = []
     for pod in pods:
-        for kind, adapter in adapters.items():
-            if name := adapter.root_name(pod):
-                uid = uids.get((kind, pod.metadata.namespace, name))
-                home = strays if uid is None or _is_of_a_namesake(pod, kind, uid) else members[uid]
-                home.append(pod)
+        claims = [(kind, name) for kind, adapter in adapters.items() if (name := adapter.root_name(pod))]
+        known = ((kind, uids.get((kind, pod.metadata.namespace, name))) for kind, name in claims)
+        uid = next((uid for kind, uid in known if uid and not _is_of_a_namesake(pod, kind, uid)), None)
+        if uid is not None:
+            members[uid].append(pod)
+        elif claims:
+            strays.append(pod)
     return {uid: tuple(group) for uid, group in members.items()}, tuple(strays)
 
 
 def _is_of_a_namesake(pod: Pod, kind: str, uid: str) -> bool:
     """Its root was deleted, and another one made under the same name."""
     return any(owner.controller and owner.kind == kind and owner.uid != uid for owner in pod.metadata.owner_references)
-
-
-async def read_root(cluster: Cluster, adapter: GangAdapter[Any], ref: GangRef) -> Root | None:
-    """The root as it is now, never from a cache; None when it is gone or another object has taken its name."""
-    try:
-        obj = await cluster.get(adapter.kind, ref.name, ref.namespace)
-    except NotFound:
-        return None
-    root = adapter.read(obj)
-    return root if root.ref.uid == ref.uid else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from healthd.core.objects import (
@@ -40,6 +40,7 @@ class GangOptions:
     checkpoint_format: str = ""
     max_no_advance: int | None = None
     min_nodes: int | None = None
+    fence_timeout: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,12 @@ class Root:
     attempt: int
     world: int
     """Members that a running gang has."""
+    indexes: tuple[str, ...] | None = None
+    """What tells its members apart; None: they are numbered from 0; empty: nothing does."""
+    generation: int = 0
+    """Counts the changes of what the root asks for."""
+    edited_since_stop: bool = False
+    """Somebody changed what it asks for (its size, its image) after healthd stopped it."""
     placement: Mapping[str, str] = field(default_factory=dict)
     """Where the present attempt was told to run: completion index -> node name. Empty: the scheduler chose."""
     ending: Ending = Ending.NOT_ENDED
@@ -67,6 +74,11 @@ class Root:
     """When it was last set going; None: not known."""
     has_begun: bool = True
     """False while its own controller has not yet noticed that it may run: every member there is belongs to the past."""
+
+    @property
+    def seats(self) -> tuple[str, ...]:
+        """The indexes of all members that can be told apart."""
+        return tuple(map(str, range(self.world))) if self.indexes is None else self.indexes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +98,8 @@ class GangView:
 
     root: Root | None
     pods: tuple[Pod, ...] = ()
+    departed: tuple[Pod, ...] = ()
+    """The last known state of members whose objects are gone; the end of their containers may be proven by it."""
     nodes: Mapping[str, Node] = field(default_factory=dict)
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
     newest: ChosenCheckpoint | None = None

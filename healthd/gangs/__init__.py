@@ -12,4 +12,7 @@ from typing import Any
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.job import JobAdapter
 
-ADAPTERS: Mapping[str, GangAdapter[Any]] = {"Job": JobAdapter()}
+ADAPTERS: Mapping[str, GangAdapter[Any]] = {
+    "Job": JobAdapter(),
+}
+"""By the kind that a recovery names. The topmost kinds come first: a pod belongs to the first whose root is there."""

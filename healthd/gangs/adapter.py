@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
 
-from healthd.cluster.port import Cluster
+from healthd.cluster.port import Cluster, Labels, NotFound, Reader
 from healthd.core.gang import Root, StartHint
-from healthd.core.objects import Pod, Slim
+from healthd.core.objects import GangRef, Pod, Slim
 
 T = TypeVar("T", bound=Slim)
 
 
-class GangAdapter(Protocol, Generic[T]):
+class GangAdapter(ABC, Generic[T]):
     """
     How the roots of one kind are read, stopped and started.
 
@@ -20,19 +22,69 @@ class GangAdapter(Protocol, Generic[T]):
     """
 
     kind: type[T]
+    """The objects that may be roots."""
+    labels: Labels | None = None
+    """What a root of this kind carries; None: any object of it may be one."""
 
-    def read(self, obj: T) -> Root:
-        """The root as the decisions see it."""
-        ...
+    @abstractmethod
+    def read(self, obj: T) -> Root | None:
+        """The root as the decisions see it; None when *obj* is none, or none that healthd was told about."""
 
+    @abstractmethod
     def root_name(self, pod: Pod) -> str | None:
-        """The name of the root of this kind that *pod* belongs to, in the pod's own namespace."""
-        ...
+        """
+        The name of the root of this kind that *pod* may belong to, in the pod's own namespace.
 
+        Several kinds may claim a pod; it belongs to the first of the table whose root is there.
+        """
+
+    @abstractmethod
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
         """Let all members end, marked as *recovery*'s doing. Raises Conflict, NotFound."""
-        ...
 
+    @abstractmethod
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
-        """Hand over the hint and let the gang run, in one write. Raises Conflict, NotFound."""
-        ...
+        """Hand over the hint and let the gang run. Started again after a crash in between, it does what is missing."""
+
+    def object_name(self, ref: GangRef) -> str:
+        """The name of the object that stands for the root."""
+        return ref.name
+
+    async def complete(self, cluster: Reader, root: Root) -> Root:
+        """*root* with what other objects say about it; most kinds need no other."""
+        del cluster
+        return root
+
+    async def roots(self, cluster: Reader) -> list[Root]:
+        """Every root of this kind. A cluster that does not know the kind has none."""
+        try:
+            objects = (await cluster.list(self.kind, labels=self.labels)).items
+        except NotFound:
+            return []
+        return [await self.complete(cluster, root) for obj in objects if (root := self.read(obj))]
+
+    async def find(self, cluster: Reader, ref: GangRef) -> Root | None:
+        """The root as it is now; None when it is gone or another object has taken its name."""
+        try:
+            root = self.read(await cluster.get(self.kind, self.object_name(ref), ref.namespace))
+        except NotFound:
+            return None
+        return await self.complete(cluster, root) if root and root.ref.uid == ref.uid else None
+
+    async def note(self, cluster: Cluster, root: Root, notes: Mapping[str, str | None]) -> None:
+        """Write annotations onto the root, whatever else changed on it since it was read. Raises NotFound, Conflict."""
+        name, namespace = self.object_name(root.ref), root.ref.namespace
+        await cluster.patch(
+            self.kind, name, {"metadata": {"annotations": dict(notes)}}, namespace=namespace, uid=root.ref.uid
+        )
+
+    async def patch(self, cluster: Cluster, root: Root, patch: Mapping[str, Any]) -> T:
+        """Change the root, provided that nobody did since it was read. Raises Conflict, NotFound, Invalid."""
+        return await cluster.patch(
+            self.kind,
+            self.object_name(root.ref),
+            patch,
+            namespace=root.ref.namespace,
+            resource_version=root.resource_version,
+            uid=root.ref.uid,
+        )

@@ -1,67 +1,60 @@
 """
-Indexed batch/v1 Jobs, stopped and started by `suspend`.
+batch/v1 Jobs, Indexed or not, stopped and started by `suspend`.
 
 Suspending deletes the pods without counting them against `backoffLimit`. While suspended, the annotations and
 scheduling directives of the template may be changed, its env may not: the hint travels as annotations.
+
+The affinity of the template is left alone. A bad node is out of service or tainted, so the scheduler avoids it by
+itself; the reserved spare needs the toleration. Our terms in the owner's affinity would outlive the recovery, and the
+kinds above Job refuse them anyway: where they are wanted, the admission policy adds them to the pods.
 """
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 import msgspec
 
 from healthd.cluster.port import Cluster
-from healthd.core.gang import Ending, GangOptions, Root, StartHint
+from healthd.core.gang import Ending, Root, StartHint
 from healthd.core.objects import (
-    ANNOTATION_ATTEMPT,
-    ANNOTATION_CHECKPOINT,
-    ANNOTATION_CHECKPOINT_FORMAT,
-    ANNOTATION_MAX_NO_ADVANCE,
-    ANNOTATION_MIN_NODES,
-    ANNOTATION_PLACEMENT,
-    ANNOTATION_PROGRESS,
-    ANNOTATION_RESTART,
-    ANNOTATION_RESUME_FROM,
-    ANNOTATION_RESUME_STEP,
     ANNOTATION_STOPPED_BY,
-    TAINT_RESERVED,
-    GangRef,
     Job,
+    JobSpec,
+    ObjectMeta,
     Pod,
-    Toleration,
 )
-from healthd.core.progress import NO_PROGRESS, Progress
+from healthd.gangs.adapter import GangAdapter
+from healthd.gangs.annotations import (
+    concerns_us,
+    hint_annotations,
+    read_attempt,
+    read_options,
+    read_placement,
+    read_progress,
+    ref_of,
+    start_notes,
+    stop_notes,
+    tolerating_reservation,
+    was_edited,
+)
 
 LABEL_JOB_NAME = "batch.kubernetes.io/job-name"
 """On every pod that the Job controller makes."""
+MAY_OWN_A_ROOT = frozenset({"CronJob"})
+"""What makes Jobs and never touches one again. Others that control a Job undo what is done to it."""
 
 
-class JobAdapter:
+class JobAdapter(GangAdapter[Job]):
     """The adapter of batch/v1 Job."""
 
     kind = Job
 
-    def read(self, obj: Job) -> Root:
+    def read(self, obj: Job) -> Root | None:
         """The root as the decisions see it."""
-        notes = obj.metadata.annotations
-        return Root(
-            ref=GangRef(kind="Job", name=obj.metadata.name, namespace=obj.metadata.namespace, uid=obj.metadata.uid),
-            resource_version=obj.metadata.resource_version,
-            suspended=obj.spec.suspend,
-            # Not `terminating`: it counts pods that only our own finalizer keeps.
-            stopped=obj.spec.suspend and "Suspended" in _standing(obj) and not obj.status.active,
-            stopped_by=notes.get(ANNOTATION_STOPPED_BY, ""),
-            attempt=_number(notes.get(ANNOTATION_ATTEMPT)) or 0,
-            world=obj.spec.completions or obj.spec.parallelism,
-            placement=_placement(obj.spec.template.metadata.annotations.get(ANNOTATION_PLACEMENT)),
-            ending=_ending(obj),
-            deleting=obj.metadata.deletion_timestamp is not None,
-            options=_options(notes),
-            progress=_progress(notes.get(ANNOTATION_PROGRESS)),
-            started_at=obj.status.start_time,
-            has_begun=obj.status.start_time is not None,
-        )
+        if not concerns_us(obj.metadata) or is_controlled(obj.metadata):
+            return None
+        return read_job(obj)
 
     def root_name(self, pod: Pod) -> str | None:
         """The Job that made *pod*."""
@@ -69,45 +62,59 @@ class JobAdapter:
 
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
         """Suspend, and say whose doing it is, in one write."""
-        patch = {"metadata": {"annotations": {ANNOTATION_STOPPED_BY: recovery}}, "spec": {"suspend": True}}
-        await self._patch(cluster, root, patch)
+        await self.patch(
+            cluster, root, {"metadata": {"annotations": stop_notes(root, recovery)}, "spec": {"suspend": True}}
+        )
 
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
-        """Resume with the hint on the template. The world follows the placement, which may have shrunk."""
+        """Resume with the hint on the template, in one write. The world follows a placement that has shrunk."""
         job = await cluster.get(Job, root.ref.name, root.ref.namespace)
-        # A merge patch replaces the whole list: what the owner tolerates must be in it, too.
-        tolerations = [t for t in job.spec.template.spec.tolerations if t.key != TAINT_RESERVED]
-        tolerations.append(Toleration(key=TAINT_RESERVED, operator="Equal", value=root.ref.name[:63]))
+        tolerations = tolerating_reservation(job.spec.template.spec.tolerations, root.ref)
         template = {
             "metadata": {"annotations": hint_annotations(hint)},
             "spec": {"tolerations": msgspec.to_builtins(tolerations)},
         }
-        world = len(hint.placement) or root.world
-        patch = {
-            "metadata": {"annotations": {ANNOTATION_STOPPED_BY: None, ANNOTATION_ATTEMPT: str(hint.attempt)}},
-            "spec": {"suspend": False, "parallelism": world, "completions": world, "template": template},
-        }
-        await self._patch(cluster, root, patch)
-
-    async def _patch(self, cluster: Cluster, root: Root, patch: dict[str, object]) -> None:
-        await cluster.patch(
-            Job,
-            root.ref.name,
-            patch,
-            namespace=root.ref.namespace,
-            resource_version=root.resource_version,
-            uid=root.ref.uid,
-        )
+        spec: dict[str, Any] = {"suspend": False, "template": template}
+        if hint.placement and len(hint.placement) != root.world:
+            spec |= {"parallelism": len(hint.placement), "completions": len(hint.placement)}
+        await self.patch(cluster, root, {"metadata": {"annotations": start_notes(hint)}, "spec": spec})
 
 
-def hint_annotations(hint: StartHint) -> dict[str, str | None]:
-    """The hint as it stands on a pod template; None takes an older hint away."""
-    return {
-        ANNOTATION_ATTEMPT: str(hint.attempt),
-        ANNOTATION_RESUME_FROM: hint.checkpoint.path or None,
-        ANNOTATION_RESUME_STEP: str(hint.checkpoint.step) if hint.checkpoint.path else None,
-        ANNOTATION_PLACEMENT: json.dumps(dict(hint.placement)) if hint.placement else None,
-    }
+def read_job(job: Job) -> Root:
+    """Any Job as the decisions see one."""
+    notes, indexed = job.metadata.annotations, job.spec.completion_mode == "Indexed"
+    return Root(
+        ref=ref_of("Job", job.metadata),
+        resource_version=job.metadata.resource_version,
+        generation=job.metadata.generation,
+        suspended=job.spec.suspend,
+        # Not `terminating`: it counts pods that only our own finalizer keeps.
+        stopped=job.spec.suspend and "Suspended" in _standing(job) and not job.status.active,
+        stopped_by=notes.get(ANNOTATION_STOPPED_BY, ""),
+        edited_since_stop=was_edited(job.metadata),
+        attempt=read_attempt(notes),
+        world=world_of(job.spec),
+        indexes=None if indexed else (),
+        placement=read_placement(notes),
+        ending=_ending(job),
+        deleting=job.metadata.deletion_timestamp is not None,
+        options=read_options(notes, may_shrink=indexed),
+        progress=read_progress(notes),
+        started_at=job.status.start_time,
+        has_begun=job.status.start_time is not None,
+    )
+
+
+def world_of(spec: JobSpec) -> int:
+    """Members that run at once. Without an index every pod is like the other, and `completions` may ask for more."""
+    if spec.completion_mode == "Indexed":
+        return spec.completions or spec.parallelism
+    return min(spec.parallelism, spec.completions or spec.parallelism)
+
+
+def is_controlled(meta: ObjectMeta) -> bool:
+    """Another object makes and restarts it: that one is the root, or nothing of healthd's concern."""
+    return any(owner.controller and owner.kind not in MAY_OWN_A_ROOT for owner in meta.owner_references)
 
 
 def _standing(job: Job) -> set[str]:
@@ -119,31 +126,3 @@ def _ending(job: Job) -> Ending:
     if standing & {"Complete", "SuccessCriteriaMet"}:
         return Ending.COMPLETE
     return Ending.FAILED if standing & {"Failed", "FailureTarget"} else Ending.NOT_ENDED
-
-
-def _options(notes: dict[str, str]) -> GangOptions:
-    return GangOptions(
-        restart=notes.get(ANNOTATION_RESTART) == "enabled",
-        checkpoint=notes.get(ANNOTATION_CHECKPOINT, ""),
-        checkpoint_format=notes.get(ANNOTATION_CHECKPOINT_FORMAT, ""),
-        max_no_advance=_number(notes.get(ANNOTATION_MAX_NO_ADVANCE)),
-        min_nodes=_number(notes.get(ANNOTATION_MIN_NODES)),
-    )
-
-
-def _placement(raw: str | None) -> dict[str, str]:
-    try:
-        return msgspec.json.decode(raw, type=dict[str, str]) if raw else {}
-    except msgspec.MsgspecError:
-        return {}
-
-
-def _progress(raw: str | None) -> Progress:
-    try:
-        return msgspec.json.decode(raw, type=Progress) if raw else NO_PROGRESS
-    except msgspec.MsgspecError:
-        return NO_PROGRESS
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None

@@ -29,7 +29,7 @@ from healthd.core.objects import (
     RejectedCheckpoint,
 )
 from healthd.core.policy import StartFresh, format_duration
-from healthd.gangs.job import hint_annotations
+from healthd.gangs.annotations import hint_annotations
 
 NAMESPACE = "default"
 ANNOTATION_OPTIONS = "healthd.dev/run-options"

@@ -36,7 +36,7 @@ from healthd.core.objects import (
 )
 from healthd.core.policy import Config
 from healthd.gangs import ADAPTERS
-from healthd.gangs.job import JobAdapter
+from healthd.gangs.job import JobAdapter, read_job
 from healthd.local.gang import NAMESPACE, Create, Done, GoOn, Refuse, Resume, RunSpec, job_of, plan, why_not_fresh
 from healthd.local.jobs.controller import JobController
 from healthd.local.machine import Machine
@@ -146,7 +146,7 @@ class LocalRuntime:
 
     async def _say_the_end(self, code: int) -> None:
         if code == 0:
-            root = self._adapter.read(await self.cluster.get(Job, self.spec.name, NAMESPACE))
+            root = read_job(await self.cluster.get(Job, self.spec.name, NAMESPACE))
             log.info("run.completed", name=self.spec.name, attempt=root.attempt)
         else:
             note = "`healthd explain` tells why; the same command goes on from the newest checkpoint that loads"
@@ -157,7 +157,7 @@ class LocalRuntime:
             job = await self.cluster.get(Job, self.spec.name, NAMESPACE)
         except NotFound:
             return plan(self.spec, None, None, ())
-        root = self._adapter.read(job)
+        root = read_job(job)
         recoveries = await self._recoveries(root)
         step = plan(self.spec, job, root, recoveries)
         if isinstance(step, Create | Resume) and (why := await self._would_lose_work(root, recoveries)):
@@ -171,7 +171,7 @@ class LocalRuntime:
             if self._stopping:
                 return
         job = job_of(self.spec, ChosenCheckpoint())
-        answer = await self._look_for_checkpoint(self._adapter.read(job))
+        answer = await self._look_for_checkpoint(read_job(job))
         if answer.found:
             log.info("checkpoint.found", path=answer.found.path, step=answer.found.step)
         await self.cluster.create(job_of(self.spec, answer.found or ChosenCheckpoint(), attempt))
@@ -181,7 +181,7 @@ class LocalRuntime:
         await self._until(self._is_quiet_or_unwanted)
         if self._stopping:
             return
-        root = self._adapter.read(await self.cluster.get(Job, self.spec.name, NAMESPACE))
+        root = read_job(await self.cluster.get(Job, self.spec.name, NAMESPACE))
         answer = await self._look_for_checkpoint(root)
         checkpoint = answer.found or ChosenCheckpoint()
         hint = StartHint(recovery="", attempt=root.attempt + 1, checkpoint=checkpoint, placement={})
@@ -216,7 +216,7 @@ class LocalRuntime:
     async def _exit_code(self) -> int | None:
         """None while the gang lives or may live again."""
         try:
-            root = self._adapter.read(await self.cluster.get(Job, self.spec.name, NAMESPACE))
+            root = read_job(await self.cluster.get(Job, self.spec.name, NAMESPACE))
         except NotFound:
             return GAVE_UP
         recoveries = await self._recoveries(root)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from msgspec.structs import replace
 
@@ -11,7 +9,7 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.core.gang import Ending, GangOptions, Root, StartHint
 from healthd.core.objects import ChosenCheckpoint, Condition, Job, JobStatus, Toleration
-from healthd.gangs.job import JobAdapter
+from healthd.gangs.job import JobAdapter, read_job
 from tests.builders import a_job
 from tests.fakes import ManualClock, counting_uids
 
@@ -28,18 +26,18 @@ def test_the_options_of_the_owner_are_read_from_its_annotations() -> None:
         "healthd.dev/min-nodes": "2",
     }
 
-    assert ADAPTER.read(a_job(annotations=notes)).options == GangOptions(
+    assert read_job(a_job(annotations=notes)).options == GangOptions(
         restart=True, checkpoint="file:///data", checkpoint_format="torch", max_no_advance=5, min_nodes=2
     )
 
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "2.5"])
 def test_a_number_that_is_none_counts_as_not_given(text: str) -> None:
-    assert ADAPTER.read(a_job(annotations={"healthd.dev/min-nodes": text})).options.min_nodes is None
+    assert read_job(a_job(annotations={"healthd.dev/min-nodes": text})).options.min_nodes is None
 
 
 def test_progress_that_cannot_be_read_is_no_progress() -> None:
-    assert ADAPTER.read(a_job(annotations={"healthd.dev/progress": "{"})).progress.step == -1
+    assert read_job(a_job(annotations={"healthd.dev/progress": "{"})).progress.step == -1
 
 
 @pytest.mark.parametrize(
@@ -55,7 +53,7 @@ def test_progress_that_cannot_be_read_is_no_progress() -> None:
 def test_a_job_ends_by_its_conditions(condition: str, ending: Ending) -> None:
     job = a_job(status=JobStatus(conditions=[Condition(type=condition, status="True")]))
 
-    assert ADAPTER.read(job).ending is ending
+    assert read_job(job).ending is ending
 
 
 @pytest.mark.parametrize(
@@ -71,12 +69,12 @@ def test_a_job_ends_by_its_conditions(condition: str, ending: Ending) -> None:
 def test_a_job_has_stopped_when_its_own_controller_makes_no_more_pods(
     suspend: bool, status: JobStatus, stopped: bool
 ) -> None:
-    assert ADAPTER.read(a_job(suspend=suspend, status=status)).stopped is stopped
+    assert read_job(a_job(suspend=suspend, status=status)).stopped is stopped
 
 
 async def stored(cluster: EmbeddedCluster, **fields: object) -> Root:
     """The root of a Job that is in the cluster."""
-    return ADAPTER.read(await cluster.create(a_job(**fields)))  # type: ignore[arg-type]
+    return read_job(await cluster.create(a_job(**fields)))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -88,7 +86,7 @@ def cluster() -> EmbeddedCluster:
 async def test_stopping_suspends_and_says_by_whom_in_one_write(cluster: EmbeddedCluster) -> None:
     await ADAPTER.stop(cluster, await stored(cluster), "train-1")
 
-    root = ADAPTER.read(await cluster.get(Job, "train", "default"))
+    root = read_job(await cluster.get(Job, "train", "default"))
     assert root.suspended
     assert root.stopped_by == "train-1"
 
@@ -100,17 +98,17 @@ def a_hint(placement: dict[str, str], checkpoint: ChosenCheckpoint | None = None
 
 async def test_starting_hands_over_the_hint_in_one_write(cluster: EmbeddedCluster) -> None:
     await ADAPTER.stop(cluster, await stored(cluster), "train-3")
-    root = ADAPTER.read(await cluster.get(Job, "train", "default"))
+    root = read_job(await cluster.get(Job, "train", "default"))
 
     hint = a_hint({"0": "node-a", "1": "node-b"}, ChosenCheckpoint(path="/data/step_7", step=7))
     await ADAPTER.start(cluster, root, hint)
 
     job = await cluster.get(Job, "train", "default")
     notes = job.spec.template.metadata.annotations
-    assert (job.spec.suspend, ADAPTER.read(job).stopped_by, ADAPTER.read(job).attempt) == (False, "", 3)
+    assert (job.spec.suspend, read_job(job).stopped_by, read_job(job).attempt) == (False, "", 3)
     assert (notes["healthd.dev/resume-from"], notes["healthd.dev/resume-step"]) == ("/data/step_7", "7")
     assert notes["healthd.dev/attempt"] == "3"
-    assert json.loads(notes["healthd.dev/placement"]) == {"0": "node-a", "1": "node-b"}
+    assert read_job(job).placement == {"0": "node-a", "1": "node-b"}
 
 
 async def test_a_fresh_start_takes_an_older_hint_away(cluster: EmbeddedCluster) -> None:
@@ -129,7 +127,7 @@ async def test_a_start_keeps_what_the_owner_tolerates(cluster: EmbeddedCluster) 
     pods = replace(job.spec.template, spec=replace(job.spec.template.spec, tolerations=[gpu]))
     await cluster.create(replace(job, spec=replace(job.spec, template=pods)))
     for _ in range(2):
-        root = ADAPTER.read(await cluster.get(Job, "train", "default"))
+        root = read_job(await cluster.get(Job, "train", "default"))
         await ADAPTER.start(cluster, root, a_hint({}))
 
     tolerated = (await cluster.get(Job, "train", "default")).spec.template.spec.tolerations
@@ -139,7 +137,7 @@ async def test_a_start_keeps_what_the_owner_tolerates(cluster: EmbeddedCluster) 
 async def test_a_shorter_placement_shrinks_the_gang(cluster: EmbeddedCluster) -> None:
     await ADAPTER.start(cluster, await stored(cluster, suspend=True, ranks=3), a_hint({"0": "a", "1": "b"}))
 
-    assert ADAPTER.read(await cluster.get(Job, "train", "default")).world == 2
+    assert read_job(await cluster.get(Job, "train", "default")).world == 2
 
 
 async def test_an_act_upon_a_root_that_has_changed_since_is_refused(cluster: EmbeddedCluster) -> None:

@@ -34,7 +34,7 @@ from healthd.core.objects import (
 )
 from healthd.core.policy import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.gangs import ADAPTERS
-from healthd.gangs.job import JobAdapter
+from healthd.gangs.job import read_job
 from healthd.local.jobs.controller import JobController
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_node
@@ -221,7 +221,7 @@ class Stage:
     @property
     def root(self) -> Root:
         """The gang as healthd reads it."""
-        return JobAdapter().read(at_once(self.cluster.get(Job, "train", "default")))
+        return read_job(at_once(self.cluster.get(Job, "train", "default")))
 
     def recoveries(self) -> list[Recovery]:
         """All of them, oldest first."""
@@ -332,7 +332,7 @@ class Stage:
     def _find_reasons(self) -> None:
         """Stories say themselves what they expect: here every attempt may be restarted."""
         for job in at_once(self.cluster.list(Job)).items:
-            self.watchdog.disturbed.add((job.metadata.name, JobAdapter().read(job).attempt))
+            self.watchdog.disturbed.add((job.metadata.name, read_job(job).attempt))
 
 
 def _news(machine: Machine, agent: Agent) -> KernelNews:

@@ -155,7 +155,7 @@ class Watchdog:
         expect(4, bool(numbers) and numbers[-1] == new, f"attempt {new} of {name} was started with no intent on record")
 
     def _check_placement(self, by: str, name: str, after: Job) -> None:
-        placement = json.loads(after.spec.template.metadata.annotations.get("healthd.dev/placement", "{}"))
+        placement = json.loads(after.metadata.annotations.get("healthd.dev/placement", "{}"))
         seen_at = self._read_nodes_at.get(by, 0)
         for node in placement.values():
             bad_since = self._node_written_at.get(node)

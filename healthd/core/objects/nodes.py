@@ -26,6 +26,7 @@ class Toleration(Slim, frozen=True, kw_only=True):
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+    toleration_seconds: int | None = None
 
 
 class NodeSpec(Slim, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import msgspec
 
 from healthd.core.objects import (
     ANNOTATION_COMPLETION_INDEX,
+    ANNOTATION_PLACEMENT,
     Container,
     EnvVar,
     Job,
@@ -28,11 +29,12 @@ def new_pod(job: Job, index: int, world: int, port: int, suffix: str) -> Pod:
     """Member *index* of *world*, which meets the others at *port*. *suffix* makes its name a new one."""
     template = job.spec.template
     labels = {LABEL_JOB_NAME: job.metadata.name, LABEL_CONTROLLER_UID: job.metadata.uid}
+    notes = {key: value for key, value in job.metadata.annotations.items() if key == ANNOTATION_PLACEMENT}
     meta = ObjectMeta(
         name=f"{job.metadata.name[:LONGEST_PREFIX]}-{index}-{suffix}",
         namespace=job.metadata.namespace,
         labels={**template.metadata.labels, **labels, ANNOTATION_COMPLETION_INDEX: str(index)},
-        annotations={**template.metadata.annotations, ANNOTATION_COMPLETION_INDEX: str(index)},
+        annotations={**template.metadata.annotations, **notes, ANNOTATION_COMPLETION_INDEX: str(index)},
         finalizers=[*template.metadata.finalizers, FINALIZER_TRACKING],
         owner_references=[_owner(job)],
     )
