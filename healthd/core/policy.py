@@ -341,6 +341,14 @@ class KernelLogPolicy(Policy, frozen=True, kw_only=True):
             min_length=1,
         ),
     ] = "/dev/kmsg"
+    socket: Annotated[
+        str,
+        Meta(
+            description="The unix socket of the opener, a small privileged helper that hands out an open `/dev/kmsg`. "
+            "With it the source `kmsg` (or `auto`) asks there instead of opening `path`, and healthd itself needs no "
+            "privilege; it does not fall back to the journal. Empty, the default, opens `path`.",
+        ),
+    ] = ""
     trust_user_space: Annotated[
         bool,
         Meta(

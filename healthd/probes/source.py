@@ -13,6 +13,7 @@ from healthd.clock import Clock
 from healthd.core.objects import KernelLogCursor
 from healthd.core.policy import KernelLogPolicy, KernelLogSource
 from healthd.probes.errors import CannotRead
+from healthd.probes.handed import receive_kmsg
 from healthd.probes.journal import Journal
 from healthd.probes.kernel_log import KernelLog
 from healthd.probes.kernel_record import KernelTime
@@ -27,8 +28,14 @@ def open_kernel_log(
     booted_at = clock.now() - timedelta(seconds=time.monotonic())
 
     def kmsg() -> KernelLog:
-        trusts = policy.trust_user_space
-        return open_kmsg(policy.path, clock=clock, boot_id=boot_id, cursor=cursor, trust_user_space=trusts)
+        return open_kmsg(
+            policy.path,
+            clock=clock,
+            boot_id=boot_id,
+            cursor=cursor,
+            fd=receive_kmsg(policy.socket) if policy.socket else None,
+            trust_user_space=policy.trust_user_space,
+        )
 
     def journal() -> KernelLog:
         return Journal(boot_id=boot_id, kernel_time=KernelTime(clock, booted_at), cursor=cursor)
@@ -47,6 +54,8 @@ def open_kernel_log(
                 cursor=cursor,
                 trust_user_space=policy.trust_user_space,
             )
+        case KernelLogSource.AUTO if policy.socket:
+            return kmsg()
         case KernelLogSource.AUTO:
             try:
                 return kmsg()
