@@ -5,21 +5,55 @@ The implementations under contract, and names that no two tests share.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster
+from healthd.cluster.remote import connect
+from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from healthd.core.objects import Node
 from tests.builders import a_node
 from tests.fakes import ManualClock, counting_uids
+from tests.lab.control_plane import ControlPlane, Options
+
+CRDS = Path(__file__).parents[2] / "deploy" / "crds.yaml"
 
 
-@pytest.fixture(params=["embedded-memory", "embedded-file"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def control_plane_options() -> Options:
+    """Without the controllers that write to nodes: between two lines of a test, nobody else may change an object."""
+    needed = "garbage-collector-controller,serviceaccount-controller,namespace-controller"
+    return Options(controller_manager_flags=(f"--controllers={needed}",))
+
+
+@pytest.fixture(scope="module")
+def api_server(control_plane: ControlPlane) -> ControlPlane:
+    """A real API server that knows our kinds."""
+    control_plane.apply(CRDS)
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    return control_plane
+
+
+@pytest.fixture(
+    params=[
+        "embedded-memory",
+        "embedded-file",
+        pytest.param("api-server", marks=pytest.mark.lab),
+    ]
+)
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
     """A cluster that keeps the contract."""
+    if request.param == "api-server":
+        real: ControlPlane = request.getfixturevalue("api_server")
+        clock = SystemClock()
+        async with connect(from_kubeconfig(real.kubeconfig, clock=clock), clock=clock, luck=random.random) as remote:
+            yield remote
+        return
     path = tmp_path / "cluster.db" if request.param == "embedded-file" else None
     with EmbeddedCluster.open(path, clock=ManualClock(), new_uid=counting_uids()) as embedded:
         yield embedded
@@ -40,9 +74,20 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def namespace(name: str) -> str:
-    """A namespace that belongs to this test alone."""
-    return f"ns-{name}"
+def namespace(name: str, cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace that belongs to this test alone, as does that with `-2` after it."""
+    names = [f"ns-{name}", f"ns-{name}-2"]
+    if isinstance(cluster, EmbeddedCluster):
+        yield names[0]
+        return
+    real: ControlPlane = request.getfixturevalue("api_server")
+    for each in names:
+        real.api.create("/api/v1/namespaces", {"metadata": {"name": each}})
+    for each in names:
+        real.await_service_account(each)
+    yield names[0]
+    for each in names:
+        real.api.delete(f"/api/v1/namespaces/{each}")
 
 
 @pytest.fixture

@@ -1,0 +1,14 @@
+"""
+A cluster behind a real API server, over HTTP.
+
+`cluster` has the verbs, `watching` the watch, `http` requests; `wire`, `addresses` and `answers` are pure. Where the
+API server is and who we are: `in_cluster` for pods, `kubeconfig` for people. Only the latter needs the package
+`kubernetes`, which costs over 20 MB of memory, so nothing here imports it.
+"""
+
+from healthd.cluster.remote.cluster import RemoteCluster, connect
+from healthd.cluster.remote.connection import Access, Connection, Fixed
+from healthd.cluster.remote.http import Limits
+from healthd.cluster.remote.in_cluster import in_cluster
+
+__all__ = ["Access", "Connection", "Fixed", "Limits", "RemoteCluster", "connect", "in_cluster"]

@@ -1,0 +1,185 @@
+"""
+The port's verbs over HTTP. `healthd.cluster.port` is the contract; nothing is cached here.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import aiohttp
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.port import (
+    ClusterError,
+    Conflict,
+    Event,
+    Fields,
+    Gone,
+    Labels,
+    Listed,
+    NotFound,
+    Unavailable,
+)
+from healthd.cluster.remote import wire
+from healthd.cluster.remote.addresses import FIELD_MANAGER, path, selecting
+from healthd.cluster.remote.answers import failure, is_another_uid
+from healthd.cluster.remote.connection import Connection
+from healthd.cluster.remote.http import Http, Limits, Refused, Request
+from healthd.cluster.remote.watching import follow
+from healthd.core.objects import RESOURCES, Pod, Slim
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=Slim)
+
+_WRITING = {"fieldManager": FIELD_MANAGER}
+_MERGE_PATCH = "application/merge-patch+json"
+_LIST_TRIES = 5
+"""A list whose pages were overtaken by a compaction is begun again so often."""
+_DEFAULTS = Limits()
+
+
+@asynccontextmanager
+async def connect(
+    connection: Connection, *, clock: Clock, luck: Callable[[], float], limits: Limits = _DEFAULTS
+) -> AsyncIterator[RemoteCluster]:
+    """
+    The cluster behind *connection*. *luck* draws from 0 to 1: it spreads watches and retries of many clients.
+
+    Raises Unusable for a configuration that cannot work. Proxies of the environment are not used.
+    """
+    await connection.access()
+    pool = aiohttp.TCPConnector(limit=0)  # each watch keeps a connection: a limit would let them shut out the requests
+    async with aiohttp.ClientSession(
+        connector=pool,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": FIELD_MANAGER},
+        trust_env=False,
+    ) as session:
+        yield RemoteCluster(Http(session, connection, clock=clock, luck=luck, limits=limits), clock, luck)
+
+
+class RemoteCluster:
+    """A `Cluster` behind an API server; made by `connect`."""
+
+    def __init__(self, http: Http, clock: Clock, luck: Callable[[], float]) -> None:
+        self._http = http
+        self._clock = clock
+        self._luck = luck
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """The object. Raises NotFound."""
+        return wire.parse_object(kind, await self._call("GET", self._object(kind, name, namespace)))
+
+    async def list(
+        self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
+    ) -> Listed[T]:
+        """All objects that match, ordered by namespace and name; as consistent as one read, whatever its pages."""
+        where, query = path(RESOURCES[kind], namespace), selecting(labels, fields)
+        for _ in range(_LIST_TRIES):
+            try:
+                items, version = await self._pages(kind, where, query)
+            except Gone as error:
+                log.info("list.restarts", kind=kind.__name__, error=str(error))
+                continue
+            items.sort(key=_place)
+            return Listed(items, version)
+        raise Unavailable(f"GET {where}: its pages were too old before they could be read, {_LIST_TRIES} times")
+
+    def watch(
+        self,
+        kind: type[T],
+        *,
+        since: str,
+        namespace: str | None = None,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
+    ) -> AsyncIterator[Event[T]]:
+        """Every change after version *since*, in order, without end. Raises Gone when history does not reach back."""
+        where, query = path(RESOURCES[kind], namespace), selecting(labels, fields)
+        return follow(self._http, self._clock, self._luck, kind, where, query, since)
+
+    async def create(self, obj: T) -> T:
+        """Store a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
+        kind, metadata = type(obj), obj.metadata  # type: ignore[attr-defined]  # every kind that is kept has metadata
+        where = path(RESOURCES[kind], metadata.namespace)
+        return wire.parse_object(kind, await self._call("POST", where, query=_WRITING, body=wire.new_body(obj)))
+
+    async def patch(
+        self,
+        kind: type[T],
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        resource_version: str = "",
+        uid: str = "",
+    ) -> T:
+        """Apply a JSON merge patch. Raises NotFound, Conflict, Invalid."""
+        where = self._object(kind, name, namespace, subresource)
+        body = wire.patch_body(kind, patch, resource_version=resource_version, uid=uid)
+        request = Request(method="PATCH", path=where, query=_WRITING, body=body, content_type=_MERGE_PATCH)
+        try:
+            return wire.parse_object(kind, await self._http.call(request))
+        except Refused as refused:
+            if uid and is_another_uid(refused.status):
+                raise Conflict(refused.status.message) from None
+            raise _meant(refused) from None
+
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Ask for deletion, gracefully where a kubelet or a finalizer has a say. Raises NotFound, Conflict."""
+        body = wire.deletion_body(uid=uid, resource_version=resource_version, grace_seconds=grace_seconds)
+        await self._call("DELETE", self._object(kind, name, namespace), body=body)
+
+    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
+        """Delete a pod by the eviction verb: marks it `DisruptionTarget` first. Raises NotFound, TooManyRequests."""
+        body = wire.eviction_body(name, namespace, grace_seconds=grace_seconds)
+        await self._call("POST", self._object(Pod, name, namespace, "eviction"), query=_WRITING, body=body)
+
+    async def _pages(self, kind: type[T], where: str, query: dict[str, str]) -> tuple[builtins.list[T], str]:
+        items: builtins.list[T] = []
+        asked = {**query, "limit": str(self._http.limits.page)}
+        while True:
+            page, unreadable = wire.parse_page(kind, await self._call("GET", where, query=asked))
+            for each in unreadable:
+                log.warning("object.unreadable", **each._asdict())
+            items += page.items or []
+            if not page.metadata.continue_:
+                return items, page.metadata.resource_version
+            asked["continue"] = page.metadata.continue_
+
+    async def _call(
+        self, method: str, where: str, *, query: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> bytes:
+        try:
+            return await self._http.call(Request(method=method, path=where, query=query, body=body))
+        except Refused as refused:
+            raise _meant(refused) from None
+
+    def _object(self, kind: type[Slim], name: str, namespace: str, subresource: str = "") -> str:
+        """The path of one object; an empty name would be the path of all of them."""
+        if not name:
+            raise NotFound(f"{RESOURCES[kind].kind}: asked for an object without a name")
+        return path(RESOURCES[kind], namespace, name, subresource)
+
+
+def _meant(refused: Refused) -> ClusterError:
+    return failure(refused.status, refused.where)
+
+
+def _place(obj: Any) -> tuple[str, str]:
+    return obj.metadata.namespace, obj.metadata.name

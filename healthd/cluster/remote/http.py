@@ -1,0 +1,173 @@
+"""
+Requests to one API server: credentials, time limits, and patience with a server that is busy.
+
+What goes wrong on the way becomes Unavailable here. What a server refuses becomes Refused: what that means depends on
+the verb, and callers of the port never see it.
+"""
+
+from __future__ import annotations
+
+from asyncio import timeout
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import aiohttp
+
+from healthd.clock import Clock
+from healthd.cluster.port import Unavailable
+from healthd.cluster.remote.answers import Status, is_refused_by_budget, parse_status
+from healthd.cluster.remote.connection import Access, Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long to wait for what."""
+
+    request: timedelta = timedelta(seconds=15)
+    """For the answer to one request; for a watch, until it is accepted."""
+    throttled: timedelta = timedelta(seconds=30)
+    """So long a server that says that it is busy is asked again."""
+    stall_after: timedelta = timedelta(seconds=90)
+    """A watch on which nothing came for so long, not even a bookmark (one a minute), is made again."""
+    watch_lasts: timedelta = timedelta(minutes=5)
+    """The server ends a watch after this and up to twice as long: so that not all end at once."""
+    first_retry: timedelta = timedelta(milliseconds=100)
+    """Before a broken watch is made again; doubles up to *last_retry*."""
+    last_retry: timedelta = timedelta(seconds=10)
+    page: int = 500
+    """Objects in one answer to a list."""
+    watch_buffer: int = 4 * 1024 * 1024
+    """Bytes of a watch taken from the network while nobody has time for them: servers end the watches of the slow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, however often it has to be sent."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] | None = None
+    body: bytes | None = None
+    content_type: str = "application/json"
+    silence: timedelta | None = None
+    """The longest silence within the answer, where that is a stream."""
+    buffer: int = 64 * 1024
+
+
+class Refused(Exception):
+    """The server said no, in these words."""
+
+    def __init__(self, status: Status, where: str) -> None:
+        super().__init__(status.message)
+        self.status = status
+        self.where = where
+
+
+class Http:
+    """One pool of connections to one API server."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        connection: Connection,
+        *,
+        clock: Clock,
+        luck: Callable[[], float],
+        limits: Limits,
+    ) -> None:
+        self._session = session
+        self._connection = connection
+        self._clock = clock
+        self._luck = luck
+        self.limits = limits
+        self._is_distrusted = False
+        """The server's certificate was refused: perhaps its authority was replaced since it was read."""
+
+    async def call(self, request: Request) -> bytes:
+        """The body of the answer. Raises Refused, Unavailable."""
+        async with self.answer(request) as response:
+            with told(str(response.url), self.limits.request):
+                async with timeout(self.limits.request.total_seconds()):
+                    return await response.read()
+
+    @asynccontextmanager
+    async def answer(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer to a request that was accepted, while it still comes in. Raises Refused, Unavailable."""
+        response = await self._accepted(request)
+        try:
+            yield response
+        finally:
+            response.close()  # what was read to its end keeps its connection
+
+    async def _accepted(self, request: Request) -> aiohttp.ClientResponse:
+        until, is_renewed = self._clock.now() + self.limits.throttled, False
+        while True:
+            access = await self._connection.access(fresh=is_renewed or self._is_distrusted)
+            response, body = await self._sent(request, access)
+            if response.status < 300:
+                return response
+            status = parse_status(response.status, body)
+            if response.status == 401 and not is_renewed:
+                is_renewed = True
+                continue
+            pause = self._pause(response, status)
+            if pause is None or self._clock.now() + pause > until:
+                raise Refused(status, _where(request, access))
+            await self._clock.sleep(pause)
+
+    async def _sent(self, request: Request, access: Access) -> tuple[aiohttp.ClientResponse, bytes]:
+        """The answer, and its body where it is a refusal."""
+        silence = request.silence.total_seconds() if request.silence else None
+        headers = {"Accept": "application/json", "Content-Type": request.content_type}
+        if access.authorization:
+            headers["Authorization"] = access.authorization
+        with told(_where(request, access), self.limits.request), self._distrusting():
+            async with timeout(self.limits.request.total_seconds()):
+                response = await self._session.request(
+                    request.method,
+                    access.url + request.path,
+                    params=request.query,
+                    data=request.body,
+                    headers=headers,
+                    ssl=access.tls or True,
+                    server_hostname=access.server_name,
+                    proxy=access.proxy,
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_read=silence),
+                    read_bufsize=request.buffer,
+                )
+                return response, b"" if response.status < 300 else await response.read()
+
+    @contextmanager
+    def _distrusting(self) -> Iterator[None]:
+        try:
+            yield
+        except aiohttp.ClientConnectorCertificateError:
+            self._is_distrusted = True
+            raise
+        self._is_distrusted = False
+
+    def _pause(self, response: aiohttp.ClientResponse, status: Status) -> timedelta | None:
+        """How long to wait before asking a busy server again; None when it is not busy, but means its refusal."""
+        if response.status != 429 or is_refused_by_budget(status):
+            return None
+        asked = response.headers.get("Retry-After", "1")
+        seconds = int(asked) if asked.isascii() and asked.isdigit() else 1
+        return timedelta(seconds=seconds) * (1 + self._luck())
+
+
+@contextmanager
+def told(where: str, limit: timedelta) -> Iterator[None]:
+    """Turn everything that can happen to a connection into Unavailable, with what was asked of whom."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Unavailable(f"{where}: nothing came for {limit.total_seconds():g} s") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise Unavailable(f"{where}: {str(error) or type(error).__name__}") from error
+
+
+def _where(request: Request, access: Access) -> str:
+    return f"{request.method} {access.url}{request.path} ({access.source})"

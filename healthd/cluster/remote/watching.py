@@ -1,0 +1,132 @@
+"""
+A watch without end: made again, from the last version that it told, whenever its connection breaks, stalls or ends.
+
+It reads no faster than its caller takes. What comes meanwhile waits as bytes in the buffer of its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+import structlog
+from aiohttp import ClientResponse
+
+from healthd.clock import Clock
+from healthd.cluster.port import Event, EventType, TooManyRequests, Unavailable
+from healthd.cluster.remote import wire
+from healthd.cluster.remote.answers import failure
+from healthd.cluster.remote.http import Http, Limits, Refused, Request, told
+from healthd.core.objects import Slim
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=Slim)
+
+
+class Patience:
+    """How long to wait before a watch is made again: not at all after one that told something, else ever longer."""
+
+    def __init__(self, limits: Limits, luck: Callable[[], float]) -> None:
+        self._limits = limits
+        self._luck = luck
+        self._failures = 0
+
+    def restore(self) -> None:
+        """It works."""
+        self._failures = 0
+
+    def next(self) -> timedelta:
+        """The next wait; with luck in it, because thousands of agents must not come back in the same moment."""
+        if self._failures == 0:
+            self._failures = 1
+            return timedelta(0)
+        longest = min(self._limits.last_retry, self._limits.first_retry * (1 << min(self._failures - 1, 20)))
+        self._failures += 1
+        return longest * (0.5 + self._luck() / 2)
+
+
+async def follow(
+    http: Http,
+    clock: Clock,
+    luck: Callable[[], float],
+    kind: type[T],
+    path: str,
+    selecting: dict[str, str],
+    since: str,
+) -> AsyncIterator[Event[T]]:
+    """
+    Every change after version *since*, and a bookmark each time that the server has accepted the watch.
+
+    Raises what does not pass by itself: Gone, Invalid, Forbidden, NotFound.
+    """
+    patience, version, trouble = Patience(http.limits, luck), since, False
+    while True:
+        try:
+            async with http.answer(_request(http.limits, luck, path, selecting, version)) as response:
+                if trouble:
+                    log.info("watch.resumed", kind=kind.__name__, since=version)
+                    trouble = False
+                yield Event(EventType.BOOKMARK, None, version)
+                stream = _Stream(response, http.limits.stall_after)
+                while lines := await stream.lines():
+                    patience.restore()
+                    for line in lines:
+                        event = _event(kind, line, stream.where)
+                        version = event.resource_version
+                        yield event
+        except (Refused, Unavailable, TooManyRequests) as error:
+            passing = _passing(error)
+            if not trouble:  # one that lasts is told once
+                log.warning("watch.interrupted", kind=kind.__name__, error=str(passing))
+                trouble = True
+        await clock.sleep(patience.next())
+
+
+class _Stream:
+    """The lines of a watch, as they come."""
+
+    def __init__(self, response: ClientResponse, stall_after: timedelta) -> None:
+        self.where = f"GET {response.url}"
+        self._content = response.content
+        self._stall_after = stall_after
+        self._rest = b""
+
+    async def lines(self) -> list[bytes]:
+        """All that came as a whole; empty at the end, where half a line is worth nothing."""
+        while True:
+            with told(self.where, self._stall_after):
+                chunk = await self._content.readany()
+            if not chunk:
+                return []
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            if whole := [line for line in lines if line]:
+                return whole
+
+
+def _request(limits: Limits, luck: Callable[[], float], path: str, selecting: dict[str, str], version: str) -> Request:
+    seconds = limits.watch_lasts.total_seconds() * (1 + luck())
+    asking = {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": version,
+        "timeoutSeconds": str(max(1, round(seconds))),
+    }
+    query = {**selecting, **asking}
+    return Request(method="GET", path=path, query=query, silence=limits.stall_after, buffer=limits.watch_buffer)
+
+
+def _event(kind: type[T], line: bytes, where: str) -> Event[T]:
+    event, unreadable = wire.parse_event(kind, line, where)
+    if unreadable:
+        log.warning("object.unreadable", **unreadable._asdict())
+    return event
+
+
+def _passing(error: Exception) -> Exception:
+    """The error of the port, where waiting may help; else it is raised."""
+    meant = failure(error.status, error.where) if isinstance(error, Refused) else error
+    if not isinstance(meant, Unavailable | TooManyRequests):
+        raise meant
+    return meant
