@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
 
-PATIENCE = 5.0
-"""Seconds that the opener may take; it answers within a millisecond when it lives."""
+PATIENCE = struct.pack("@ll", 5, 0)
+"""Seconds (struct timeval) that the opener may take; it answers within a millisecond when it lives."""
 LONGEST_ANSWER = 16
 
 
@@ -20,10 +21,12 @@ def receive_kmsg(path: str) -> int:
     """A fresh descriptor from the opener that listens on *path*; the caller owns it. Raises CannotRead."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as opener:
-            opener.settimeout(PATIENCE)
+            # The kernel's own time-outs: with Python's a connect fails at once while others wait to be accepted.
+            opener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, PATIENCE)
+            opener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, PATIENCE)
             opener.connect(path)
             answer, descriptors, _, _ = socket.recv_fds(opener, LONGEST_ANSWER, 1, socket.MSG_CMSG_CLOEXEC)
-    except OSError as error:
+    except OSError as error:  # EAGAIN: it took too long
         why = f"the opener cannot be asked: {error.strerror or error}"
         raise CannotRead(path, why, "see that it runs beside this agent and shares the folder of the socket") from error
     if answer == b"k" and len(descriptors) == 1:
