@@ -82,14 +82,9 @@ def _by_gang(
     for pod in pods:
         claims = [(kind, name) for kind, adapter in adapters.items() if (name := adapter.root_name(pod))]
         known = ((kind, uids.get((kind, pod.metadata.namespace, name))) for kind, name in claims)
-        uid = next((uid for kind, uid in known if uid and not _is_of_a_namesake(pod, kind, uid)), None)
+        uid = next((uid for kind, uid in known if uid and adapters[kind].root_uid(pod) in ("", uid)), None)
         if uid is not None:
             members[uid].append(pod)
         elif claims:
             strays.append(pod)
     return {uid: tuple(group) for uid, group in members.items()}, tuple(strays)
-
-
-def _is_of_a_namesake(pod: Pod, kind: str, uid: str) -> bool:
-    """Its root was deleted, and another one made under the same name."""
-    return any(owner.controller and owner.kind == kind and owner.uid != uid for owner in pod.metadata.owner_references)

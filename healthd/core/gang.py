@@ -23,6 +23,16 @@ from healthd.core.progress import NO_PROGRESS, Progress
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
+INDEX_KEYS = (
+    ("jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index", ANNOTATION_COMPLETION_INDEX),
+    (ANNOTATION_COMPLETION_INDEX,),
+    ("apps.kubernetes.io/pod-index",),
+)
+"""How makers of pods number them: joined, the values of a row tell a member. The first row that is there counts."""
+LABEL_OWN_RESTART = "jobset.sigs.k8s.io/restart-attempt"
+"""On a pod: which restart of its root's own controller made it. Other kinds do not say."""
+
+
 class Ending(StrEnum):
     """How a root ended for good."""
 
@@ -56,6 +66,8 @@ class Root:
     stopped_by: str
     """The recovery that suspended it; empty: nobody or the user."""
     attempt: int
+    own_restarts: int = 0
+    """How often its own controller restarted it; the pods of earlier restarts are history."""
     world: int
     """Members that a running gang has."""
     indexes: tuple[str, ...] | None = None
@@ -115,8 +127,13 @@ def attempt_of(pod: Pod) -> int:
 
 
 def index_of(pod: Pod) -> str:
-    """The completion index of a pod, as text; empty where the gang has none."""
-    return pod.metadata.annotations.get(ANNOTATION_COMPLETION_INDEX, "")
+    """What tells a pod from the other members of its gang; empty where nothing does."""
+    meta = pod.metadata
+    for keys in INDEX_KEYS:
+        marks = [meta.annotations.get(key) or meta.labels.get(key) for key in keys]
+        if all(marks):
+            return "-".join(mark for mark in marks if mark)
+    return ""
 
 
 def is_terminal(pod: Pod) -> bool:
@@ -137,4 +154,11 @@ def members(view: GangView) -> tuple[Pod, ...]:
     """The pods of the root's present attempt."""
     if view.root is None:
         return ()
-    return tuple(pod for pod in view.pods if attempt_of(pod) == view.root.attempt)
+    root = view.root
+    return tuple(pod for pod in view.pods if attempt_of(pod) == root.attempt and _restart_of(pod) >= root.own_restarts)
+
+
+def _restart_of(pod: Pod) -> int:
+    """The restart by its own controller that made the pod."""
+    value = pod.metadata.labels.get(LABEL_OWN_RESTART, "")
+    return int(value) if value.isdecimal() else 0

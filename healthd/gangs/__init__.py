@@ -11,8 +11,10 @@ from typing import Any
 
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.job import JobAdapter
+from healthd.gangs.jobset import JobSetAdapter
 
 ADAPTERS: Mapping[str, GangAdapter[Any]] = {
+    "JobSet": JobSetAdapter(),
     "Job": JobAdapter(),
 }
 """By the kind that a recovery names. The topmost kinds come first: a pod belongs to the first whose root is there."""

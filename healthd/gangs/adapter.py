@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from healthd.cluster.port import Cluster, Labels, NotFound, Reader
 from healthd.core.gang import Root, StartHint
-from healthd.core.objects import GangRef, Pod, Slim
+from healthd.core.objects import RESOURCES, GangRef, Pod, Slim
 
 T = TypeVar("T", bound=Slim)
 
@@ -37,6 +37,12 @@ class GangAdapter(ABC, Generic[T]):
 
         Several kinds may claim a pod; it belongs to the first of the table whose root is there.
         """
+
+    def root_uid(self, pod: Pod) -> str:
+        """The uid of that root, where the pod tells it: another root may have taken the name since."""
+        kind = RESOURCES[self.kind].kind
+        owners = pod.metadata.owner_references
+        return next((owner.uid for owner in owners if owner.controller and owner.kind == kind), "")
 
     @abstractmethod
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:

@@ -41,6 +41,7 @@ class NodeSystemInfo(Slim, frozen=True, kw_only=True):
 
     boot_id: str = msgspec.field(default="", name="bootID")
     machine_id: str = msgspec.field(default="", name="machineID")
+    system_uuid: str = msgspec.field(default="", name="systemUUID")
 
 
 class NodeStatus(Slim, frozen=True, kw_only=True):

@@ -79,6 +79,7 @@ class PodStatus(Slim, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     start_time: datetime | None = None
+    init_container_statuses: list[ContainerStatus] = []
     container_statuses: list[ContainerStatus] = []
     conditions: list[Condition] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from healthd.core.model import CauseKind, Phase
-from healthd.core.objects.meta import ObjectMeta, Slim
+from healthd.core.objects.meta import Condition, ObjectMeta, Slim
 
 
 class GangRef(Slim, frozen=True, kw_only=True):
@@ -50,8 +50,22 @@ class FencedPod(Slim, frozen=True, kw_only=True):
     uid: str
     node: str
     index: str = ""
+    since: datetime | None = None
+    """When it was made or, where its kubelet said so, started there."""
     boot_id: str = ""
+    """The boot of its machine, as the kubelet first told it."""
+    agent_boot_id: str = ""
+    """The same, as the agent first told it."""
+    machine: str = ""
+    """The system UUID of its machine: another machine may take the name of the node."""
     proof: str = ""
+
+
+class FenceOverride(Slim, frozen=True, kw_only=True):
+    """A person's word that old pods have ended, and the attempt that it was given for. It counts for no other one."""
+
+    said: str
+    attempt: int
 
 
 class RejectedCheckpoint(Slim, frozen=True, kw_only=True):
@@ -118,6 +132,7 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """The attempt being prepared or confirmed; 0 until the first stop is recorded."""
     pods: list[FencedPod] = []
     """The pods of the attempt being stopped."""
+    fence_override: FenceOverride | None = None
     checkpoint: ChosenCheckpoint | None = None
     rejected: list[RejectedCheckpoint] = []
     step_at_fault: int = -1
@@ -134,6 +149,17 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """What the pods of the present attempt are told; recorded before each start."""
     attempts: list[Attempt] = []
     confirmed_step: int = -1
+    gang: str = ""
+    """The root as people name it: `job/llama`."""
+    bad_nodes: str = ""
+    """The nodes to blame, in words; empty where none is."""
+    resumes_from: str = ""
+    """The checkpoint that was chosen, in words: `step 1200`, or `a fresh start`."""
+    ended_at: datetime | None = None
+    took: str = ""
+    """How long it took from the fault to the end, such as `2m13s`."""
+    conditions: list[Condition] = []
+    """`Progressing`, `Held` and `Recovered`, for whoever waits for one: `kubectl wait --for=condition=Recovered`."""
 
 
 class Recovery(Slim, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from healthd.core.objects.meta import Condition, ObjectMeta, Slim
 from healthd.core.objects.pods import PodTemplate
@@ -39,3 +40,38 @@ class Job(Slim, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
+
+
+class JobSetSpec(Slim, frozen=True, kw_only=True):
+    """
+    A jobset.x-k8s.io/v1alpha2 JobSet as far as healthd uses it.
+
+    *replicated_jobs* are kept as they were read: to change one of them the whole list has to be written back.
+    """
+
+    suspend: bool = False
+    replicated_jobs: list[dict[str, Any]] = []
+
+
+class ReplicatedJobStatus(Slim, frozen=True, kw_only=True):
+    """The JobSet controller's word about the Jobs of one of its parts. `active` counts Jobs with pods."""
+
+    name: str
+    ready: int = 0
+    active: int = 0
+
+
+class JobSetStatus(Slim, frozen=True, kw_only=True):
+    """The JobSet controller's word. `restarts` counts those that its own failure policy made."""
+
+    restarts: int = 0
+    conditions: list[Condition] = []
+    replicated_jobs_status: list[ReplicatedJobStatus] = []
+
+
+class JobSet(Slim, frozen=True, kw_only=True):
+    """A group of Jobs that start, restart and end together."""
+
+    metadata: ObjectMeta
+    spec: JobSetSpec = JobSetSpec()
+    status: JobSetStatus = JobSetStatus()

@@ -1,0 +1,144 @@
+"""
+JobSets, stopped and started by `suspend`.
+
+A suspended JobSet keeps its Jobs, suspended too, and no counter of its failure policy moves. What may change meanwhile
+are the annotations, labels, node selector and tolerations of the pod templates; affinity and env are refused. When it
+goes on, it merges them into the templates of its Jobs: a key can be overwritten there, never taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from healthd.cluster.port import Cluster
+from healthd.core.gang import Ending, Root, StartHint
+from healthd.core.objects import ANNOTATION_STOPPED_BY, JobSet, JobSpec, Pod, Toleration
+from healthd.gangs.adapter import GangAdapter
+from healthd.gangs.annotations import (
+    concerns_us,
+    hint_annotations,
+    read_attempt,
+    read_options,
+    read_placement,
+    read_progress,
+    ref_of,
+    start_notes,
+    stop_notes,
+    tolerating_reservation,
+    was_edited,
+)
+from healthd.gangs.job import is_controlled, world_of
+
+LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
+LABEL_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+"""On every pod below a JobSet."""
+
+
+class JobSetAdapter(GangAdapter[JobSet]):
+    """The adapter of jobset.x-k8s.io JobSet."""
+
+    kind = JobSet
+
+    def read(self, obj: JobSet) -> Root | None:
+        """The root as the decisions see it."""
+        if not concerns_us(obj.metadata) or is_controlled(obj.metadata):
+            return None
+        meta, notes = obj.metadata, obj.metadata.annotations
+        parts = list(_parts(obj))
+        conditions = {condition.type: condition for condition in obj.status.conditions}
+        held = conditions.get("Suspended")
+        is_held = held is not None and held.status == "True"
+        return Root(
+            ref=ref_of("JobSet", meta),
+            resource_version=meta.resource_version,
+            generation=meta.generation,
+            suspended=obj.spec.suspend,
+            stopped=obj.spec.suspend and is_held and not any(jobs.active for jobs in obj.status.replicated_jobs_status),
+            stopped_by=notes.get(ANNOTATION_STOPPED_BY, ""),
+            edited_since_stop=was_edited(meta),
+            attempt=read_attempt(notes),
+            own_restarts=obj.status.restarts,
+            world=sum(part.replicas * part.members for part in parts),
+            indexes=tuple(index for part in parts for index in part.indexes()),
+            placement=read_placement(notes),
+            ending=_ending(obj),
+            deleting=meta.deletion_timestamp is not None,
+            # The size of its Jobs is fixed.
+            options=read_options(notes, may_shrink=False),
+            progress=read_progress(notes),
+            started_at=held.last_transition_time if held and not is_held else meta.creation_timestamp,
+            has_begun=not is_held,
+        )
+
+    def root_name(self, pod: Pod) -> str | None:
+        """The JobSet above the Job that made *pod*."""
+        return pod.metadata.labels.get(LABEL_JOBSET)
+
+    def root_uid(self, pod: Pod) -> str:
+        """Told by a label: the pod's owner is a Job."""
+        return pod.metadata.labels.get(LABEL_JOBSET_UID, "")
+
+    async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
+        """Suspend, and say whose doing it is, in one write."""
+        await self.patch(
+            cluster, root, {"metadata": {"annotations": stop_notes(root, recovery)}, "spec": {"suspend": True}}
+        )
+
+    async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
+        """Resume with the hint on every pod template, in one write."""
+        jobset = await cluster.get(JobSet, root.ref.name, root.ref.namespace)
+        jobs = [_hinted(job, root, hint) for job in jobset.spec.replicated_jobs]
+        spec = {"suspend": False, "replicatedJobs": jobs}
+        await self.patch(cluster, root, {"metadata": {"annotations": start_notes(hint)}, "spec": spec})
+
+
+class _Part(NamedTuple):
+    """One of the replicatedJobs: *replicas* Jobs of so many *members* each."""
+
+    name: str
+    replicas: int
+    members: int
+    is_indexed: bool
+
+    def indexes(self) -> Iterator[str]:
+        """As `healthd.core.gang.index_of` names their pods, and as their host names end."""
+        if self.is_indexed:
+            for job in range(self.replicas):
+                yield from (f"{self.name}-{job}-{member}" for member in range(self.members))
+
+
+def _parts(jobset: JobSet) -> Iterator[_Part]:
+    for job in jobset.spec.replicated_jobs:
+        # Where a Job leaves its mode open, a JobSet makes it Indexed.
+        spec = msgspec.convert({"completionMode": "Indexed", **job["template"]["spec"]}, JobSpec)
+        yield _Part(job["name"], job.get("replicas", 1), world_of(spec), spec.completion_mode == "Indexed")
+
+
+def _hinted(job: dict[str, Any], root: Root, hint: StartHint) -> dict[str, Any]:
+    """
+    One entry of replicatedJobs with the hint on its pod template. Everything else is passed on as it was read.
+
+    An older hint is made empty where there is nothing to say: taken away here, it would live on in the Job.
+    """
+    template = job["template"]["spec"]["template"]
+    notes: dict[str, str] = template.get("metadata", {}).get("annotations", {})
+    told = {key: value or "" for key, value in hint_annotations(hint).items() if value is not None or key in notes}
+    pods = template["spec"]
+    tolerations = tolerating_reservation(msgspec.convert(pods.get("tolerations", []), list[Toleration]), root.ref)
+    hinted = {
+        **template,
+        "metadata": {**template.get("metadata", {}), "annotations": {**notes, **told}},
+        "spec": {**pods, "tolerations": msgspec.to_builtins(tolerations)},
+    }
+    job_spec = {**job["template"]["spec"], "template": hinted}
+    return {**job, "template": {**job["template"], "spec": job_spec}}
+
+
+def _ending(jobset: JobSet) -> Ending:
+    standing = {condition.type for condition in jobset.status.conditions if condition.status == "True"}
+    if "Completed" in standing:
+        return Ending.COMPLETE
+    return Ending.FAILED if "Failed" in standing else Ending.NOT_ENDED

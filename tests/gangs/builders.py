@@ -1,0 +1,69 @@
+"""Roots of all kinds as their users write them, and the hint that a recovery gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.gang import StartHint
+from healthd.core.objects import ChosenCheckpoint, JobSet, JobSetSpec, JobSetStatus, ObjectMeta
+from tests.builders import A_CONTAINER
+from tests.fakes import ManualClock, counting_uids
+
+ENABLED = {"healthd.dev/restart": "enabled"}
+
+
+def an_empty_cluster() -> EmbeddedCluster:
+    """In memory."""
+    return EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids())
+
+
+def a_hint(placement: Mapping[str, str] | None = None, checkpoint: ChosenCheckpoint | None = None) -> StartHint:
+    """The hint of attempt 3."""
+    return StartHint(
+        recovery="train-3", attempt=3, checkpoint=checkpoint or ChosenCheckpoint(), placement=placement or {}
+    )
+
+
+A_STEP = ChosenCheckpoint(path="/data/step_7", step=7)
+
+
+def a_part(
+    name: str = "workers",
+    *,
+    replicas: int = 1,
+    pods: int = 2,
+    template_annotations: Mapping[str, str] | None = None,
+    tolerations: Sequence[Mapping[str, Any]] = (),
+    **job: Any,
+) -> dict[str, Any]:
+    """One entry of a JobSet's replicatedJobs, as JSON; *job* are further fields of the Job's spec."""
+    container = msgspec.to_builtins(A_CONTAINER)
+    template = {
+        "metadata": {"labels": {"app": "train"}, "annotations": dict(template_annotations or {})},
+        "spec": {"containers": [container], "restartPolicy": "Never", "tolerations": list(tolerations)},
+    }
+    spec = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template, **job}
+    return {"name": name, "replicas": replicas, "template": {"metadata": {"labels": {"tier": name}}, "spec": spec}}
+
+
+def a_jobset(
+    name: str = "train",
+    *,
+    parts: Sequence[Mapping[str, Any]] | None = None,
+    suspend: bool = False,
+    status: JobSetStatus | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **meta: Any,
+) -> JobSet:
+    """A JobSet of one Job with two pods, that healthd may restart."""
+    return JobSet(
+        metadata=ObjectMeta(
+            name=name, namespace="default", annotations=dict(ENABLED if annotations is None else annotations), **meta
+        ),
+        spec=JobSetSpec(suspend=suspend, replicated_jobs=[dict(part) for part in parts or [a_part()]]),
+        status=status or JobSetStatus(),
+    )
