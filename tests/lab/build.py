@@ -101,6 +101,8 @@ def binaries() -> Binaries:
     etcd, kube-apiserver and kubectl are taken from $KUBEBUILDER_ASSETS where that is set; it never has the others.
     Raises CannotBuild.
     """
+    if sys.platform != "linux":
+        raise CannotBuild("the lab needs Linux")
     ours = str(program(CONTROL_PLANE))
     return Binaries(
         etcd=_asset("etcd") or (ours, "etcd"),

@@ -7,21 +7,27 @@ scope "module". What a machine cannot do is skipped with the reason, and counted
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.lab.build import CannotBuild
 from tests.lab.control_plane import ControlPlane, Options
+from tests.lab.jobset import start_jobset
+from tests.lab.simulated import SimulatedNodes
 
 CANNOT = "this machine cannot"
 """How the reason of a skip begins that a better machine would not have; `pytest_terminal_summary` counts these."""
 
 
-def skip_because(why: object) -> None:
-    """Skip a test that this machine cannot run."""
-    pytest.skip(f"{CANNOT}: {why}")
+@contextmanager
+def skipping() -> Iterator[None]:
+    """Skip the tests whose programs this machine cannot build."""
+    try:
+        yield
+    except CannotBuild as why:
+        pytest.skip(f"{CANNOT}: {why}")
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +39,9 @@ def control_plane_options() -> Options:
 @pytest.fixture(scope="module")
 def control_plane(control_plane_options: Options) -> Iterator[ControlPlane]:
     """A real control plane without nodes, for the tests of one module."""
-    if sys.platform != "linux":
-        skip_because("the lab needs Linux")
-    try:
-        running = ControlPlane(control_plane_options)
-    except CannotBuild as why:
-        skip_because(why)
-    with running:
+    with skipping():
+        starting = ControlPlane(control_plane_options)
+    with starting as running:
         yield running
 
 
@@ -49,6 +51,22 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     name = control_plane.new_namespace()
     yield name
     control_plane.api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="module")
+def simulated_nodes(control_plane: ControlPlane) -> SimulatedNodes:
+    """Nothing but the means to add nodes: `simulated_nodes.add(140)`. What is added stays for the module."""
+    with skipping():
+        nodes = SimulatedNodes(control_plane)
+        nodes.start()
+    return nodes
+
+
+@pytest.fixture(scope="module")
+def jobset_controller(control_plane: ControlPlane) -> None:
+    """The kind JobSet, with its real controller."""
+    with skipping():
+        start_jobset(control_plane)
 
 
 @pytest.hookimpl(trylast=True)
