@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from healthd.core.gang import GangView, Root
 from healthd.core.objects import FencedPod, RecoveryStatus
 from healthd.core.spares import choose, is_fit
@@ -61,9 +63,12 @@ def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
     A member that was made again elsewhere was on its last node. One without a node gets one that the gang has left;
     when there is none it stands for itself, as if `member N` were a bad node.
     """
-    if not any(pod.index.isdecimal() for pod in pods):
+    if root.indexes == ():
+        # Nothing tells them apart: any numbers will do, and the newest pods are those that were there at last.
+        pods = [replace(pod, index=str(number)) for number, pod in enumerate(pods[-root.world :])]
+    indexes = dict.fromkeys(root.seats or map(str, range(root.world)))
+    if not any(pod.index in indexes for pod in pods):
         return {}  # members without numbers: the scheduler alone knows what to do with them
-    indexes = [str(index) for index in range(root.world)]
     stays = [*root.placement.items(), *((pod.index, pod.node) for pod in pods if pod.node)]
     alone = _have_nodes_of_their_own(pods)
     places: dict[str, str] = {}

@@ -147,3 +147,26 @@ def test_members_without_numbers_are_left_to_the_scheduler() -> None:
 
     assert isinstance(plan, Plan)
     assert plan.placement == {}
+
+
+def test_members_that_nothing_tells_apart_get_a_spare_too() -> None:
+    root = a_root(indexes=())
+    pods = [FencedPod(name=name, uid=name, node=node) for name, node in [("a", "bad"), ("b", "good"), ("c", "bad")]]
+    view = GangView(root=root, nodes={node.metadata.name: node for node in (GOOD, BAD, SPARE)})
+
+    plan = place(RecoveryStatus(pods=pods), view, root, "train-1")
+
+    assert isinstance(plan, Plan)
+    assert (set(plan.placement.values()), plan.replacements) == ({"good", "spare"}, {"bad": "spare"})
+
+
+def test_members_are_placed_by_whatever_tells_them_apart() -> None:
+    root = a_root(indexes=("leader-0-0", "workers-0-0"))
+    places = [("leader-0-0", "good"), ("workers-0-0", "bad")]
+    pods = [FencedPod(name=index, uid=index, node=node, index=index) for index, node in places]
+    view = GangView(root=root, nodes={node.metadata.name: node for node in (GOOD, BAD, SPARE)})
+
+    plan = place(RecoveryStatus(pods=pods), view, root, "train-1")
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"leader-0-0": "good", "workers-0-0": "spare"}
