@@ -11,7 +11,7 @@ from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster, Conflict, NotFound
 from healthd.controller.observe import World
 from healthd.core import spares
-from healthd.core.acts import ClaimSpare, ReleasePods, StartGang, StopGang
+from healthd.core.acts import ClaimSpare, ReleasePods, RemovePods, StartGang, StopGang
 from healthd.core.gang import Root
 from healthd.core.objects import FINALIZER_FENCE, Node, Pod, Recovery
 from healthd.core.patches import diff
@@ -34,7 +34,7 @@ async def record(cluster: Cluster, recovery: Recovery, status: Any) -> Recovery:
 
 async def perform(
     cluster: Cluster,
-    act: StopGang | ReleasePods | ClaimSpare | StartGang,
+    act: StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang,
     *,
     recovery: Recovery,
     root: Root,
@@ -49,6 +49,9 @@ async def perform(
         case ReleasePods(names):
             for name in names:
                 await release_pod(cluster, _pod(world, root, name))
+        case RemovePods(names):
+            for name in names:
+                await _remove_pod(cluster, _pod(world, root, name))
         case ClaimSpare(spare, instead_of):
             instead_of = spares.origin(instead_of, world.nodes, root.ref.uid)
             await _claim(cluster, world.nodes[spare], recovery, instead_of)
@@ -83,6 +86,15 @@ async def release_pod(cluster: Cluster, pod: Pod) -> None:
             uid=pod.metadata.uid,
             resource_version=pod.metadata.resource_version,
         )
+    except NotFound:
+        return
+
+
+async def _remove_pod(cluster: Cluster, pod: Pod) -> None:
+    """Delete *pod* for good, without its kubelet; one that is gone already is as good."""
+    meta = pod.metadata
+    try:
+        await cluster.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
     except NotFound:
         return
 

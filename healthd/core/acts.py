@@ -24,6 +24,13 @@ class ReleasePods:
 
 
 @dataclass(frozen=True, slots=True)
+class RemovePods:
+    """Delete pods for good, without their kubelet: their end is proven, and their objects keep new ones from coming."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FindCheckpoint:
     """Verify the gang's checkpoints, newest first, and record the answer."""
 
@@ -43,4 +50,4 @@ class StartGang:
     hint: StartHint
 
 
-Act = StopGang | ReleasePods | FindCheckpoint | ClaimSpare | StartGang
+Act = StopGang | ReleasePods | RemovePods | FindCheckpoint | ClaimSpare | StartGang

@@ -20,16 +20,18 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.acts import Act, ClaimSpare, FindCheckpoint, ReleasePods, StartGang, StopGang
+from healthd.core.acts import Act, ClaimSpare, FindCheckpoint, ReleasePods, RemovePods, StartGang, StopGang
 from healthd.core.faults import hardware_fault, lost_members
-from healthd.core.fence import fence_pods, unproven
+from healthd.core.fence import fence_pods, overridden, unproven
 from healthd.core.gang import Ending, GangView, Root, StartHint, members, will_not_run
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import (
+    ANNOTATION_FENCE_OVERRIDE,
     FINALIZER_FENCE,
     Attempt,
     Cause,
     ChosenCheckpoint,
+    FenceOverride,
     ObjectMeta,
     Pod,
     Recovery,
@@ -40,7 +42,7 @@ from healthd.core.objects import (
 from healthd.core.placement import Shortage, place
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.progress import is_beyond
-from healthd.core.spares import read_claim
+from healthd.core.spares import is_ready, read_claim
 
 OVERDUE = timedelta(minutes=1)
 """How long after its grace a pod may take to end before that is said: clocks differ, and busy machines are slow."""
@@ -185,7 +187,7 @@ def _detected(s: Situation) -> Decision:
             f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon; "
             "the gang runs on until a rank fails"
         )
-    return s.enter(Phase.STOPPING, "stop first, diagnose later", pods=fence_pods(s.view, []))
+    return s.enter(Phase.STOPPING, "stop first, diagnose later", pods=fence_pods(s.view, [], s.now))
 
 
 def _is_out_of_service(s: Situation, node_name: str) -> bool:
@@ -194,14 +196,15 @@ def _is_out_of_service(s: Situation, node_name: str) -> bool:
 
 
 def _stopping(s: Situation) -> Decision:
-    pods = fence_pods(s.view, s.status.pods)
+    pods = fence_pods(s.view, s.status.pods, s.now)
     if pods != s.status.pods:
         return Decision(record=replace(s.status, pods=pods), reason="one more pod to see the end of")
     if joined := _joined(s):
         return joined
     if not s.stopped_by_us:
         return Decision(acts=(StopGang(s.name),), reason="stop the gang")
-    alive = [pod for pod in s.view.pods if not will_not_run(pod)]
+    proven = {pod.uid for pod in pods if pod.proof and not _has_kubelet(s, pod.node)}
+    alive = [pod for pod in s.view.pods if not will_not_run(pod) and pod.metadata.uid not in proven]
     late = [pod.metadata.name for pod in alive if _is_overdue(pod, s.now)]
     if len(late) < len(alive):
         return Decision(reason=f"waiting for {_some([pod.metadata.name for pod in alive])} to end")
@@ -212,6 +215,12 @@ def _stopping(s: Situation) -> Decision:
     return s.enter(Phase.FENCING, f"{_some(late)} should have ended long ago" if late else "no member runs any more")
 
 
+def _has_kubelet(s: Situation, node_name: str) -> bool:
+    """Whether somebody is there who will soon say himself that a pod ended."""
+    node = s.view.nodes.get(node_name)
+    return node is not None and is_ready(node)
+
+
 def _is_overdue(pod: Pod, now: datetime) -> bool:
     """Nobody will say that it ended: its machine is dead, or a process in it cannot be. The fence must tell."""
     deadline = pod.metadata.deletion_timestamp
@@ -219,20 +228,36 @@ def _is_overdue(pod: Pod, now: datetime) -> bool:
 
 
 def _fencing(s: Situation) -> Decision:
-    pods = fence_pods(s.view, s.status.pods)
+    pods = fence_pods(s.view, s.status.pods, s.now)
     if pods != s.status.pods:
         return Decision(record=replace(s.status, pods=pods), reason="one more end is proven")
     if open_ends := unproven(pods):
-        return _without_proof(s, open_ends)
+        return _overridden(s) or _without_proof(s, open_ends)
     held = [p.metadata.name for p in s.view.pods if FINALIZER_FENCE in p.metadata.finalizers]
     if held:
         return Decision(acts=(ReleasePods(tuple(held)),), reason="their ends are on record")
+    left = [p.metadata.name for p in s.view.pods if not will_not_run(p)]
+    if left:
+        return Decision(acts=(RemovePods(tuple(left)),), reason="their ends are proven, and no kubelet will say so")
     return s.enter(Phase.CHOOSING, f"{len(pods)} pods are proven gone")
+
+
+def _overridden(s: Situation) -> Decision | None:
+    """A person answers for old pods. His word was about what he saw then: it does not count for the next attempt."""
+    said = s.recovery.metadata.annotations.get(ANNOTATION_FENCE_OVERRIDE, "")
+    used = s.status.fence_override
+    if used is not None and used.said == said and used.attempt != s.status.attempt:
+        return None
+    pods = overridden(s.status.pods, said)
+    if pods == s.status.pods:
+        return None
+    word = FenceOverride(said=said, attempt=s.status.attempt)
+    return Decision(record=replace(s.status, pods=pods, fence_override=word), reason=f"a person answers: {said}")
 
 
 def _without_proof(s: Situation, open_ends: list[str]) -> Decision:
     message = f"no proof that {_some(open_ends)} can no longer write"
-    limit = s.policy.fence_timeout
+    limit = s.root.options.fence_timeout or s.policy.fence_timeout
     if limit is None:
         return s.hold(message)
     waited = s.now - _began(s, Phase.FENCING)
@@ -380,7 +405,7 @@ def _again(s: Situation, causes: Sequence[Cause]) -> Decision:
         f"again, {causes[0].kind}: {causes[0].message}",
         causes=[*s.status.causes, *causes],
         attempt=s.status.attempt + 1,
-        pods=fence_pods(s.view, []),
+        pods=fence_pods(s.view, [], s.now),
         not_before=None,
     )
 

@@ -28,9 +28,12 @@ def a_root(name: str = "train", *, attempt: int = 0, world: int = 2, **fields: A
     return Root(**{**known, "attempt": attempt, "world": world, **fields})
 
 
-def a_recovery_in(phase: Phase, *, causes: list[Cause] | None = None, **status: Any) -> Recovery:
+def a_recovery_in(
+    phase: Phase, *, causes: list[Cause] | None = None, annotations: dict[str, str] | None = None, **status: Any
+) -> Recovery:
     """A recovery for attempt 1 that came to *phase* at the start of time."""
     known = causes or [SOFTWARE]
     entered = TimelineEntry(phase=phase, at=START, message="so it was")
     fields = {"attempt": 1, "phase_since": START, "message": "so it was", "timeline": [entered], **status}
-    return a_recovery(cause=known[0], status=RecoveryStatus(phase=phase, causes=known, **fields))
+    recorded = RecoveryStatus(phase=phase, causes=known, **fields)
+    return a_recovery(cause=known[0], status=recorded, annotations=annotations or {})

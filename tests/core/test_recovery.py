@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from healthd.core.acts import FindCheckpoint, StartGang, StopGang
-from healthd.core.gang import Ending, GangView, Root
+from healthd.core.acts import FindCheckpoint, RemovePods, StartGang, StopGang
+from healthd.core.gang import Ending, GangOptions, GangView, Root
 from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import (
+    ANNOTATION_FENCE_OVERRIDE,
     Attempt,
     Cause,
     ChosenCheckpoint,
     FencedPod,
+    FenceOverride,
     PodStatus,
     Recovery,
     RecoveryStatus,
@@ -304,3 +306,59 @@ def enter_held(recovery: Recovery, message: str) -> RecoveryStatus:
     record = situation.hold(message).record
     assert record is not None
     return record
+
+
+OPEN = FencedPod(name="r1", uid="u1", node="node-1", index="1", boot_id="boot-1")
+STUCK = a_pod("r1", uid="u1", node="node-1", index=1, status=PodStatus(phase="Running"), deletion_timestamp=START)
+
+
+def test_a_person_who_answers_for_the_old_pods_lets_the_gang_go_on_and_is_on_record() -> None:
+    answered = {ANNOTATION_FENCE_OVERRIDE: "node-1: burnt"}
+    fencing = a_recovery_in(Phase.FENCING, pods=[PROVEN[0], OPEN], annotations=answered)
+
+    record = decided(fencing, a_root(**STOPPED)).record
+
+    assert record is not None
+    assert record.pods[1].proof == "a person answers for it (healthd.dev/fence-override: node-1: burnt)"
+    assert record.fence_override == FenceOverride(said="node-1: burnt", attempt=1)
+
+
+def test_his_word_counts_for_one_attempt_only() -> None:
+    answered = {ANNOTATION_FENCE_OVERRIDE: "all"}
+    used = FenceOverride(said="all", attempt=1)
+    next_attempt = a_recovery_in(
+        Phase.FENCING, attempt=2, pods=[PROVEN[0], OPEN], fence_override=used, annotations=answered
+    )
+
+    assert entered(decided(next_attempt, a_root(attempt=1, **STOPPED)))[0] is Phase.HELD
+
+
+def test_the_owner_of_a_gang_may_say_how_long_the_fence_waits() -> None:
+    options = GangOptions(restart=True, fence_timeout=timedelta(minutes=5))
+    fencing = a_recovery_in(Phase.FENCING, pods=[PROVEN[0], OPEN])
+
+    record = decided(fencing, a_root(options=options, **STOPPED)).record
+
+    assert record is not None
+    assert record.pods[1].proof == "none: fence_timeout of 0:05:00 is over"
+
+
+def test_a_pod_that_no_kubelet_will_ever_delete_is_removed_once_its_end_is_proven() -> None:
+    proven = [PROVEN[0], replace(OPEN, proof="node-1 has booted since")]
+
+    decision = decided(a_recovery_in(Phase.FENCING, pods=proven), a_root(**STOPPED), pods=(STUCK,))
+
+    assert decision.acts == (RemovePods(("r1",)),)
+
+
+def test_it_is_not_waited_for_either() -> None:
+    proven = [replace(OPEN, proof="node-1 was powered off")]
+    silent = {"node-1": a_node("node-1", conditions=[])}
+    stopping = a_recovery_in(Phase.STOPPING, pods=proven)
+    just_deleted = replace(STUCK, metadata=replace(STUCK.metadata, deletion_timestamp=NOW))
+
+    waits = decide(stopping, GangView(root=a_root(**STOPPED), pods=(just_deleted,), nodes=NODES), [], POLICY, NOW)
+    goes_on = decide(stopping, GangView(root=a_root(**STOPPED), pods=(just_deleted,), nodes=silent), [], POLICY, NOW)
+
+    assert waits.reason == "waiting for r1 to end"
+    assert entered(goes_on)[0] is Phase.FENCING
