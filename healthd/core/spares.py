@@ -35,6 +35,15 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """The bad node whose place it takes."""
 
 
+def reservation(gang: str, uid: str) -> str:
+    """
+    The value of the taint on the spares of one gang, which its pods tolerate: the root's name, for people, and its uid.
+
+    Gangs of the same name live in several namespaces, and a node is in none. At most 63 characters, as a label value.
+    """
+    return f"{gang[:54]}-{uid[:8]}".rstrip("-._")
+
+
 def read_claim(node: Node) -> Claim | None:
     """The claim on *node*, or None."""
     raw = node.metadata.annotations.get(ANNOTATION_CLAIM)
@@ -104,7 +113,7 @@ def _usable(name: str, nodes: Mapping[str, Node], health: Mapping[str, NodeHealt
 def claim_patch(node: Node, claim: Claim) -> dict[str, Any]:
     """Take *node* out of the pool for one gang. Needs its resourceVersion as precondition."""
     taints = _without(node.spec.taints, LABEL_SPARE, TAINT_RESERVED)
-    taints.append(Taint(key=TAINT_RESERVED, value=claim.gang[:63]))
+    taints.append(Taint(key=TAINT_RESERVED, value=reservation(claim.gang, claim.gang_uid)))
     return {
         "metadata": {
             "labels": {LABEL_SPARE: None},

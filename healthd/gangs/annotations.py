@@ -34,6 +34,7 @@ from healthd.core.objects import (
 )
 from healthd.core.policy import parse_duration
 from healthd.core.progress import NO_PROGRESS, Progress
+from healthd.core.spares import reservation
 
 OURS = "healthd.dev/"
 """How every annotation of healthd begins."""
@@ -126,7 +127,7 @@ def hint_annotations(hint: StartHint) -> dict[str, str | None]:
 def tolerating_reservation(tolerations: Sequence[Toleration], ref: GangRef) -> list[Toleration]:
     """*tolerations*, and the one that lets the gang onto its spare. A merge patch replaces the whole list."""
     others = [toleration for toleration in tolerations if toleration.key != TAINT_RESERVED]
-    return [*others, Toleration(key=TAINT_RESERVED, operator="Equal", value=ref.name[:63])]
+    return [*others, Toleration(key=TAINT_RESERVED, operator="Equal", value=reservation(ref.name, ref.uid))]
 
 
 def _duration(text: str | None) -> timedelta | None:

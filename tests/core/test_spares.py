@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
 import msgspec
@@ -18,6 +19,7 @@ from healthd.core.spares import (
     is_spare,
     origin,
     read_claim,
+    reservation,
     return_patch,
     settle,
     settle_patch,
@@ -35,7 +37,9 @@ def a_claim(instead_of: str = "bad", *, gang: str = "train", recovery: str = "tr
 def claimed(name: str = "spare", claim: Claim | None = None) -> Node:
     """A spare that a recovery took."""
     notes = {ANNOTATION_CLAIM: msgspec.json.encode(claim or a_claim()).decode()}
-    return a_node(name, annotations=notes, taints=[Taint(key="healthd.dev/reserved-for", value="train")])
+    return a_node(
+        name, annotations=notes, taints=[Taint(key="healthd.dev/reserved-for", value=reservation("train", "uid-train"))]
+    )
 
 
 def patched(node: Node, patch: dict[str, object]) -> Node:
@@ -124,6 +128,14 @@ def test_a_claim_takes_the_node_out_of_the_pool_and_leaves_foreign_taints() -> N
     assert read_claim(after) == a_claim()
     assert not is_spare(after)
     assert [taint.key for taint in after.spec.taints] == ["nvidia.com/gpu", "healthd.dev/reserved-for"]
+
+
+@pytest.mark.parametrize("gang", ["train", "a" * 253, "x.y-z", "a" * 53 + "." + "b"])
+def test_a_reservation_is_a_label_value_that_no_namesake_elsewhere_shares(gang: str) -> None:
+    here, elsewhere = (reservation(gang, uid) for uid in ("3f2a9c10-77aa-4d2e-9b1c-0123456789ab", "4" * 36))
+
+    assert here != elsewhere
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9._]{0,61}[a-z0-9])?", here)
 
 
 def test_returning_puts_it_back_into_the_pool() -> None:

@@ -17,7 +17,6 @@ import msgspec
 from healthd.core.gang import index_of, is_terminal
 from healthd.core.objects import (
     ANNOTATION_PLACEMENT,
-    LABEL_GANG,
     LABEL_SPARE,
     TAINT_RESERVED,
     Condition,
@@ -27,7 +26,7 @@ from healthd.core.objects import (
     Taint,
     Toleration,
 )
-from healthd.core.spares import is_ready
+from healthd.core.spares import is_ready, reservation
 from healthd.gangs.job import LABEL_JOB_NAME
 from healthd.local.processes.pods import with_condition
 
@@ -117,9 +116,8 @@ def _obstacle(pod: Pod, node: Node, busy: Collection[str], *, placed: bool) -> s
 
 def _placement_tolerations(pod: Pod) -> list[Toleration]:
     """A recovery that places a pod has claimed the spare for it; the claim's own taints are no obstacle."""
-    labels = pod.metadata.labels
-    gangs = {labels.get(LABEL_GANG, ""), labels.get(LABEL_JOB_NAME, "")} - {""}
-    reserved = [Toleration(key=TAINT_RESERVED, value=gang[:63]) for gang in sorted(gangs)]
+    owners = pod.metadata.owner_references
+    reserved = [Toleration(key=TAINT_RESERVED, value=reservation(owner.name, owner.uid)) for owner in owners]
     return [Toleration(key=LABEL_SPARE, operator="Exists"), *reserved]
 
 

@@ -15,16 +15,19 @@ from healthd.core.objects import (
     TAINT_RESERVED,
     Condition,
     Node,
+    OwnerReference,
     Pod,
     PodStatus,
     Taint,
     Toleration,
 )
+from healthd.core.spares import reservation
 from healthd.local.jobs.schedule import Bind, decide_bindings, refused, tolerates
 from tests.builders import a_node, a_pod
 from tests.fakes import START
 
 SPARE = Taint(key=LABEL_SPARE)
+THE_JOB = OwnerReference(kind="Job", name="train", uid="uid-train", controller=True)
 QUARANTINED = Taint(key=TAINT_QUARANTINED, value="xid-79")
 
 
@@ -83,16 +86,19 @@ def test_a_spare_is_left_alone_without_a_placement() -> None:
 
 
 def test_a_placement_is_kept_to_the_letter() -> None:
-    nodes = [a_node("slot-0"), a_node("slot-1"), a_node("slot-2", taints=[Taint(key=TAINT_RESERVED, value="train")])]
+    ours = Taint(key=TAINT_RESERVED, value=reservation("train", "uid-train"))
+    nodes = [a_node("slot-0"), a_node("slot-1"), a_node("slot-2", taints=[ours])]
     placement = {"0": "slot-2", "1": "slot-1"}
+    ranks = [waiting(rank, placement, owner_references=[THE_JOB]) for rank in range(2)]
 
-    assert placed([waiting(0, placement), waiting(1, placement)], nodes) == {"train-0": "slot-2", "train-1": "slot-1"}
+    assert placed(ranks, nodes) == {"train-0": "slot-2", "train-1": "slot-1"}
 
 
 def test_a_spare_that_another_gang_claimed_is_not_ours_by_placement() -> None:
-    node = a_node("slot-0", taints=[Taint(key=TAINT_RESERVED, value="other")])
+    others = Taint(key=TAINT_RESERVED, value=reservation("train", "uid-of-a-namesake"))
+    node = a_node("slot-0", taints=[others])
 
-    assert placed([waiting(0, {"0": "slot-0"})], [node]) == {
+    assert placed([waiting(0, {"0": "slot-0"}, owner_references=[THE_JOB])], [node]) == {
         "train-0": f"placed on slot-0, which is kept free by taint {TAINT_RESERVED}"
     }
 
