@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from healthd.cluster.remote import connect
 from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from healthd.core.objects import Node
 from tests.builders import a_node
-from tests.fakes import ManualClock, counting_uids
+from tests.fakes import START, ManualClock, counting_uids
 from tests.lab.control_plane import ControlPlane, Options
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds.yaml"
@@ -36,6 +37,9 @@ def api_server(control_plane: ControlPlane) -> ControlPlane:
     """A real API server that knows our kinds."""
     control_plane.apply(CRDS)
     control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    collector = control_plane.programs["kube-controller-manager"]
+    collector.stop()  # it looks for new kinds once in 30 s, and when it starts
+    collector.start()
     return control_plane
 
 
@@ -55,16 +59,23 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             yield remote
         return
     path = tmp_path / "cluster.db" if request.param == "embedded-file" else None
-    with EmbeddedCluster.open(path, clock=ManualClock(), new_uid=counting_uids()) as embedded:
+    between_seconds = ManualClock(START + timedelta(milliseconds=300))
+    with EmbeddedCluster.open(path, clock=between_seconds, new_uid=counting_uids()) as embedded:
         yield embedded
 
 
 @pytest.fixture
-def compact(cluster: Cluster) -> Callable[[str], None]:
+def compact(cluster: Cluster, request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Makes the cluster forget its history before a version."""
     if isinstance(cluster, EmbeddedCluster):
         return cluster.compact
-    pytest.skip("this implementation forgets its history only in its own time")
+    real: ControlPlane = request.getfixturevalue("api_server")
+
+    def restart(_: str) -> None:
+        real.stop_api_server()  # what it can tell of the past begins with its start
+        real.start_api_server()
+
+    return restart
 
 
 @pytest.fixture

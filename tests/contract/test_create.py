@@ -4,6 +4,8 @@ Creating: what the server adds, drops and refuses.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from healthd.cluster.port import AlreadyExists, Cluster, Invalid
 from healthd.core.model import Phase
 from healthd.core.objects import Lease, Recovery, RecoveryStatus
 from tests.builders import a_lease, a_node, a_pod, a_recovery
+from tests.fakes import START
 
 
 async def test_new_object_gets_uid_version_generation_and_time(cluster: Cluster, name: str, namespace: str) -> None:
@@ -20,6 +23,24 @@ async def test_new_object_gets_uid_version_generation_and_time(cluster: Cluster,
     assert made.metadata.resource_version
     assert made.metadata.generation == 1
     assert made.metadata.creation_timestamp is not None
+
+
+async def test_time_of_creation_is_a_whole_second(cluster: Cluster, name: str, namespace: str) -> None:
+    made = await cluster.create(a_lease(name, namespace=namespace))
+
+    assert made.metadata.creation_timestamp is not None
+    assert made.metadata.creation_timestamp.microsecond == 0
+
+
+async def test_lease_keeps_its_times_to_the_microsecond(cluster: Cluster, name: str, namespace: str) -> None:
+    whole, broken = START, START + timedelta(microseconds=500_000)
+    lease = a_lease(name, namespace=namespace, renewed=whole)
+
+    made = await cluster.create(lease)
+    patched = await cluster.patch(Lease, name, {"spec": {"renewTime": broken}}, namespace=namespace)
+
+    assert made.spec.renew_time == whole
+    assert patched.spec.renew_time == broken
 
 
 async def test_what_create_answers_is_what_get_answers(cluster: Cluster, name: str, namespace: str) -> None:

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from healthd.cluster.port import AlreadyExists, Cluster, Conflict, EventType, Invalid, NotFound
-from healthd.core.objects import Lease, Node, Pod, Recovery
-from tests.builders import a_lease, a_pod, a_recovery
+from healthd.core.objects import Job, Lease, Node, Pod, Recovery
+from tests.builders import a_job, a_lease, a_pod, a_recovery
 from tests.contract.following import exists, next_object
 
 FENCE, OTHER = "healthd.dev/fence", "example.com/other"
@@ -153,11 +153,11 @@ async def test_finalizer_keeps_the_object_until_it_is_patched_away(cluster: Clus
 
 
 async def test_begun_deletion_counts_as_a_generation(cluster: Cluster, name: str, namespace: str) -> None:
-    await cluster.create(a_recovery(name, namespace=namespace, finalizers=[FENCE]))
-    await cluster.patch(Recovery, name, {"spec": {"firstAttempt": 2}}, namespace=namespace)
-    await cluster.delete(Recovery, name, namespace=namespace)
+    await cluster.create(a_job(name, namespace=namespace, suspend=True, finalizers=[FENCE]))
+    await cluster.patch(Job, name, {"spec": {"parallelism": 1}}, namespace=namespace)
+    await cluster.delete(Job, name, namespace=namespace)
 
-    assert (await cluster.get(Recovery, name, namespace)).metadata.generation == 3
+    assert (await cluster.get(Job, name, namespace)).metadata.generation == 3
 
 
 async def test_object_waits_for_its_last_finalizer(cluster: Cluster, name: str, namespace: str) -> None:

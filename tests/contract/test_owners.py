@@ -4,7 +4,10 @@ Owners: dependents go with the last of them, in the server's own time.
 
 from __future__ import annotations
 
-from healthd.cluster.port import Cluster, EventType
+import pytest
+from msgspec.structs import replace
+
+from healthd.cluster.port import Cluster, EventType, Invalid
 from healthd.core.objects import Job, Lease, Node, Pod, Recovery
 from tests.builders import a_job, a_lease, a_node, a_pod, a_recovery, owned_by
 from tests.contract.following import exists, next_object, until_gone
@@ -39,12 +42,19 @@ async def test_dependent_outlives_one_of_two_owners(cluster: Cluster, name: str,
     first = await cluster.create(a_recovery(f"{name}-1", namespace=namespace))
     second = await cluster.create(a_recovery(f"{name}-2", namespace=namespace))
     for lease, owners in ((f"{name}-one", [first]), (f"{name}-two", [first, second])):
-        references = [owned_by(owner) for owner in owners]
+        references = [replace(owned_by(owner), controller=False) for owner in owners]
         await cluster.create(a_lease(lease, namespace=namespace, owner_references=references))
     await cluster.delete(Recovery, f"{name}-1", namespace=namespace)
     await until_gone(cluster, Lease, f"{name}-one", namespace)  # the collector has been here
 
     assert await exists(cluster, Lease, f"{name}-two", namespace)
+
+
+async def test_two_controllers_are_refused(cluster: Cluster, name: str, namespace: str) -> None:
+    owners = [await cluster.create(a_recovery(f"{name}-{n}", namespace=namespace)) for n in (1, 2)]
+
+    with pytest.raises(Invalid, match="ownerReferences"):
+        await cluster.create(a_lease(name, namespace=namespace, owner_references=[owned_by(each) for each in owners]))
 
 
 async def test_dependent_of_an_owner_that_is_gone_is_collected(cluster: Cluster, name: str, namespace: str) -> None:

@@ -60,7 +60,7 @@ async def test_patch_without_effect_keeps_the_version(cluster: Cluster, name: st
 
 async def test_main_patch_leaves_status_alone(cluster: Cluster, name: str, namespace: str) -> None:
     await cluster.create(a_recovery(name, namespace=namespace))
-    patch = {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Held"}}
+    patch = {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Stopping"}}
 
     patched = await cluster.patch(Recovery, name, patch, namespace=namespace)
 
@@ -70,25 +70,25 @@ async def test_main_patch_leaves_status_alone(cluster: Cluster, name: str, names
 
 async def test_status_patch_leaves_spec_alone(cluster: Cluster, name: str, namespace: str) -> None:
     await cluster.create(a_recovery(name, namespace=namespace, first_attempt=1))
-    patch = {"spec": {"firstAttempt": 9}, "status": {"phase": "Held"}}
+    patch = {"spec": {"firstAttempt": 9}, "status": {"phase": "Stopping"}}
 
     patched = await cluster.patch(Recovery, name, patch, namespace=namespace, subresource="status")
 
     assert patched.spec.first_attempt == 1
-    assert patched.status.phase is Phase.HELD
+    assert patched.status.phase is Phase.STOPPING
 
 
 async def test_generation_counts_changes_of_the_spec_only(cluster: Cluster, name: str, namespace: str) -> None:
-    await cluster.create(a_recovery(name, namespace=namespace))
+    await cluster.create(a_job(name, namespace=namespace, suspend=True, ranks=2))
 
     async def patched(patch: dict[str, Any], subresource: str = "") -> int:
-        obj = await cluster.patch(Recovery, name, patch, namespace=namespace, subresource=subresource)
+        obj = await cluster.patch(Job, name, patch, namespace=namespace, subresource=subresource)
         return obj.metadata.generation
 
     assert await patched({"metadata": {"labels": {"a": "b"}}}) == 1
-    assert await patched({"status": {"phase": "Held"}}, "status") == 1
-    assert await patched({"spec": {"firstAttempt": 2}}) == 2
-    assert await patched({"spec": {"firstAttempt": 2}}) == 2
+    assert await patched({"status": {"active": 1}}, "status") == 1
+    assert await patched({"spec": {"parallelism": 1}}) == 2
+    assert await patched({"spec": {"parallelism": 1}}) == 2
 
 
 async def test_patch_of_an_absent_object_is_not_found(cluster: Cluster, name: str) -> None:
@@ -131,7 +131,7 @@ async def test_stale_version_is_a_conflict_even_when_nothing_would_change(cluste
 
 async def test_status_patch_honours_preconditions(cluster: Cluster, name: str, namespace: str) -> None:
     old = (await cluster.create(a_recovery(name, namespace=namespace))).metadata.resource_version
-    patch = {"status": {"phase": "Held"}}
+    patch = {"status": {"phase": "Stopping"}}
     await cluster.patch(Recovery, name, {"metadata": {"labels": {"a": "1"}}}, namespace=namespace)
 
     with pytest.raises(Conflict):
@@ -175,7 +175,7 @@ async def test_of_many_writers_with_one_version_one_wins(cluster: Cluster, name:
     assert winners == [(await cluster.get(Lease, name, namespace)).spec.holder_identity]
 
 
-@pytest.mark.parametrize("field", ["name", "uid", "creationTimestamp", "deletionTimestamp"])
+@pytest.mark.parametrize("field", ["name", "uid", "deletionTimestamp"])
 async def test_identity_cannot_be_patched(cluster: Cluster, name: str, field: str) -> None:
     made = await cluster.create(a_node(name))
 
@@ -190,6 +190,12 @@ async def test_identity_survives_a_patch_that_deletes_it(cluster: Cluster, name:
     made = await cluster.create(a_node(name))
 
     assert await cluster.patch(Node, name, {"metadata": {field: None}}) == made
+
+
+async def test_another_time_of_creation_is_dropped(cluster: Cluster, name: str) -> None:
+    made = await cluster.create(a_node(name))
+
+    assert await cluster.patch(Node, name, {"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"}}) == made
 
 
 async def test_generation_is_the_servers(cluster: Cluster, name: str, namespace: str) -> None:

@@ -236,9 +236,9 @@ async def test_forgotten_version_is_gone(
 async def test_list_after_gone_can_be_watched_from(
     cluster: Cluster, compact: Callable[[str], None], name: str, namespace: str
 ) -> None:
-    await cluster.create(a_lease(name, namespace=namespace))
+    made = await cluster.create(a_lease(name, namespace=namespace))
+    compact(made.metadata.resource_version)
     listed = await cluster.list(Lease, namespace=namespace)
-    compact(listed.resource_version)
     held = await hold(cluster, name, namespace, "a")
 
     events = cluster.watch(Lease, since=listed.resource_version, namespace=namespace)

@@ -38,7 +38,9 @@ def check_identity(resource: Resource, name: str, namespace: str) -> None:
 
 
 def check_marks(where: str, metadata: Mapping[str, Any]) -> None:
-    """Raises Invalid for labels, annotation keys or finalizers that an API server would refuse."""
+    """Raises Invalid for labels, annotation keys, finalizers or owners that an API server would refuse."""
+    if sum(bool(owner.get("controller")) for owner in metadata.get("ownerReferences", [])) > 1:
+        raise Invalid(f"{where}: metadata.ownerReferences: only one owner can be the controller")
     _check_keys(f"{where}: metadata.labels", metadata.get("labels", {}))
     _check_keys(f"{where}: metadata.annotations", metadata.get("annotations", {}))
     _check_keys(f"{where}: metadata.finalizers", metadata.get("finalizers", []))

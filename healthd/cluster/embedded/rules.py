@@ -19,8 +19,10 @@ from healthd.core.objects import Resource
 
 Wire = dict[str, Any]
 
-_FIXED = ("name", "namespace", "uid", "creationTimestamp")
+_FIXED = ("name", "namespace", "uid")
 """Set once, at creation; a patch may only repeat them."""
+_SERVED = (*_FIXED, "creationTimestamp", "generation", "resourceVersion")
+"""Set by the server alone."""
 _DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 """Set by delete alone."""
 _TERMINAL = ("Succeeded", "Failed")
@@ -42,7 +44,7 @@ def created(resource: Resource, body: Wire, *, uid: str, now: datetime) -> Wire:
         raise Invalid(f"{where}: metadata.resourceVersion: must not be set on an object to be created")
     for field in _DELETION:
         metadata.pop(field, None)
-    metadata |= {"uid": uid, "generation": 1, "creationTimestamp": msgspec.to_builtins(now)}
+    metadata |= {"uid": uid, "generation": 1, "creationTimestamp": _second(now)}
     dropped = {"metadata", "status"} if resource.has_status else {"metadata"}
     return {**{key: value for key, value in body.items() if key not in dropped}, "metadata": metadata}
 
@@ -98,7 +100,7 @@ def _guarded(where: str, old: Wire, new: Wire) -> Wire:
     if added and "deletionTimestamp" in old:
         raise Invalid(f"{where}: metadata.finalizers: {sorted(added)} cannot be added while it is being deleted")
     names.check_marks(where, {key: value for key, value in new.items() if value != old.get(key)})
-    served = {field: old[field] for field in (*_FIXED, *_DELETION, "generation", "resourceVersion") if field in old}
+    served = {field: old[field] for field in (*_SERVED, *_DELETION) if field in old}
     return {**new, **served}
 
 
@@ -128,7 +130,7 @@ def is_finished(body: Wire) -> bool:
 def _doomed(old: Wire, now: datetime, period: int) -> Wire:
     metadata = old["metadata"]
     marks = {
-        "deletionTimestamp": msgspec.to_builtins(now + timedelta(seconds=period)),
+        "deletionTimestamp": _second(now + timedelta(seconds=period)),
         "deletionGracePeriodSeconds": period,
         "generation": metadata.get("generation", 0) + 1,
     }
@@ -142,7 +144,7 @@ def _hurried(old: Wire, grace_seconds: int | None) -> Wire:
     if grace_seconds is None or grace_seconds >= current:
         return old
     until = msgspec.convert(metadata["deletionTimestamp"], datetime) - timedelta(seconds=current - grace_seconds)
-    marks = {"deletionTimestamp": msgspec.to_builtins(until), "deletionGracePeriodSeconds": grace_seconds}
+    marks = {"deletionTimestamp": _second(until), "deletionGracePeriodSeconds": grace_seconds}
     return {**old, "metadata": {**metadata, **marks}}
 
 
@@ -171,6 +173,11 @@ def evicted(body: Wire, *, now: datetime) -> Wire:
     }
     others = [condition for condition in conditions if condition["type"] != "DisruptionTarget"]
     return {**body, "status": {**body.get("status", {}), "conditions": [*others, condition]}}
+
+
+def _second(moment: datetime) -> Any:
+    """As the times of an object's metadata are kept: to the second, cut off."""
+    return msgspec.to_builtins(moment.replace(microsecond=0))
 
 
 def owner_uids(body: Wire) -> list[str]:

@@ -141,7 +141,11 @@ def _unreadable(kind: type[Slim], raw: msgspec.Raw | bytes, error: Exception) ->
 
 
 def new_body(obj: Slim) -> bytes:
-    """The body that creates *obj*."""
+    """The body that creates *obj*. Raises Invalid for one with a version: a server would blame itself."""
+    metadata: Any = obj.metadata  # type: ignore[attr-defined]  # every kind that is kept has it
+    if metadata.resource_version:
+        kind = RESOURCES[type(obj)].kind
+        raise Invalid(f"{kind} {metadata.name}: metadata.resourceVersion: must not be set on an object to be created")
     return _ENCODER.encode(_with_exact_times(type(obj), to_wire(cast("AnyObject", obj))))
 
 
