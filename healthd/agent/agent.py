@@ -5,26 +5,33 @@ The agent of one node: observe → judge → quarantine → publish.
 in the node's `NodeHealth`: findings and cursor are written together, so a record is judged once, also across restarts.
 The quarantine is committed before the verdict is published: it is what keeps work off the node. On the way back the
 verdict comes first: a node in service with the report of its fault would pass for bad again.
+
+While the cluster cannot be reached everything stays in memory and is judged on; what then still stands is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 import structlog
 
 from healthd.agent import budget_slots
-from healthd.agent.publish import publish_condition, publish_health, read_health, repaired_at
+from healthd.agent.node_view import AskedNode, NodeView
+from healthd.agent.publish import Reporter, repaired_at
+from healthd.agent.waits import Luck, Waits
 from healthd.clock import Clock
 from healthd.cluster.nodes import patch_node
-from healthd.cluster.port import Cluster, ClusterError
+from healthd.cluster.port import Cluster, ClusterError, Conflict, Unusable
 from healthd.core import quarantine
 from healthd.core.findings import BY_DEFAULT, Ledger
 from healthd.core.model import Finding, KernelRecord
 from healthd.core.objects import Device, KernelLogCursor, Node, NodeHealthStatus
+from healthd.core.pod_lives import PodLives, PodTasks
 from healthd.core.policy import JudgePolicy, QuarantinePolicy
 from healthd.telemetry.metrics import Metrics
 
@@ -33,6 +40,13 @@ log = structlog.get_logger(__name__)
 CHECK_AGAIN = timedelta(seconds=30)
 """How often an agent looks at its node when nothing happens: findings fade, people repair."""
 TRY_AGAIN = timedelta(seconds=1)
+"""After a request that failed; doubles up to TRY_AT_LEAST while requests fail."""
+TRY_AT_LEAST = timedelta(seconds=30)
+ASK_AGAIN = timedelta(seconds=30)
+"""After the budget had no slot; doubles up to ASK_AT_LEAST. Hundreds may be waiting for a slot at once."""
+ASK_AT_LEAST = timedelta(minutes=5)
+TRIES = 3
+"""Within one look, when others write to the node at the same moment: its kubelet and controllers do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +70,8 @@ class Agent:
 
     *owns* says which PCI addresses belong to this node, and with `node` whether it is the whole machine: where the
     GPUs of one machine are separate nodes, every agent reads the same kernel log. *job* names what runs on the node,
-    so that repeats from different jobs can be told apart.
+    so that repeats from different jobs can be told apart. *view* is where the agent looks at its node; the default asks
+    the cluster each time.
     """
 
     def __init__(
@@ -73,6 +88,8 @@ class Agent:
         job: Callable[[], str] = str,
         inventory: Sequence[Device] = (),
         trust_user_space: bool = False,
+        view: NodeView | None = None,
+        luck: Luck = random.random,
     ) -> None:
         self.node_name = node_name
         self._cluster = cluster
@@ -83,17 +100,25 @@ class Agent:
         self._owns = owns
         self._job = job
         self._trust_user_space = trust_user_space
+        self._view = view or AskedNode(cluster, node_name)
+        self._reporter = Reporter(cluster, node_name, luck=luck)
         self._ledger = Ledger(policy=judge)
         self._status = NodeHealthStatus(boot_id=boot_id, inventory=list(inventory))
-        self._stored: NodeHealthStatus | None = None
+        self._lives = PodLives()
         self._repair_stamp: datetime | None = None
         """As it stands on the node."""
         self._repaired_at: datetime | None = None
         """The same, but never later than when it was first seen: a stamp ahead of time must not hide later faults."""
         self._log_readable = True
-        self._refusal: str | None = None
-        self._may_hold_slots = True
-        """Unknown after a start; an idle agent that knows better does not ask the cluster again and again."""
+        self._slots: frozenset[str] | None = None
+        """Budget slots that the node holds; None: not known, after a start or a request that failed."""
+        self._node_uid = ""
+        self._refusal = ""
+        self._ask_again = Waits(ASK_AGAIN, ASK_AT_LEAST, luck)
+        self._ask_at: datetime | None = None
+        """While the budget is used up: when to ask for a slot again."""
+        self._try_again = Waits(TRY_AGAIN, TRY_AT_LEAST, luck)
+        self._trouble = ""
 
     @property
     def cursor(self) -> KernelLogCursor:
@@ -107,13 +132,18 @@ class Agent:
 
     async def load(self, now: datetime) -> None:
         """Take up what an earlier life of this agent knew. Raises ClusterError."""
-        node = await self._cluster.get(Node, self.node_name)
-        health = await read_health(self._cluster, self.node_name)
-        if health is not None:
-            known = health.status
-            self._stored = known
+        node = await self._view.node()
+        known = await self._reporter.read(now)
+        if known is not None:
             self._ledger = Ledger.of(known.findings, self._ledger.policy).clear_by_reboot(self._boot_id, now)
-            self._status = msgspec.structs.replace(self._status, cursor=known.cursor, lost_records=known.lost_records)
+            self._lives = PodLives(frozenset(known.live_pods), tuple(known.gone_pods))
+            self._status = msgspec.structs.replace(
+                self._status,
+                cursor=known.cursor,
+                lost_records=known.lost_records,
+                live_pods=known.live_pods,
+                gone_pods=known.gone_pods,
+            )
         record = quarantine.read_record(node)
         if record is not None and record.finding not in self._ledger.entries:
             told = quarantine.finding_of(record)
@@ -123,6 +153,18 @@ class Agent:
     def set_log_readable(self, readable: bool) -> None:
         """Whether the kernel log can be read: an agent that sees nothing must not say healthy."""
         self._log_readable = readable
+
+    def set_inventory(self, devices: Sequence[Device]) -> None:
+        """The GPUs of the node, once they are known."""
+        self._status = msgspec.structs.replace(self._status, inventory=list(devices))
+
+    def look_at_pods(self, pods: Iterable[PodTasks], now: datetime) -> bool:
+        """Enter which pods have processes. True when one began or ended, so that `cycle` should run."""
+        before, self._lives = self._lives, self._lives.look(pods, now)
+        self._status = msgspec.structs.replace(
+            self._status, live_pods=sorted(self._lives.live), gone_pods=list(self._lives.gone)
+        )
+        return (before.live, before.gone) != (self._lives.live, self._lives.gone)
 
     def take_in(self, news: KernelNews, now: datetime) -> bool:
         """Judge what was read. True when a finding changed, so that `cycle` should run at once."""
@@ -144,15 +186,48 @@ class Agent:
     async def cycle(self, now: datetime) -> timedelta:
         """Look at the node and do what its findings ask for. Returns when to look again if nothing happens."""
         try:
-            node = await self._cluster.get(Node, self.node_name)
-            self._fade(node, now)
-            node = await self._guard(node, now)
-            await self._publish(node, now)
+            await self._look(now)
+        except Unusable:
+            raise
         except ClusterError as error:
-            log.warning("agent.retry", node=self.node_name, error=str(error), kind=type(error).__name__)
-            return TRY_AGAIN
+            return self._tell(error)
+        self._try_again.restore()
+        self._trouble = ""
         self._metrics.loop_succeeded("agent", now)
-        return CHECK_AGAIN
+        return self._look_again(now)
+
+    async def report_all(self, now: datetime) -> None:
+        """Write down everything, also what could wait: the agent is about to end. Raises ClusterError."""
+        await self._reporter.report(await self._view.node(), self._known(), now, even_details=True)
+
+    async def _look(self, now: datetime) -> None:
+        node = await self._view.node()
+        for tries_left in reversed(range(TRIES)):
+            try:
+                await self._act(node, now)
+                break
+            except Conflict:
+                if not tries_left:
+                    raise
+                node = await self._view.reread()
+
+    async def _act(self, node: Node, now: datetime) -> None:
+        if node.metadata.uid != self._node_uid:  # made anew: what belonged to the old one went with it
+            self._node_uid, self._slots = node.metadata.uid, None
+        self._fade(node, now)
+        node = await self._guard(node, now)
+        await self._publish(node, now)
+
+    def _tell(self, error: ClusterError) -> timedelta:
+        self._metrics.api_errors.labels(type(error).__name__).inc()
+        if str(error) != self._trouble:  # one that lasts is told once
+            log.warning("agent.retry", node=self.node_name, error=str(error), kind=type(error).__name__)
+        self._trouble = str(error)
+        return self._try_again.next()
+
+    def _look_again(self, now: datetime) -> timedelta:
+        dates = [date for date in (self._ask_at, self._reporter.due) if date is not None]
+        return min([CHECK_AGAIN, *(max(date - now, timedelta(0)) for date in dates)])
 
     def _judge(self, record: KernelRecord, now: datetime) -> None:
         before = self._ledger
@@ -189,33 +264,51 @@ class Agent:
 
     async def _guard(self, node: Node, now: datetime) -> Node:
         """Quarantine the node or give it back, as its findings say. Answers the node as it is then."""
-        if self._may_hold_slots:
-            self._may_hold_slots = bool(await budget_slots.held_slots(self._cluster, node, self._policy))
-        decision = quarantine.decide(node, self._ledger.findings, holds_slots=self._may_hold_slots, now=now)
+        if self._slots is None:
+            self._slots = await budget_slots.held_slots(self._cluster, node, self._policy)
+        decision = quarantine.decide(node, self._ledger.findings, holds_slots=bool(self._slots), now=now)
         match decision:
             case quarantine.Quarantine(record):
                 return await self._quarantine(node, record, now)
             case quarantine.Release(reason):
-                return await self._release(node, reason)
+                self._forget_refusal()
+                return await self._release(node, reason, now)
             case quarantine.Keep():
-                self._refusal = None
+                self._forget_refusal()
                 return node
 
     async def _quarantine(self, node: Node, record: quarantine.Record, now: datetime) -> Node:
-        refusal = "quarantine.cordon is off: this is what would be done"
-        if self._policy.cordon:
-            self._may_hold_slots = True
-            refusal = await budget_slots.take_slots(self._cluster, node, self._policy, now) or ""
-        if refusal:
+        if refusal := await self._refused(node, now):
             if refusal != self._refusal:
                 self._metrics.quarantine_refused.inc()
                 log.error("quarantine.refused", node=self.node_name, finding=record.finding, why=refusal)
             self._refusal = refusal
             return node
-        node = await patch_node(self._cluster, node, quarantine.cordon_patch(node, record))
-        self._refusal = None
+        node = await self._write(node, quarantine.cordon_patch(node, record))
+        self._forget_refusal()
         self._measure(record)
         log.warning("node.quarantined", node=self.node_name, finding=record.finding, why=record.message)
+        return node
+
+    async def _refused(self, node: Node, now: datetime) -> str:
+        """Take the slots that a quarantine needs. Answers why not; empty when they are held."""
+        if not self._policy.cordon:
+            return "quarantine.cordon is off: this is what would be done"
+        if self._ask_at is not None and now < self._ask_at:
+            return self._refusal
+        held, self._slots = self._slots or frozenset(), None  # not known, should a request fail
+        taken = await budget_slots.take_slots(self._cluster, node, self._policy, now, held=held)
+        self._slots = taken.slots
+        self._ask_at = now + self._ask_again.next() if taken.refusal else None
+        return taken.refusal
+
+    def _forget_refusal(self) -> None:
+        self._refusal, self._ask_at = "", None
+        self._ask_again.restore()
+
+    async def _write(self, node: Node, patch: dict[str, Any]) -> Node:
+        node = await patch_node(self._cluster, node, patch)
+        self._view.wrote(node)
         return node
 
     def _measure(self, record: quarantine.Record) -> None:
@@ -223,26 +316,31 @@ class Agent:
         delay = self._clock.now() - max([finding.raised_at, *(e.at for e in finding.evidence)])
         self._metrics.quarantine_seconds.observe(max(0.0, delay.total_seconds()))
 
-    async def _release(self, node: Node, reason: str) -> Node:
+    async def _release(self, node: Node, reason: str, now: datetime) -> Node:
         """The report goes first, then the cordon, the slot last: there are never more cordons than slots."""
         ours = quarantine.read_record(node)
         if ours is not None:
-            await self._publish_health(node)
-            node = await patch_node(self._cluster, node, quarantine.uncordon_patch(node, ours))
+            await self._reporter.report(node, self._known(), now)
+            node = await self._write(node, quarantine.uncordon_patch(node, ours))
             log.warning("node.returned", node=self.node_name, why=reason)
+        self._slots = None  # not known, should a request fail
         await budget_slots.give_back_slots(self._cluster, node, self._policy)
+        self._slots = frozenset()
         return node
 
     async def _publish(self, node: Node, now: datetime) -> None:
-        await self._publish_health(node)
-        verdict, message = self._status.verdict, self._status.message
-        self._metrics.show_node(self.node_name, verdict, self._ledger.findings)
-        await publish_condition(self._cluster, node, verdict, message, now)
+        known = self._known()
+        self._metrics.show_node(self.node_name, known.verdict, known.findings)
+        await self._reporter.report(node, known, now)
+        written = await self._reporter.show(node, known.findings, reading_works=self._log_readable, now=now)
+        if written is not None:
+            self._view.wrote(written)
 
-    async def _publish_health(self, node: Node) -> None:
+    def _known(self) -> NodeHealthStatus:
         verdict, message = self._ledger.verdict(reading_works=self._log_readable)
+        if self._refusal:
+            message = f"{message} Not quarantined: {self._refusal}."
         self._status = msgspec.structs.replace(
             self._status, verdict=verdict, message=message, findings=self._ledger.findings
         )
-        before, self._stored = self._stored, None  # a write whose answer is lost may have taken effect: look again
-        self._stored = await publish_health(self._cluster, node, before, self._status)
+        return self._status

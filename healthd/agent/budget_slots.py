@@ -8,57 +8,87 @@ of the cluster has no agent that could: the slot belongs to the Node object, and
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
+from typing import NamedTuple
 
 from healthd.cluster.nodes import owned_by
-from healthd.cluster.port import AlreadyExists, Cluster, NotFound
+from healthd.cluster.port import AlreadyExists, Cluster, Conflict, NotFound
 from healthd.core.budget import SlotSet, slot_sets
 from healthd.core.objects import LABEL_NODE, Lease, LeaseSpec, Node, ObjectMeta
 from healthd.core.policy import QuarantinePolicy
 
 
-async def held_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> list[Lease]:
+class Taken(NamedTuple):
+    """The slots that a node holds now; with a *refusal*, which limit is used up, none."""
+
+    slots: frozenset[str]
+    refusal: str = ""
+
+
+async def held_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> frozenset[str]:
     """The slots that *node* holds."""
-    mine = {LABEL_NODE: node.metadata.name}
-    return (await cluster.list(Lease, namespace=policy.namespace, labels=mine)).items
+    return frozenset(lease.metadata.name for lease in await _leases_of(cluster, node, policy))
 
 
-async def take_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy, now: datetime) -> str | None:
+async def take_slots(
+    cluster: Cluster, node: Node, policy: QuarantinePolicy, now: datetime, *, held: frozenset[str] = frozenset()
+) -> Taken:
     """
-    Hold one slot of every set that *node* needs. None when they are held, else which limit is used up.
+    Hold one slot of every set that *node* needs; *held* are those that it has.
 
     For a node that is not quarantined. After a refusal it holds no slot at all: a node that cannot be quarantined must
-    not use up the budget of another.
+    not use up the budget of another. Takes one request where the slot that the node prefers is free.
     """
-    held = {lease.metadata.name for lease in await held_slots(cluster, node, policy)}
     for slots in slot_sets(node, policy):
-        if slots.held(held) or await _take_one(cluster, slots, node, policy, now):
+        if slots.held(held):
             continue
-        await give_back_slots(cluster, node, policy)
-        return f"the budget of {slots.scope}, {len(slots.names)} nodes, is used up"
-    return None
+        taken = await _take_one(cluster, slots, node, policy, now)
+        if taken is None:
+            if held:
+                await give_back_slots(cluster, node, policy)
+            return Taken(frozenset(), f"the budget of {slots.scope}, {len(slots.names)} nodes, is used up")
+        held |= {taken}
+    return Taken(held)
 
 
 async def give_back_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> None:
     """Free every slot that *node* holds."""
-    for lease in await held_slots(cluster, node, policy):
-        await _give_back(cluster, lease.metadata.name, policy)
+    for lease in await _leases_of(cluster, node, policy):
+        with suppress(NotFound, Conflict):  # gone, or somebody else's by now
+            await cluster.delete(Lease, lease.metadata.name, namespace=policy.namespace, uid=lease.metadata.uid)
+
+
+async def _leases_of(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> list[Lease]:
+    mine = {LABEL_NODE: node.metadata.name}
+    return (await cluster.list(Lease, namespace=policy.namespace, labels=mine)).items
 
 
 async def _take_one(
     cluster: Cluster, slots: SlotSet, node: Node, policy: QuarantinePolicy, now: datetime
 ) -> str | None:
-    """First the slot that the node's name prefers, then one list and a free one; a lost race tries the next."""
-    preferred = next(slots.by_preference(node.metadata.name), None)
+    """First the slot that the node's name prefers, then one list and the free ones; a lost race tries the next."""
+    order = slots.by_preference(node.metadata.name)
+    preferred = next(order, None)
     if preferred is None:
         return None
     if await _create(cluster, preferred, node, policy, now):
         return preferred
-    used = {lease.metadata.name for lease in (await cluster.list(Lease, namespace=policy.namespace)).items}
-    for name in slots.by_preference(node.metadata.name):
+    used = {lease.metadata.name: lease for lease in await _all_leases(cluster, policy)}
+    if ours := slots.held([name for name, lease in used.items() if _is_held_by(lease, node)]):
+        return ours  # taken by a write whose answer was lost
+    for name in order:
         if name not in used and await _create(cluster, name, node, policy, now):
             return name
     return None
+
+
+async def _all_leases(cluster: Cluster, policy: QuarantinePolicy) -> list[Lease]:
+    return (await cluster.list(Lease, namespace=policy.namespace, labels={LABEL_NODE: None})).items
+
+
+def _is_held_by(lease: Lease, node: Node) -> bool:
+    return lease.metadata.labels.get(LABEL_NODE) == node.metadata.name
 
 
 async def _create(cluster: Cluster, name: str, node: Node, policy: QuarantinePolicy, now: datetime) -> bool:
@@ -77,10 +107,3 @@ async def _create(cluster: Cluster, name: str, node: Node, policy: QuarantinePol
     except AlreadyExists:
         return False
     return True
-
-
-async def _give_back(cluster: Cluster, name: str, policy: QuarantinePolicy) -> None:
-    try:
-        await cluster.delete(Lease, name, namespace=policy.namespace)
-    except NotFound:
-        return

@@ -36,7 +36,9 @@ class Listener:
         return self._trouble
 
     def blind(self, why: str) -> None:
-        """Nobody reads the kernel log, because of *why*."""
+        """Nobody reads the kernel log, because of *why*. Told once, however often it is tried again."""
+        if why == self._trouble:
+            return
         self._trouble = why
         self._metrics.kernel_log_up.set(0)
         for agent in self._agents:
@@ -48,6 +50,9 @@ class Listener:
         """Read until the log ends or breaks, then say so."""
         self._trouble = None
         self._metrics.kernel_log_up.set(1)
+        for agent in self._agents:
+            agent.set_log_readable(True)
+        self._on_news()
         log.info("kernel_log.open", source=kernel_log.source)
         try:
             async with aclosing(kernel_log.batches()) as batches:

@@ -1,85 +1,97 @@
 """
-Write what the agent knows to its `NodeHealth`, and the verdict to the node's conditions; both only when they change.
+Write what the agent knows to its `NodeHealth` and to the conditions of its node; neither more often than worth it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
+from healthd.agent.waits import Luck
 from healthd.cluster.nodes import owned_by
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
-from healthd.core.model import Verdict
-from healthd.core.objects import (
-    ANNOTATION_REPAIRED,
-    Condition,
-    Node,
-    NodeHealth,
-    NodeHealthStatus,
-    ObjectMeta,
-)
+from healthd.core import conditions
+from healthd.core.model import Finding
+from healthd.core.objects import ANNOTATION_REPAIRED, Node, NodeHealth, NodeHealthStatus, ObjectMeta
 from healthd.core.patches import diff
-
-ACCELERATOR_HEALTHY = "AcceleratorHealthy"
-_STATUS = {Verdict.HEALTHY: "True", Verdict.DEGRADED: "True", Verdict.UNHEALTHY: "False", Verdict.UNKNOWN: "Unknown"}
-_REASON = {
-    Verdict.HEALTHY: "NoFindings",
-    Verdict.DEGRADED: "Degraded",
-    Verdict.UNHEALTHY: "Unhealthy",
-    Verdict.UNKNOWN: "Unknown",
-}
+from healthd.core.reporting import REFRESH_AFTER, write_at
 
 
-async def read_health(cluster: Cluster, node_name: str) -> NodeHealth | None:
-    """The node's health object; None when it was never published."""
-    try:
-        return await cluster.get(NodeHealth, node_name)
-    except NotFound:
-        return None
-
-
-async def publish_health(
-    cluster: Cluster, node: Node, before: NodeHealthStatus | None, status: NodeHealthStatus
-) -> NodeHealthStatus:
+class Reporter:
     """
-    Make the stored status *status*. *before* is what this agent last knew to be stored; None: look.
+    The one writer of a node's health object, so that no precondition is needed: the last word is always the newest.
 
-    Only this agent writes the object, so no precondition is needed: the last word is always the newest.
+    It remembers what is stored, and forgets it while a write is on its way: one whose answer is lost may have taken
+    effect.
     """
-    if before is None:
-        stored = await read_health(cluster, node.metadata.name)
-        before = stored.status if stored else await _create(cluster, node)
-    patch = diff(before, status)
-    if patch:
-        await cluster.patch(NodeHealth, node.metadata.name, {"status": patch}, subresource="status")
-    return status
 
+    def __init__(self, cluster: Cluster, node_name: str, *, luck: Luck) -> None:
+        self._cluster = cluster
+        self._node_name = node_name
+        self._refresh_after = REFRESH_AFTER * (1 + luck() / 2)  # not all agents that began together
+        self._stored: NodeHealthStatus | None = None
+        self._node_uid = ""
+        self._written: datetime | None = None
+        self.due: datetime | None = None
+        """When what could wait must be written; None: nothing waits."""
 
-async def publish_condition(cluster: Cluster, node: Node, verdict: Verdict, message: str, now: datetime) -> None:
-    """Set the node's condition; `lastTransitionTime` moves only when its status does."""
-    wanted = Condition(
-        type=ACCELERATOR_HEALTHY,
-        status=_STATUS[verdict],
-        reason=_REASON[verdict],
-        message=message,
-        last_transition_time=now,
-        last_heartbeat_time=now,
-    )
-    current = next((c for c in node.status.conditions if c.type == ACCELERATOR_HEALTHY), None)
-    if current is not None:
-        if (current.status, current.reason, current.message) == (wanted.status, wanted.reason, wanted.message):
+    async def read(self, now: datetime) -> NodeHealthStatus | None:
+        """What is stored; None when nothing was ever published. Raises ClusterError."""
+        try:
+            health = await self._cluster.get(NodeHealth, self._node_name)
+        except NotFound:
+            return None
+        self._stored, self._written = health.status, now
+        return health.status
+
+    async def report(self, node: Node, known: NodeHealthStatus, now: datetime, *, even_details: bool = False) -> None:
+        """Store *known* when that is due, or with *even_details* when it differs at all. Raises ClusterError."""
+        if node.metadata.uid != self._node_uid:  # the object of a node that was made anew went with the old one
+            self._stored, self._node_uid = None, node.metadata.uid
+        self.due = self._due(known, now)
+        if self.due is None or (now < self.due and not even_details):
             return
-        if current.status == wanted.status:
-            wanted = replace(wanted, last_transition_time=current.last_transition_time)
-    others = [c for c in node.status.conditions if c.type != ACCELERATOR_HEALTHY]
-    patch: dict[str, Any] = {"status": {"conditions": msgspec.to_builtins([*others, wanted])}}
-    # A merge patch replaces the whole list, so nobody else may have written a condition since it was read.
-    await cluster.patch(
-        Node, node.metadata.name, patch, subresource="status", resource_version=node.metadata.resource_version
-    )
+        before, self._stored = self._stored, None
+        if before is None:
+            before = await self._read_or_create(node, now)
+        if patch := diff(before, known):
+            await self._cluster.patch(NodeHealth, self._node_name, {"status": patch}, subresource="status")
+        self._stored, self._written, self.due = known, now, None
+
+    async def show(self, node: Node, findings: Sequence[Finding], *, reading_works: bool, now: datetime) -> Node | None:
+        """Set the node's conditions. Answers the node as written, None when that was not due. Raises ClusterError."""
+        wanted = conditions.state(findings, reading_works=reading_works)
+        to_write = conditions.to_write(node.status.conditions, wanted, now, refresh_after=self._refresh_after)
+        if to_write is None:
+            return None
+        # A merge patch replaces the whole list, so nobody else may have written a condition since it was read.
+        return await self._cluster.patch(
+            Node,
+            self._node_name,
+            {"status": {"conditions": msgspec.to_builtins(to_write)}},
+            subresource="status",
+            resource_version=node.metadata.resource_version,
+        )
+
+    def _due(self, known: NodeHealthStatus, now: datetime) -> datetime | None:
+        if self._stored is None or self._written is None:
+            return now
+        return write_at(self._stored, known, written=self._written)
+
+    async def _read_or_create(self, node: Node, now: datetime) -> NodeHealthStatus:
+        stored = await self.read(now)
+        self._stored = None
+        return stored or await self._create(node)
+
+    async def _create(self, node: Node) -> NodeHealthStatus:
+        meta = ObjectMeta(name=self._node_name, owner_references=[owned_by(node)])
+        try:
+            created = await self._cluster.create(NodeHealth(metadata=meta))
+        except AlreadyExists:
+            created = await self._cluster.get(NodeHealth, self._node_name)
+        return created.status
 
 
 def repaired_at(node: Node) -> datetime | None:
@@ -88,12 +100,3 @@ def repaired_at(node: Node) -> datetime | None:
         return msgspec.convert(node.metadata.annotations.get(ANNOTATION_REPAIRED), datetime | None)
     except msgspec.ValidationError:
         return None
-
-
-async def _create(cluster: Cluster, node: Node) -> NodeHealthStatus:
-    meta = ObjectMeta(name=node.metadata.name, owner_references=[owned_by(node)])
-    try:
-        created = await cluster.create(NodeHealth(metadata=meta))
-    except AlreadyExists:
-        created = await cluster.get(NodeHealth, node.metadata.name)
-    return created.status

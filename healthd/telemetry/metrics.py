@@ -45,11 +45,25 @@ class Metrics:
             ["loop"],
             registry=registry,
         )
+        self._make_api(registry)
         self._make_kernel_log(registry)
         self._make_findings(registry)
         self._make_quarantine(registry)
         self._make_recovery(registry)
         self._make_gangs(registry)
+
+    def _make_api(self, registry: CollectorRegistry) -> None:
+        self.api_errors = Counter(
+            "healthd_api_errors_total",
+            "Requests to the API server that failed, by what went wrong.",
+            ["error"],
+            registry=registry,
+        )
+        self.watch_heard = Gauge(
+            "healthd_watch_last_heard_timestamp_seconds",
+            "When the API server last said something on the watch of this node, as Unix time; 0 without a watch.",
+            registry=registry,
+        )
 
     def _make_kernel_log(self, registry: CollectorRegistry) -> None:
         self.kernel_records = Counter(

@@ -16,6 +16,7 @@ from tests.core.gangs import a_root
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 CONTRACT = {
+    "healthd_api_errors_total": {"error"},
     "healthd_build_info": {"version"},
     "healthd_checkpoint_rejected_total": set(),
     "healthd_findings": {"node", "device", "rule", "severity", "action"},
@@ -36,6 +37,7 @@ CONTRACT = {
     "healthd_recovery_in_progress": set(),
     "healthd_recovery_phase_seconds_count": {"phase"},
     "healthd_spares": set(),
+    "healthd_watch_last_heard_timestamp_seconds": set(),
 }
 """Dashboards and alert rules stand on these: a change here is a change for users, and belongs in the changelog."""
 
@@ -72,6 +74,7 @@ def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.show_gangs([a_root(progress=Progress(step=1))])
     metrics.findings_raised.labels("xid-79").inc()
     metrics.loop_succeeded("agent", NOW)
+    metrics.api_errors.labels("Unavailable").inc()
 
     exposed = {
         (sample.name, frozenset(sample.labels))

@@ -1,0 +1,158 @@
+"""
+Where an agent looks at its node: in the cluster each time, or in a watch that costs an idle cluster nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import structlog
+
+from healthd.agent.waits import Luck, Waits
+from healthd.clock import Clock
+from healthd.cluster.port import Cluster, ClusterError, EventType, NotFound, Unavailable, Unusable
+from healthd.core.objects import Node
+from healthd.telemetry.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+STALE_AFTER = timedelta(minutes=4)
+"""Without a word of the watch. An API server sends a bookmark about every minute."""
+FIRST_RETRY = timedelta(seconds=1)
+LONGEST_RETRY = timedelta(seconds=30)
+
+
+class NodeView(Protocol):
+    """How an agent sees its node."""
+
+    async def node(self) -> Node:
+        """The node as it was last seen; what is written by it needs a precondition. Raises ClusterError."""
+        ...
+
+    async def reread(self) -> Node:
+        """The node as it stands in the cluster now. Raises ClusterError."""
+        ...
+
+    def wrote(self, node: Node) -> None:
+        """The cluster's answer to a write of ours: newer than what was seen."""
+        ...
+
+
+class AskedNode:
+    """Asks the cluster each time."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+
+    async def node(self) -> Node:
+        """The node as it stands now."""
+        return await self._cluster.get(Node, self._name)
+
+    async def reread(self) -> Node:
+        """The same."""
+        return await self.node()
+
+    def wrote(self, node: Node) -> None:
+        """Nothing is remembered."""
+
+
+class WatchedNode:
+    """Keeps one node current by a watch of it alone, and calls *on_change* when it changed or was first seen."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        name: str,
+        on_change: Callable[[], None],
+        *,
+        luck: Luck,
+        metrics: Metrics,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._name = name
+        self._fields = {"metadata.name": name}
+        self._on_change = on_change
+        self._waits = Waits(FIRST_RETRY, LONGEST_RETRY, luck)
+        self._metrics = metrics
+        self._node: Node | None = None
+        self._trouble: ClusterError = Unavailable(f"node {name} was not read yet")
+        self._heard: datetime | None = None
+
+    async def node(self) -> Node:
+        """The node as the watch last told it. Raises what keeps it from being known."""
+        if self._node is None:
+            raise self._trouble
+        return self._node
+
+    async def reread(self) -> Node:
+        """One request. Raises ClusterError."""
+        node = await self._cluster.get(Node, self._name)
+        self.wrote(node)
+        return node
+
+    def wrote(self, node: Node) -> None:
+        """Take it over, unless the watch has told something newer meanwhile."""
+        if self._node is None or _is_newer(node, self._node):
+            self._node = node
+
+    def trouble(self) -> str | None:
+        """Why what is known may be out of date; None while the watch lives. A check of `/readyz`."""
+        if self._node is None:
+            return str(self._trouble)
+        silent = STALE_AFTER if self._heard is None else self._clock.now() - self._heard
+        return f"the API server has said nothing for {silent.total_seconds():.0f} s" if silent >= STALE_AFTER else None
+
+    async def follow(self) -> None:
+        """List and watch until cancelled. Raises Unusable."""
+        while True:
+            try:
+                await self._follow_once()
+            except Unusable:
+                raise
+            except ClusterError as error:
+                self._metrics.api_errors.labels(type(error).__name__).inc()
+                log.info("watch.restarts", node=self._name, error=str(error))
+                if self._node is None:
+                    self._trouble = error
+            await self._clock.sleep(self._waits.next())
+
+    async def _follow_once(self) -> None:
+        listed = await self._cluster.list(Node, fields=self._fields)
+        self._hear()
+        self._node = None  # a list is always the newest word, also of a server whose numbers went back to a backup
+        self._see(listed.items[0] if listed.items else None)
+        events: Any = self._cluster.watch(Node, since=listed.resource_version, fields=self._fields)
+        async with aclosing(events):
+            async for event in events:
+                self._hear()
+                if event.type is not EventType.BOOKMARK:
+                    self._see(None if event.type is EventType.DELETED else event.obj)
+
+    def _hear(self) -> None:
+        self._heard = self._clock.now()
+        self._waits.restore()
+        self._metrics.watch_heard.set(self._heard.timestamp())
+
+    def _see(self, node: Node | None) -> None:
+        """What the watch tells comes in order, but later than the answers to our own writes."""
+        if node is None:
+            self._node, self._trouble = None, NotFound(f"there is no node {self._name} in the cluster")
+        elif self._node is not None and not _is_newer(node, self._node):
+            return
+        else:
+            self._node = node
+        self._on_change()
+
+
+def _is_newer(node: Node, than: Node) -> bool:
+    """Versions of one object are numbers that grow; of a node that was made anew the last word counts."""
+    new, old = node.metadata.resource_version, than.metadata.resource_version
+    if node.metadata.uid != than.metadata.uid or not (new.isdigit() and old.isdigit()):
+        return True
+    return int(new) > int(old)

@@ -1,0 +1,52 @@
+"""
+Decide when what an agent knows is worth a write to its `NodeHealth`. Pure.
+
+Ten thousand agents share one API server. What others act on is written at once, what they only read later, and what
+nobody needs but the agent's own next life hardly ever.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from healthd.core.objects import KernelLogCursor, NodeHealthStatus
+
+PODS_AFTER = timedelta(seconds=2)
+"""Between two writes because pods began or ended."""
+DETAILS_AFTER = timedelta(seconds=30)
+"""Between two writes because a finding was repeated or records were lost."""
+CURSOR_AFTER = timedelta(minutes=1)
+CURSOR_STRIDE = 256
+"""
+Records that the cursor may run ahead of the stored one before it is worth a write, at most once in CURSOR_AFTER.
+
+A next life reads on from the stored one. What it judges again is known by its number; but records that the ring has
+dropped by then would seem lost. The smallest ring holds some 1,300.
+"""
+REFRESH_AFTER = timedelta(hours=1)
+"""The cursor alone, and the conditions of a node, in quiet times."""
+
+
+def write_at(stored: NodeHealthStatus, known: NodeHealthStatus, *, written: datetime) -> datetime | None:
+    """When *known* should be written over *stored*, which was written at *written*; None: not at all."""
+    if _what_others_act_on(stored) != _what_others_act_on(known):
+        return written
+    if (stored.live_pods, stored.gone_pods) != (known.live_pods, known.gone_pods):
+        return written + PODS_AFTER
+    if msgspec.structs.replace(stored, cursor=known.cursor) != known:
+        return written + DETAILS_AFTER
+    if stored.cursor == known.cursor:
+        return None
+    return written + (CURSOR_AFTER if _is_far(stored.cursor, known.cursor) else REFRESH_AFTER)
+
+
+def _what_others_act_on(status: NodeHealthStatus) -> tuple[object, ...]:
+    findings = [(finding.id, finding.quarantines, finding.cleared_at) for finding in status.findings]
+    return status.verdict, status.message, findings, status.inventory, status.boot_id
+
+
+def _is_far(stored: KernelLogCursor, known: KernelLogCursor) -> bool:
+    same_log = (stored.boot_id, stored.source) == (known.boot_id, known.source)
+    return not same_log or known.sequence - stored.sequence >= CURSOR_STRIDE
