@@ -84,6 +84,8 @@ class Root:
     progress: Progress = NO_PROGRESS
     started_at: datetime | None = None
     """When it was last set going; None: not known."""
+    companions: Mapping[str, str] = field(default_factory=dict)
+    """Further objects that it consists of: name -> the resourceVersion that was seen."""
     has_begun: bool = True
     """False while its own controller has not yet noticed that it may run: every member there is belongs to the past."""
 

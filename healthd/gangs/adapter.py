@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from healthd.cluster.port import Cluster, Labels, NotFound, Reader
@@ -51,6 +51,15 @@ class GangAdapter(ABC, Generic[T]):
     @abstractmethod
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
         """Hand over the hint and let the gang run. Started again after a crash in between, it does what is missing."""
+
+    async def tend(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
+        """
+        Do what is left to be done for a root that runs, or was told to: asked at every look, and most often nothing.
+
+        What cannot be part of the one write that starts a gang is done here, so that no crash leaves it undone.
+        Raises Conflict, NotFound.
+        """
+        del cluster, root, pods
 
     def object_name(self, ref: GangRef) -> str:
         """The name of the object that stands for the root."""

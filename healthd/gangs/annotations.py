@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -30,6 +31,7 @@ from healthd.core.objects import (
     TAINT_RESERVED,
     GangRef,
     ObjectMeta,
+    PodTemplate,
     Toleration,
 )
 from healthd.core.policy import parse_duration
@@ -60,15 +62,15 @@ def read_options(notes: Notes, *, may_shrink: bool) -> GangOptions:
         restart=notes.get(ANNOTATION_RESTART) == "enabled",
         checkpoint=notes.get(ANNOTATION_CHECKPOINT, ""),
         checkpoint_format=notes.get(ANNOTATION_CHECKPOINT_FORMAT, ""),
-        max_no_advance=_number(notes.get(ANNOTATION_MAX_NO_ADVANCE)),
-        min_nodes=_number(notes.get(ANNOTATION_MIN_NODES)) if may_shrink else None,
+        max_no_advance=read_number(notes.get(ANNOTATION_MAX_NO_ADVANCE)),
+        min_nodes=read_number(notes.get(ANNOTATION_MIN_NODES)) if may_shrink else None,
         fence_timeout=_duration(notes.get(ANNOTATION_FENCE_TIMEOUT)),
     )
 
 
 def read_attempt(notes: Notes) -> int:
     """The attempt that a root is at; 0 before healthd ever started it."""
-    return _number(notes.get(ANNOTATION_ATTEMPT)) or 0
+    return read_number(notes.get(ANNOTATION_ATTEMPT)) or 0
 
 
 def read_placement(notes: Notes) -> dict[str, str]:
@@ -91,7 +93,7 @@ def read_progress(notes: Notes) -> Progress:
 
 def was_edited(meta: ObjectMeta) -> bool:
     """Somebody changed what the root asks for after healthd stopped it: the generation counts such changes."""
-    at = _number(meta.annotations.get(ANNOTATION_STOPPED_AT))
+    at = read_number(meta.annotations.get(ANNOTATION_STOPPED_AT))
     return ANNOTATION_STOPPED_BY in meta.annotations and at is not None and at != meta.generation
 
 
@@ -124,6 +126,18 @@ def hint_annotations(hint: StartHint) -> dict[str, str | None]:
     }
 
 
+def hint_of(template: PodTemplate) -> dict[str, str | None]:
+    """The hint that stands on *template*, to be given to another one."""
+    notes = template.metadata.annotations
+    return {key: notes.get(key) for key in (ANNOTATION_ATTEMPT, ANNOTATION_RESUME_FROM, ANNOTATION_RESUME_STEP)}
+
+
+def template_patch(template: PodTemplate, hint: Mapping[str, str | None], ref: GangRef) -> dict[str, Any]:
+    """What to write to a pod template so that new pods have the *hint*, and may use the gang's spare."""
+    tolerations = tolerating_reservation(template.spec.tolerations, ref)
+    return {"metadata": {"annotations": dict(hint)}, "spec": {"tolerations": msgspec.to_builtins(tolerations)}}
+
+
 def tolerating_reservation(tolerations: Sequence[Toleration], ref: GangRef) -> list[Toleration]:
     """*tolerations*, and the one that lets the gang onto its spare. A merge patch replaces the whole list."""
     others = [toleration for toleration in tolerations if toleration.key != TAINT_RESERVED]
@@ -137,5 +151,6 @@ def _duration(text: str | None) -> timedelta | None:
         return None
 
 
-def _number(text: str | None) -> int | None:
+def read_number(text: str | None) -> int | None:
+    """A number as a user writes it; None where there is none."""
     return int(text) if text and text.isdecimal() else None

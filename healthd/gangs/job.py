@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from healthd.cluster.port import Cluster
 from healthd.core.gang import Ending, Root, StartHint
 from healthd.core.objects import (
+    ANNOTATION_LAUNCHER_OF,
     ANNOTATION_STOPPED_BY,
     Job,
     JobSpec,
@@ -35,7 +34,7 @@ from healthd.gangs.annotations import (
     ref_of,
     start_notes,
     stop_notes,
-    tolerating_reservation,
+    template_patch,
     was_edited,
 )
 
@@ -54,7 +53,7 @@ class JobAdapter(GangAdapter[Job]):
         """The root as the decisions see it."""
         if not concerns_us(obj.metadata) or is_controlled(obj.metadata):
             return None
-        return read_job(obj)
+        return None if ANNOTATION_LAUNCHER_OF in obj.metadata.annotations else read_job(obj)
 
     def root_name(self, pod: Pod) -> str | None:
         """The Job that made *pod*."""
@@ -69,11 +68,7 @@ class JobAdapter(GangAdapter[Job]):
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
         """Resume with the hint on the template, in one write. The world follows a placement that has shrunk."""
         job = await cluster.get(Job, root.ref.name, root.ref.namespace)
-        tolerations = tolerating_reservation(job.spec.template.spec.tolerations, root.ref)
-        template = {
-            "metadata": {"annotations": hint_annotations(hint)},
-            "spec": {"tolerations": msgspec.to_builtins(tolerations)},
-        }
+        template = template_patch(job.spec.template, hint_annotations(hint), root.ref)
         spec: dict[str, Any] = {"suspend": False, "template": template}
         if hint.placement and len(hint.placement) != root.world:
             spec |= {"parallelism": len(hint.placement), "completions": len(hint.placement)}

@@ -9,7 +9,19 @@ import msgspec
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.gang import StartHint
-from healthd.core.objects import ChosenCheckpoint, JobSet, JobSetSpec, JobSetStatus, ObjectMeta
+from healthd.core.objects import (
+    ChosenCheckpoint,
+    ClaimRetention,
+    JobSet,
+    JobSetSpec,
+    JobSetStatus,
+    ObjectMeta,
+    PodSpec,
+    PodTemplate,
+    StatefulSet,
+    StatefulSetSpec,
+    StatefulSetStatus,
+)
 from tests.builders import A_CONTAINER
 from tests.fakes import ManualClock, counting_uids
 
@@ -66,4 +78,26 @@ def a_jobset(
         ),
         spec=JobSetSpec(suspend=suspend, replicated_jobs=[dict(part) for part in parts or [a_part()]]),
         status=status or JobSetStatus(),
+    )
+
+
+def a_statefulset(
+    name: str = "train",
+    *,
+    replicas: int = 2,
+    when_scaled: str = "Retain",
+    status: StatefulSetStatus | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **meta: Any,
+) -> StatefulSet:
+    """A StatefulSet whose pods start all at once, that healthd may restart."""
+    return StatefulSet(
+        metadata=ObjectMeta(name=name, namespace="default", annotations={**ENABLED, **(annotations or {})}, **meta),
+        spec=StatefulSetSpec(
+            replicas=replicas,
+            pod_management_policy="Parallel",
+            persistent_volume_claim_retention_policy=ClaimRetention(when_scaled=when_scaled),
+            template=PodTemplate(metadata=ObjectMeta(labels={"app": name}), spec=PodSpec(containers=[A_CONTAINER])),
+        ),
+        status=status or StatefulSetStatus(),
     )

@@ -75,3 +75,34 @@ class JobSet(Slim, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: JobSetSpec = JobSetSpec()
     status: JobSetStatus = JobSetStatus()
+
+
+class ClaimRetention(Slim, frozen=True, kw_only=True):
+    """What becomes of the volumes of pods that a StatefulSet is scaled down by: `Retain` or `Delete`."""
+
+    when_scaled: str = "Retain"
+
+
+class StatefulSetSpec(Slim, frozen=True, kw_only=True):
+    """An apps/v1 StatefulSet as far as healthd uses it."""
+
+    replicas: int = 1
+    pod_management_policy: str = "OrderedReady"
+    persistent_volume_claim_retention_policy: ClaimRetention = ClaimRetention()
+    template: PodTemplate = PodTemplate()
+
+
+class StatefulSetStatus(Slim, frozen=True, kw_only=True):
+    """The StatefulSet controller's word: about which generation, and how many pods there are."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    ready_replicas: int = 0
+
+
+class StatefulSet(Slim, frozen=True, kw_only=True):
+    """Pods with names that stay. It never ends by itself."""
+
+    metadata: ObjectMeta
+    spec: StatefulSetSpec = StatefulSetSpec()
+    status: StatefulSetStatus = StatefulSetStatus()

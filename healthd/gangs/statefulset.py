@@ -1,0 +1,166 @@
+"""
+StatefulSets, stopped by 0 replicas and started by as many as before; with a launcher Job or without.
+
+The old number stands in an annotation, written together with the 0. While there are no pods the template may be
+changed without rolling anything. A StatefulSet never ends: a gang that has one ends when its launcher does. The
+launcher (`healthd.dev/launcher`, its pods labelled with the gang's name) is suspended before the workers go, and goes
+on when all of them are ready.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from healthd.cluster.port import Cluster, NotFound, Reader
+from healthd.core.gang import Root, StartHint
+from healthd.core.objects import (
+    ANNOTATION_ATTEMPT,
+    ANNOTATION_LAUNCHER,
+    ANNOTATION_LAUNCHER_OF,
+    ANNOTATION_REPLICAS,
+    ANNOTATION_STOPPED_BY,
+    LABEL_GANG,
+    Job,
+    Pod,
+    StatefulSet,
+)
+from healthd.gangs.adapter import GangAdapter
+from healthd.gangs.annotations import (
+    concerns_us,
+    hint_annotations,
+    hint_of,
+    read_attempt,
+    read_number,
+    read_options,
+    read_placement,
+    read_progress,
+    ref_of,
+    start_notes,
+    stop_notes,
+    template_patch,
+    was_edited,
+)
+from healthd.gangs.job import is_controlled, read_job
+
+
+class StatefulSetAdapter(GangAdapter[StatefulSet]):
+    """The adapter of apps/v1 StatefulSet."""
+
+    kind = StatefulSet
+
+    def read(self, obj: StatefulSet) -> Root | None:
+        """The root as the decisions see it, without what its launcher says."""
+        if not concerns_us(obj.metadata) or is_controlled(obj.metadata):
+            return None
+        meta, notes, is_observed = obj.metadata, obj.metadata.annotations, _is_observed(obj)
+        world = _replicas(obj)
+        launcher = notes.get(ANNOTATION_LAUNCHER)
+        options = read_options(notes, may_shrink=True)
+        return Root(
+            ref=ref_of("StatefulSet", meta),
+            resource_version=meta.resource_version,
+            generation=meta.generation,
+            suspended=obj.spec.replicas == 0,
+            stopped=obj.spec.replicas == 0 and is_observed and obj.status.replicas == 0,
+            stopped_by=notes.get(ANNOTATION_STOPPED_BY, ""),
+            edited_since_stop=was_edited(meta),
+            attempt=read_attempt(notes),
+            world=world,
+            indexes=tuple(map(str, range(world))),
+            placement=read_placement(notes),
+            deleting=meta.deletion_timestamp is not None,
+            options=dataclasses.replace(options, restart=options.restart and not loses_volumes(obj)),
+            progress=read_progress(notes),
+            companions={launcher: ""} if launcher else {},
+            has_begun=is_observed,
+        )
+
+    async def complete(self, cluster: Reader, root: Root) -> Root:
+        """With the launcher, which is a member as well and the only one that ends."""
+        for name in root.companions:
+            try:
+                return _with_launcher(root, await cluster.get(Job, name, root.ref.namespace))
+            except NotFound:
+                return dataclasses.replace(root, companions={})
+        return root
+
+    def root_name(self, pod: Pod) -> str | None:
+        """The StatefulSet that made *pod*, or the one whose launcher's label it carries."""
+        owner = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+        if owner is None or owner.kind not in ("StatefulSet", "Job"):
+            return None
+        return owner.name if owner.kind == "StatefulSet" else pod.metadata.labels.get(LABEL_GANG)
+
+    async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
+        """Suspend the launcher, which would fail without its workers, then let the workers go. Each in one write."""
+        for name, version in root.companions.items():
+            mark = {ANNOTATION_STOPPED_BY: recovery, ANNOTATION_LAUNCHER_OF: root.ref.name}
+            await _patch_launcher(cluster, root, name, version, {"suspend": True}, mark)
+        stateful = await cluster.get(StatefulSet, root.ref.name, root.ref.namespace)
+        notes = {**stop_notes(root, recovery), ANNOTATION_REPLICAS: str(_replicas(stateful))}
+        await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": {"replicas": 0}})
+
+    async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
+        """As many replicas as before, or as the placement has, with the hint on the template, in one write."""
+        stateful = await cluster.get(StatefulSet, root.ref.name, root.ref.namespace)
+        template = template_patch(stateful.spec.template, hint_annotations(hint), root.ref)
+        spec = {"replicas": len(hint.placement) or _replicas(stateful), "template": template}
+        notes = {**start_notes(hint), ANNOTATION_REPLICAS: None}
+        await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": spec})
+
+    async def tend(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - the protocol's
+        """Let the launcher go on once all workers are ready."""
+        for name in root.companions if not root.suspended else ():
+            job = await cluster.get(Job, name, root.ref.namespace)
+            stateful = await cluster.get(StatefulSet, root.ref.name, root.ref.namespace)
+            if _is_held_by_us(job) and _is_ready(stateful) and read_job(job).stopped:
+                hint = hint_of(stateful.spec.template)
+                spec = {"suspend": False, "template": template_patch(job.spec.template, hint, root.ref)}
+                notes = {ANNOTATION_STOPPED_BY: None, ANNOTATION_ATTEMPT: str(root.attempt)}
+                await _patch_launcher(cluster, root, name, job.metadata.resource_version, spec, notes)
+
+
+def loses_volumes(stateful: StatefulSet) -> bool:
+    """Scaling it down deletes the volumes of its pods, and perhaps the checkpoints: it is never stopped."""
+    return stateful.spec.persistent_volume_claim_retention_policy.when_scaled == "Delete"
+
+
+def _replicas(stateful: StatefulSet) -> int:
+    """Those that a running gang has: while it is stopped by us, those that it had."""
+    notes = stateful.metadata.annotations
+    if stateful.spec.replicas == 0 and ANNOTATION_STOPPED_BY in notes:
+        return read_number(notes.get(ANNOTATION_REPLICAS)) or 0
+    return stateful.spec.replicas
+
+
+def _is_observed(stateful: StatefulSet) -> bool:
+    return stateful.status.observed_generation >= stateful.metadata.generation
+
+
+def _is_ready(stateful: StatefulSet) -> bool:
+    return _is_observed(stateful) and stateful.status.ready_replicas >= stateful.spec.replicas > 0
+
+
+def _with_launcher(root: Root, job: Job) -> Root:
+    launcher = read_job(job)
+    return dataclasses.replace(
+        root,
+        world=root.world + launcher.world,
+        suspended=root.suspended or (launcher.suspended and not _is_held_by_us(job)),
+        stopped=root.stopped and (launcher.stopped or bool(launcher.ending)),
+        ending=launcher.ending,
+        started_at=launcher.started_at,
+        companions={job.metadata.name: job.metadata.resource_version},
+    )
+
+
+def _is_held_by_us(job: Job) -> bool:
+    return job.spec.suspend and ANNOTATION_STOPPED_BY in job.metadata.annotations
+
+
+async def _patch_launcher(
+    cluster: Cluster, root: Root, name: str, version: str, spec: Mapping[str, object], notes: Mapping[str, str | None]
+) -> None:
+    patch = {"metadata": {"annotations": dict(notes)}, "spec": spec}
+    await cluster.patch(Job, name, patch, namespace=root.ref.namespace, resource_version=version)
