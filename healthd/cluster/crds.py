@@ -155,16 +155,16 @@ PRESENTATIONS: Mapping[type[Slim], Presentation] = {
     Recovery: Presentation(
         short=["rcv"],
         columns=[
-            Column("Gang", ".spec.gang.name", description="The gang that is restarted."),
+            Column("Gang", ".status.gang", description="The gang that is restarted."),
             Column("Cause", ".spec.cause.kind", description="What kind of fault it was."),
-            Column("Node", ".spec.cause.node", description="The node to blame, if one is."),
+            Column("Node", ".status.badNodes", description="The nodes to blame, if any are."),
             Column("Phase", ".status.phase", description="Where the recovery stands."),
             Column("Attempt", ".status.attempt", "integer", "The start that is prepared or confirmed."),
-            Column("From", ".status.checkpoint.step", "integer", "The step of the checkpoint that was chosen."),
-            Column("To", ".status.confirmedStep", "integer", "The step that showed that training moved on.", wide=True),
-            Column("Kind", ".spec.gang.kind", description="The kind of the gang's root.", wide=True),
+            Column("From", ".status.resumesFrom", description="The checkpoint that was chosen."),
+            Column("Took", ".status.took", description="From the fault to the end."),
             Column("Age", ".metadata.creationTimestamp", "date"),
             Column("Message", ".status.message", description="Why it is in this phase."),
+            Column("Confirmed", ".status.confirmedStep", "integer", "The step that showed the progress.", wide=True),
         ],
     ),
 }

@@ -1,0 +1,28 @@
+"""A control plane with healthd installed by the shipped manifests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lab.control_plane import ControlPlane
+from tests.lab.programs import wait_until
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+KINDS = ("nodehealths.healthd.dev", "recoveries.healthd.dev")
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane) -> ControlPlane:
+    """`kubectl apply -k deploy/`, and healthd's kinds are served."""
+    control_plane.apply(DEPLOY)
+    for kind in KINDS:
+        wait_until(f"served: {kind}", lambda kind=kind: _is_established(control_plane, kind), limit=30)  # type: ignore[misc]
+    return control_plane
+
+
+def _is_established(control_plane: ControlPlane, kind: str) -> bool:
+    found = control_plane.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}")
+    standing = {one["type"] for one in found.get("status", {}).get("conditions", []) if one["status"] == "True"}
+    return "Established" in standing
