@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import structlog
 
@@ -34,24 +34,31 @@ async def cycle_on_change(
 ) -> None:
     """
     Run *cycle* until cancelled: after each change of *kinds*, whenever *wake* is set, and after the time that it
-    returned, at the latest.
+    returned, at the latest. Where a mirror watches already, use `cycle_when_woken`.
     """
     async with asyncio.TaskGroup() as tasks:
         for kind in kinds:
             tasks.create_task(_wake_on_change(cluster, clock, kind, wake), name=f"watch {kind.__name__}")
-        trouble = ""
-        while True:
-            wake.clear()
-            try:
-                delay = await cycle(clock.now())
-                trouble = ""
-            except Unusable:
-                raise
-            except Exception as error:  # a fault of one cycle, ours included, must not leave everything unguarded
-                if str(error) != trouble:  # one that lasts is told once
-                    _tell(cycle.__qualname__, error)
-                trouble, delay = str(error), RETRY
-            await _first(wake.wait(), clock.sleep(delay))
+        await cycle_when_woken(clock, cycle, wake)
+
+
+async def cycle_when_woken(
+    clock: Clock, cycle: Callable[[datetime], Awaitable[timedelta]], wake: asyncio.Event
+) -> NoReturn:
+    """Run *cycle* until cancelled: whenever *wake* is set, and after the time that it returned, at the latest."""
+    trouble = ""
+    while True:
+        wake.clear()
+        try:
+            delay = await cycle(clock.now())
+            trouble = ""
+        except Unusable:
+            raise
+        except Exception as error:  # a fault of one cycle, ours included, must not leave everything unguarded
+            if str(error) != trouble:  # one that lasts is told once
+                _tell(cycle.__qualname__, error)
+            trouble, delay = str(error), RETRY
+        await _first(wake.wait(), clock.sleep(delay))
 
 
 def _tell(cycle: str, error: Exception) -> None:

@@ -29,6 +29,9 @@ class Selection:
     labels: Labels = field(default_factory=dict)
     fields: Fields = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.fields)
+
     def matches(self, obj: Slim) -> bool:
         """Whether *obj* is meant."""
         meant: Any = obj

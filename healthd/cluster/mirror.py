@@ -1,0 +1,195 @@
+"""
+What a cluster holds, kept in memory by watches: read without a request, and a little behind.
+
+A mirror is for noticing. Where it matters that nothing changed meanwhile, the decision belongs to the API server: write
+with the version that was read, or read from the cluster itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.port import (
+    Cluster,
+    ClusterError,
+    Event,
+    EventType,
+    Fields,
+    Labels,
+    Listed,
+    NotFound,
+    Unavailable,
+    Unusable,
+)
+from healthd.cluster.selection import selection
+from healthd.cluster.shelf import Departed, Key, Shelf, Watched
+from healthd.core.objects import RESOURCES, Slim
+
+__all__ = ["Change", "Departed", "Mirror", "Watched"]
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=Slim)
+
+_FIRST_RETRY, _LAST_RETRY = timedelta(seconds=1), timedelta(seconds=30)
+
+
+class Change(NamedTuple):
+    """An object that came, changed or went."""
+
+    kind: type[Slim]
+    key: Key
+
+
+class Mirror:
+    """A `Reader` of the *watched* kinds. Nothing is known before `run`; reading what is not yet known is an error."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, watched: Iterable[Watched[Any]]) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._kept: dict[type[Slim], _Kept] = {each.kind: _Kept(each) for each in watched}
+        self._listeners: builtins.list[Callable[[Change], None]] = []
+
+    def listen(self, tell: Callable[[Change], None]) -> None:
+        """Call *tell* after each change that the mirror takes in, also at the first list. It must not wait."""
+        self._listeners.append(tell)
+
+    async def run(self) -> None:
+        """Keep up with the cluster until cancelled. Raises Unusable."""
+        async with asyncio.TaskGroup() as tasks:
+            for kept in self._kept.values():
+                tasks.create_task(self._follow(kept), name=f"mirror {kept.kind.__name__}")
+
+    @property
+    def is_synced(self) -> bool:
+        """Everything has been listed once."""
+        return all(kept.synced.is_set() for kept in self._kept.values())
+
+    async def until_synced(self) -> None:
+        """Return when everything has been listed once."""
+        for kept in self._kept.values():
+            await kept.synced.wait()
+
+    def stale_for(self, now: datetime) -> timedelta:
+        """
+        How long ago the quietest of the watches was last heard of: with an API server, about a minute at most.
+
+        Before the first list: since the mirror was asked first, which is never less than zero.
+        """
+        return max((kept.stale_for(now) for kept in self._kept.values()), default=timedelta(0))
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """The object as last seen. Raises NotFound; Unavailable before the first list."""
+        obj = self._shelf(kind).get(Key(namespace, name))
+        if obj is None:
+            where = "/".join(part for part in (namespace, name) if part)
+            raise NotFound(f"{RESOURCES[kind].kind} {where} not found")
+        return obj
+
+    async def list(
+        self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
+    ) -> Listed[T]:
+        """All that match, ordered by namespace and name. Raises Unavailable before the first list."""
+        shelf = self._shelf(kind)
+        return Listed(shelf.select(namespace, selection(kind, labels, fields)), self._kept[kind].version)
+
+    def indexed(self, kind: type[T], index: str, value: str) -> builtins.list[T]:
+        """The objects under *value* of an index; others are not looked at. Raises Unavailable before the first list."""
+        return self._shelf(kind).indexed(index, value)
+
+    def departed(self, kind: type[T], uid: str) -> Departed[T] | None:
+        """The last state of an object that is gone; None when it is not remembered."""
+        shelf = self._shelf(kind)
+        shelf.forget_old(self._clock.now())
+        return shelf.departed(uid)
+
+    def departed_of(self, kind: type[T], index: str, value: str) -> builtins.list[Departed[T]]:
+        """The last states under *value* of an index, of those remembered; the first to go first."""
+        shelf = self._shelf(kind)
+        shelf.forget_old(self._clock.now())
+        return shelf.departed_of(index, value)
+
+    def _shelf(self, kind: type[T]) -> Shelf[T]:
+        kept = self._kept.get(kind)
+        if kept is None:
+            raise LookupError(f"{kind.__name__} is not mirrored")
+        if not kept.synced.is_set():
+            raise Unavailable(f"{RESOURCES[kind].plural} have not been listed yet")
+        return kept.shelf
+
+    async def _follow(self, kept: _Kept) -> None:
+        """List and watch, for ever; a watch that ends, for whatever reason, means a new list."""
+        retry = _FIRST_RETRY
+        while True:
+            try:
+                await self._list(kept)
+                retry = _FIRST_RETRY
+                await self._watch(kept)
+            except Unusable:
+                raise
+            except ClusterError as error:
+                log.info("mirror.restarts", kind=kept.kind.__name__, error=str(error))
+            await self._clock.sleep(retry)
+            retry = min(_LAST_RETRY, retry * 2)
+
+    async def _list(self, kept: _Kept) -> None:
+        what = kept.shelf.watched
+        listed = await self._cluster.list(kept.kind, namespace=what.namespace, labels=what.labels, fields=what.fields)
+        now = self._clock.now()
+        changed = kept.shelf.replace(listed.items, now)
+        kept.heard(listed.resource_version, now)
+        kept.synced.set()
+        for key in changed:
+            self._tell(kept, key)
+
+    async def _watch(self, kept: _Kept) -> None:
+        what = kept.shelf.watched
+        events: Any = self._cluster.watch(
+            kept.kind, since=kept.version, namespace=what.namespace, labels=what.labels, fields=what.fields
+        )
+        async with aclosing(events):
+            async for event in events:
+                self._take(kept, event)
+
+    def _take(self, kept: _Kept, event: Event[Any]) -> None:
+        now = self._clock.now()
+        kept.heard(event.resource_version, now)
+        if event.obj is None:
+            return
+        take = kept.shelf.drop if event.type is EventType.DELETED else kept.shelf.put
+        self._tell(kept, take(event.obj, now))
+
+    def _tell(self, kept: _Kept, key: Key) -> None:
+        change = Change(kept.kind, key)
+        for tell in self._listeners:
+            tell(change)
+
+
+class _Kept:
+    """One kind: its shelf, and how far it has come."""
+
+    def __init__(self, watched: Watched[Any]) -> None:
+        self.kind: type[Any] = watched.kind
+        self.shelf: Shelf[Any] = Shelf(watched)
+        self.synced = asyncio.Event()
+        self.version = ""
+        self._heard_at: datetime | None = None
+
+    def heard(self, version: str, now: datetime) -> None:
+        """All up to *version* is known."""
+        self.version = version
+        self._heard_at = now
+
+    def stale_for(self, now: datetime) -> timedelta:
+        """Time since anything was heard; counted from the first question where nothing was."""
+        if self._heard_at is None:
+            self._heard_at = now
+        return now - self._heard_at
