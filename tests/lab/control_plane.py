@@ -25,7 +25,7 @@ import yaml
 
 from tests.lab.api import Api, ApiError, Json
 from tests.lab.build import binaries
-from tests.lab.programs import LabError, Program, free_port, remember, wait_until
+from tests.lab.programs import LabError, Program, end_remembered, free_port, is_abandoned, remember, wait_until
 
 ADMIN = "admin"
 """May do everything: a member of system:masters."""
@@ -76,10 +76,11 @@ class ControlPlane:
     `url`, `token` (of an administrator), `authority` (a file: the CA) and `kubeconfig` (a file) say how to reach it.
     """
 
-    def __init__(self, options: Options | None = None, *, stays: bool = False) -> None:
+    def __init__(self, options: Options | None = None, *, stays: bool = False, at: Path | None = None) -> None:
+        sweep(at)
         self.options = options or Options()
         self.stays = stays
-        self.directory = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=home()))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=at or home()))
         self.authority = self.directory / "ca.crt"
         self.kubeconfig = self.directory / "kubeconfig"
         self.port = self.options.port or free_port()
@@ -125,8 +126,7 @@ class ControlPlane:
 
     def stop(self) -> None:
         """End everything and remove the directory. Nothing is worth a graceful end here."""
-        for api in self._apis.values():
-            api.close()
+        self._close()
         for program in reversed(self._programs.values()):
             program.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -134,12 +134,11 @@ class ControlPlane:
     def stop_api_server(self, *, grace: float = 0.0) -> None:
         """An outage: connections break, etcd stays. With *grace* seconds it may end in order, as in an upgrade."""
         self.programs["kube-apiserver"].stop(grace=grace)
+        self._close()
 
     def start_api_server(self) -> None:
         """End the outage: the same address, certificates, tokens and objects. Raises LabError."""
         self.programs["kube-apiserver"].start()
-        for api in self._apis.values():
-            api.close()
         self._await_api_server()
         self._remember()
 
@@ -239,9 +238,25 @@ class ControlPlane:
             raise
         return True
 
+    def wait_until_served(self, path: str, *, limit: float = _UP) -> None:
+        """Return when a kind whose definition was just applied can be listed at *path*. Raises LabError."""
+        wait_until(f"served: {path}", lambda: self._serves(path), limit=limit)
+
     def wait_until_deleted(self, path: str, *, limit: float) -> None:
         """Return when there is no object at *path*. Raises LabError."""
         wait_until(f"gone: {path}", lambda: not self.has(path), limit=limit)
+
+    def _serves(self, path: str) -> bool:
+        """First it is unknown (404), then its storage begins (429)."""
+        try:
+            self.api.get(path)
+        except ApiError:
+            return False
+        return True
+
+    def _close(self) -> None:
+        for api in self._apis.values():
+            api.close()
 
     def _await_api_server(self) -> None:
         self.programs["kube-apiserver"].wait_until("ready", self.api.is_ready, limit=_UP)
@@ -327,3 +342,17 @@ def home() -> Path:
     path = Path(tempfile.gettempdir()) / f"healthd-lab-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
     return path
+
+
+def sweep(at: Path | None = None, *, kept: bool = False) -> list[str]:
+    """
+    Remove what crashed labs left: their processes and directories; answers the names of the programs that still ran.
+
+    Those that were told to stay are removed only with *kept*.
+    """
+    ended = []
+    for directory in (at or home()).iterdir():
+        if is_abandoned(directory / STATE, kept=kept):
+            ended += end_remembered(directory / STATE) if (directory / STATE).exists() else []
+            shutil.rmtree(directory, ignore_errors=True)
+    return ended

@@ -17,6 +17,8 @@ from tests.lab.control_plane import ControlPlane, Options
 from tests.lab.jobset import start_jobset
 from tests.lab.simulated import SimulatedNodes
 
+pytest_plugins = ["tests.lab.real.fixtures"]
+
 CANNOT = "this machine cannot"
 """How the reason of a skip begins that a better machine would not have; `pytest_terminal_summary` counts these."""
 

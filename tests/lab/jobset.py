@@ -46,7 +46,7 @@ def start_jobset(control_plane: ControlPlane) -> Program:
     """Return when JobSets can be created; the controller ends with the control plane. Raises LabError, CannotBuild."""
     manifests, port = carried(JOBSET), free_port()
     control_plane.apply(manifests / "crd" / "bases" / "jobset.x-k8s.io_jobsets.yaml")
-    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/jobsets.jobset.x-k8s.io")
+    control_plane.wait_until_served("/apis/jobset.x-k8s.io/v1alpha2/jobsets")
     config = _write_config(control_plane.directory / "jobset", port, control_plane.directory)
     environment = {"KUBECONFIG": str(control_plane.kubeconfig)}
     running = control_plane.run("jobset", [str(program(JOBSET)), f"--config={config}"], environment=environment)

@@ -132,9 +132,11 @@ def started_at(pid: int) -> str | None:
     """When a process started, in clock ticks since boot; None when there is none, or only its exit status is left."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        threads = sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
     except OSError:
         return None
-    return None if fields[0] == "Z" else fields[19]
+    ended = fields[0] == "Z" and threads <= 1  # the first thread may be a zombie while others still hold the ports
+    return None if ended else fields[19]
 
 
 def remember(path: Path, programs: Sequence[Program], *, owner: int | None) -> None:
@@ -147,17 +149,29 @@ def remember(path: Path, programs: Sequence[Program], *, owner: int | None) -> N
     new.replace(path)
 
 
-def is_looked_after(path: Path) -> bool:
-    """True while the process that remembered these programs lives."""
+def is_abandoned(path: Path, *, kept: bool) -> bool:
+    """
+    True when nobody looks after these programs any more; what was told to stay counts as abandoned only with *kept*.
+
+    *path* lies in a directory whose name begins with the number of the process that made it.
+    """
+    if not path.exists():  # made a moment ago, or its maker died in that moment
+        return started_at(int(path.parent.name.partition("-")[0])) is None
     owner = json.loads(path.read_text())["owner"]
-    return owner is not None and started_at(owner[0]) == owner[1]
+    return kept if owner is None else started_at(owner[0]) != owner[1]
+
+
+def running(path: Path) -> dict[str, int]:
+    """The remembered processes that still run: their numbers by name."""
+    known: dict[str, tuple[int, str | None]] = json.loads(path.read_text())["programs"]
+    return {name: pid for name, (pid, start) in known.items() if start is not None and started_at(pid) == start}
 
 
 def end_remembered(path: Path) -> list[str]:
     """End the processes that were remembered and still run; answers their names."""
-    known: dict[str, tuple[int, str | None]] = json.loads(path.read_text())["programs"]
-    running = {name: pid for name, (pid, start) in known.items() if start is not None and started_at(pid) == start}
-    for pid in running.values():
-        os.kill(pid, signal.SIGKILL)
-    wait_until("ended", lambda: not any(started_at(pid) == known[name][1] for name, pid in running.items()), limit=10)
-    return list(running)
+    ending = running(path)
+    for pid in ending.values():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_until("ended", lambda: not running(path), limit=10)
+    return list(ending)
