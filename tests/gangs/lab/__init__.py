@@ -1,0 +1,1 @@
+"""Gangs whose own controllers are the real ones."""

@@ -1,0 +1,174 @@
+"""Every kind is stopped and started by healthd's own adapters, against its real controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from healthd.core.gang import GangView, index_of, members
+from healthd.core.objects import ChosenCheckpoint
+from healthd.gangs import ADAPTERS
+from tests.gangs.lab import manifests
+from tests.gangs.lab.theatre import Theatre
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+STEP_7 = ChosenCheckpoint(path="/data/step_7", step=7)
+KINDS = {
+    "Job": [manifests.job()],
+    "Job without indexes": [manifests.job(completionMode="NonIndexed")],
+    "JobSet": [manifests.jobset()],
+    "StatefulSet": [manifests.stateful_set()],
+    "StatefulSet with a launcher": [
+        manifests.launcher(),
+        manifests.stateful_set(notes={"healthd.dev/launcher": "mpirun"}),
+    ],
+}
+
+
+@pytest.mark.parametrize("which", KINDS)
+async def test_a_gang_comes_back_whole_with_new_pods_that_know_where_to_resume(theatre: Theatre, which: str) -> None:
+    kind = which.split()[0]
+    theatre.apply(*KINDS[which])
+    before = await theatre.until_running(kind)
+
+    stopped = await theatre.stop(kind)
+    await theatre.start(kind, checkpoint=STEP_7)
+    after = await theatre.until_running(kind, attempt=1)
+
+    assert (stopped.stopped_by, stopped.edited_since_stop) == ("train-1", False)
+    assert not {pod.metadata.uid for pod in before} & {pod.metadata.uid for pod in after}
+    assert all(pod.metadata.annotations["healthd.dev/resume-from"] == "/data/step_7" for pod in after)
+    assert all("healthd.dev/reserved-for" in [t.key for t in pod.spec.tolerations] for pod in after)
+    root = await theatre.root(kind)
+    assert (root.suspended, root.stopped_by, root.attempt) == (False, "", 1)
+
+
+@pytest.mark.parametrize("which", KINDS)
+async def test_every_pod_is_claimed_by_its_gang_alone(theatre: Theatre, which: str) -> None:
+    kind = which.split()[0]
+    theatre.apply(*KINDS[which])
+    pods = await theatre.until_running(kind)
+    root = await theatre.root(kind)
+
+    assert all(ADAPTERS[kind].root_name(pod) == "train" for pod in pods)
+    assert all(ADAPTERS[kind].root_uid(pod) in ("", root.ref.uid) for pod in pods)
+    assert {index_of(pod) for pod in pods} - {""} == set(root.seats)
+    everything = [(name, found) for name, each in ADAPTERS.items() for found in await each.roots(theatre.cluster)]
+    assert [name for name, found in everything if found.ref.namespace == theatre.namespace] == [kind]
+
+
+@pytest.mark.parametrize("which", ["Job", "JobSet"])
+async def test_ranks_that_end_well_when_they_are_stopped_come_back_too(theatre: Theatre, which: str) -> None:
+    template = manifests.pods(notes={"lab.healthd.dev/exit-when-stopped": "0"})
+    make: Any = manifests.job if which == "Job" else manifests.jobset
+    theatre.apply(make(template=template))
+    await theatre.until_running(which)
+
+    await theatre.stop(which)
+    await theatre.start(which)
+
+    assert len(await theatre.until_running(which, attempt=1)) == 4
+
+
+@pytest.mark.parametrize("which", ["Job", "JobSet"])
+async def test_a_stop_uses_up_no_retry_of_the_user(theatre: Theatre, which: str) -> None:
+    failing: dict[str, Any] = {"failurePolicy": {"maxRestarts": 1}}
+    theatre.apply(manifests.job(backoffLimit=0) if which == "Job" else manifests.jobset(**failing))
+    await theatre.until_running(which)
+    for attempt in (1, 2, 3):
+        await theatre.stop(which)
+        await theatre.start(which, attempt=attempt)
+        await theatre.until_running(which, attempt=attempt)
+
+    status = theatre.get(f"{which}/train")["status"]
+    assert (status.get("failed", 0), status.get("restarts", 0)) == (0, 0)
+
+
+@pytest.mark.parametrize("which", ["Job", "JobSet"])
+async def test_a_fresh_start_leaves_no_older_hint_behind(theatre: Theatre, which: str) -> None:
+    theatre.apply(manifests.job() if which == "Job" else manifests.jobset())
+    await theatre.until_running(which)
+    await theatre.stop(which)
+    await theatre.start(which, checkpoint=STEP_7)
+    await theatre.until_running(which, attempt=1)
+
+    await theatre.stop(which)
+    await theatre.start(which, attempt=2)
+    pods = await theatre.until_running(which, attempt=2)
+
+    assert {pod.metadata.annotations.get("healthd.dev/resume-from", "") for pod in pods} == {""}
+
+
+@pytest.mark.parametrize("which", ["Job", "JobSet", "StatefulSet"])
+async def test_what_its_user_changes_after_the_stop_is_seen(theatre: Theatre, which: str) -> None:
+    kinds: dict[str, Any] = {"Job": manifests.job, "JobSet": manifests.jobset, "StatefulSet": manifests.stateful_set}
+    theatre.apply(kinds[which]())
+    await theatre.until_running(which)
+    await theatre.stop(which)
+    change = {"Job": '{"spec":{"parallelism":3,"completions":3}}', "StatefulSet": '{"spec":{"replicas":3}}'}
+
+    theatre.kubectl("patch", which, "train", "--type=merge", "-p", change.get(which, '{"spec":{"suspend":false}}'))
+
+    assert (await theatre.root(which)).edited_since_stop
+
+
+async def test_how_long_its_owner_tolerates_what_survives_restarts_and_the_spare_is_tolerated_once(
+    theatre: Theatre,
+) -> None:
+    gone = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+    theatre.apply(manifests.jobset(template=manifests.pods(tolerations=[{**gone, "tolerationSeconds": 7}])))
+    await theatre.until_running("JobSet")
+    for attempt in (1, 2):
+        await theatre.stop("JobSet")
+        await theatre.start("JobSet", attempt=attempt)
+        pods = await theatre.until_running("JobSet", attempt=attempt)
+
+    # A JobSet that goes on appends what has seconds once more to its Jobs' own list; the same twice does no harm.
+    assert {t.toleration_seconds for pod in pods for t in pod.spec.tolerations if t.key == gone["key"]} == {7}
+    ours = [[t.key for t in pod.spec.tolerations].count("healthd.dev/reserved-for") for pod in pods]
+    assert ours == [1] * 4
+
+
+async def test_an_index_that_failed_a_moment_ago_starts_after_the_others(theatre: Theatre) -> None:
+    theatre.apply(manifests.job())
+    first, *_ = await theatre.until_running("Job")
+    theatre.nodes.end_containers(theatre.namespace, first.metadata.name, exit_code=1)
+
+    async def counted() -> bool:
+        return bool(theatre.get("job/train")["status"].get("failed"))
+
+    await theatre.until(counted, "the failure to be counted")
+    await theatre.stop("Job")
+    await theatre.start("Job")
+
+    assert len(await theatre.until_running("Job", attempt=1)) == 4
+
+
+async def test_after_a_restart_of_its_own_only_the_new_pods_of_a_jobset_are_members(theatre: Theatre) -> None:
+    theatre.apply(manifests.jobset(failurePolicy={"maxRestarts": 3}))
+    before = await theatre.until_running("JobSet")
+    theatre.nodes.end_containers(theatre.namespace, before[0].metadata.name, exit_code=1)
+    old = {pod.metadata.uid for pod in before}
+
+    async def again() -> bool:
+        pods = tuple(await theatre.pods())
+        present = members(GangView(root=await theatre.root("JobSet"), pods=(*pods, *before)))
+        return len(present) == 4 and not old & {pod.metadata.uid for pod in present}
+
+    await theatre.until(again, "the JobSet to restart by itself")
+
+    assert (await theatre.root("JobSet")).own_restarts == 1
+
+
+async def test_a_statefulset_is_not_rolled_by_its_hint(theatre: Theatre) -> None:
+    theatre.apply(manifests.stateful_set())
+    await theatre.until_running("StatefulSet")
+    await theatre.stop("StatefulSet")
+    await theatre.start("StatefulSet", checkpoint=STEP_7)
+    pods = await theatre.until_running("StatefulSet", attempt=1)
+
+    revisions = {pod.metadata.labels["controller-revision-hash"] for pod in pods}
+    status = theatre.get("statefulset/train")["status"]
+    assert revisions == {status["updateRevision"]} == {status["currentRevision"]}
