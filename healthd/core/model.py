@@ -112,9 +112,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """One thing that was seen: *source* is `kmsg`, `nvml`, …; *sequence* is the kernel record's number, or -1."""
 
     source: str
+    """Who saw it: `kmsg`, `nvml`, …"""
     at: datetime
+    """When it was seen."""
     text: str
+    """What was seen, word for word."""
     sequence: int = -1
+    """The kernel record's number; -1 where it is none."""
     job: str = ""
     """The gang or process that used the device then, where known."""
 
@@ -127,7 +131,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """
 
     id: str
+    """`<device>/<rule>`: one finding for each."""
     device: str
+    """A PCI address, or `node` for the machine as a whole."""
     rule: str
     """For example `xid-79`, `gpu-lost`, `kmsg-lost`."""
     severity: Severity
@@ -136,8 +142,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     message: str
     """What happened and what a person should do."""
     raised_at: datetime
+    """When it was first seen."""
     last_at: datetime
+    """When it was last seen."""
     boot_id: str = ""
+    """The boot in which it was seen."""
     count: int = 1
     """A lower bound: drivers and logs drop repeats."""
     quarantines: bool = False
@@ -145,5 +154,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     evidence: list[Evidence] = []
     """The newest few, oldest first."""
     cleared_at: datetime | None = None
+    """When it was cleared; absent while it stands."""
     cleared_by: str = ""
     """`repair`, `reset`, `reboot` or `decay`; empty while the finding stands."""

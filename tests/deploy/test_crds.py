@@ -40,6 +40,20 @@ def test_every_column_shows_a_field_that_exists(kind: str) -> None:
     assert [path for path in paths if not _reaches(schema, path)] == [".metadata.creationTimestamp"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_is_explained(kind: str) -> None:
+    schema = KINDS[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+    assert [path for path in _unexplained(schema, kind) if not path.endswith(".metadata")] == []
+
+
+def _unexplained(schema: dict[str, Any], path: str) -> list[str]:
+    below = {f"{path}.{name}": field for name, field in schema.get("properties", {}).items()}
+    here = [where for where, field in below.items() if not field.get("description")]
+    fields = [*below.items(), (path, schema.get("items", {}))]
+    return here + [found for where, field in fields if field for found in _unexplained(field, where)]
+
+
 def _reaches(schema: dict[str, Any], path: str) -> bool:
     for name in path.strip(".").split("."):
         schema = schema.get("properties", {}).get(name, {})

@@ -12,9 +12,13 @@ class Device(Slim, frozen=True, kw_only=True):
     """One GPU of a node's inventory. `pci` is `dddd:bb:dd.f`, lower case."""
 
     pci: str
+    """PCI address, `dddd:bb:dd.f`, lower case."""
     uuid: str = ""
+    """The UUID that the driver gives it, `GPU-…`."""
     name: str = ""
+    """The product."""
     index: int | None = None
+    """The driver's number for it; it may change with a boot."""
 
 
 class KernelLogCursor(Slim, frozen=True, kw_only=True):
@@ -25,15 +29,20 @@ class KernelLogCursor(Slim, frozen=True, kw_only=True):
     """
 
     boot_id: str = ""
+    """The boot whose log was read."""
     sequence: int = -1
+    """The last kernel record that was judged; -1: none."""
     source: str = ""
+    """`kmsg`, `journal` or `file`: each numbers in its own way."""
 
 
 class PodEnd(Slim, frozen=True, kw_only=True):
     """The agent saw processes of pod *uid* and later, at *at*, saw that none was left: proof for a fence."""
 
     uid: str
+    """The pod."""
     at: datetime
+    """When its last process was seen to be gone."""
 
 
 class NodeHealthStatus(Slim, frozen=True, kw_only=True):
@@ -41,11 +50,16 @@ class NodeHealthStatus(Slim, frozen=True, kw_only=True):
 
     verdict: Verdict = Verdict.UNKNOWN
     message: str = ""
+    """The worst finding, for a person."""
     findings: list[Finding] = []
+    """All findings that stand, and those cleared not long ago."""
     inventory: list[Device] = []
+    """The GPUs of the node."""
     boot_id: str = ""
+    """The boot in which the agent runs."""
     cursor: KernelLogCursor = KernelLogCursor()
     lost_records: int = 0
+    """Kernel records that were overwritten before they were read, ever."""
     live_pods: list[str] = []
     """Uids of the pods that have processes on the node, sorted."""
     gone_pods: list[PodEnd] = []

@@ -44,9 +44,14 @@ class Condition(Slim, frozen=True, kw_only=True):
     """One observed aspect; `last_transition_time` moves only when `status` does."""
 
     type: str
+    """What it speaks of."""
     status: str = msgspec.field(default_factory=lambda: "Unknown")
     """Made by a factory, and so never left out on the wire: an API server has no default for it."""
     reason: str = ""
+    """Why, in one word for programs."""
     message: str = ""
+    """Why, for a person."""
     last_transition_time: datetime | None = None
+    """When the status last changed."""
     last_heartbeat_time: datetime | None = None
+    """When it was last confirmed."""

@@ -12,9 +12,13 @@ class GangRef(Slim, frozen=True, kw_only=True):
     """The root of a gang."""
 
     kind: str
+    """The kind of the root: `Job`, `JobSet`, `StatefulSet`, …"""
     name: str
+    """Its name."""
     namespace: str
+    """Its namespace, which is that of the recovery, too."""
     uid: str
+    """Tells it from a later object of the same name."""
 
 
 class Cause(Slim, frozen=True, kw_only=True):
@@ -22,9 +26,13 @@ class Cause(Slim, frozen=True, kw_only=True):
 
     kind: CauseKind
     message: str
+    """What happened, for a person."""
     at: datetime
+    """When it happened, as far as is known."""
     node: str = ""
+    """The node to blame."""
     finding: str = ""
+    """The finding on that node, `<device>/<rule>`, where one was the reason."""
 
 
 class RecoverySpec(Slim, frozen=True, kw_only=True):
@@ -32,6 +40,7 @@ class RecoverySpec(Slim, frozen=True, kw_only=True):
 
     gang: GangRef
     first_attempt: int
+    """The attempt that the first restart begins; the gang's very first run is attempt 0."""
     cause: Cause
 
 
@@ -40,16 +49,22 @@ class TimelineEntry(Slim, frozen=True, kw_only=True):
 
     phase: Phase
     at: datetime
+    """When it began."""
     message: str = ""
+    """Why."""
 
 
 class FencedPod(Slim, frozen=True, kw_only=True):
     """A pod of a stopped attempt. *proof* says how we know that it can no longer write; empty while we do not."""
 
     name: str
+    """Its name, which a later pod may have again."""
     uid: str
+    """The pod itself."""
     node: str
+    """Where it ran; empty: it never got a node."""
     index: str = ""
+    """Its place in the gang; empty where members have none."""
     since: datetime | None = None
     """When it was made or, where its kubelet said so, started there."""
     boot_id: str = ""
@@ -59,37 +74,47 @@ class FencedPod(Slim, frozen=True, kw_only=True):
     machine: str = ""
     """The system UUID of its machine: another machine may take the name of the node."""
     proof: str = ""
+    """How we know that it can no longer write; empty while we do not."""
 
 
 class FenceOverride(Slim, frozen=True, kw_only=True):
     """A person's word that old pods have ended, and the attempt that it was given for. It counts for no other one."""
 
     said: str
+    """The person's words."""
     attempt: int
+    """The attempt that they were given for."""
 
 
 class RejectedCheckpoint(Slim, frozen=True, kw_only=True):
     """A checkpoint that was newer than the chosen one, and why it was refused."""
 
     path: str
+    """Where it is."""
     step: int
+    """Its step; -1: not known."""
     reason: str
+    """What is wrong with it."""
 
 
 class ChosenCheckpoint(Slim, frozen=True, kw_only=True):
     """The checkpoint that the gang resumes from. *step* -1: not known; without a *path*: a fresh start."""
 
     path: str = ""
+    """Where it is; empty: there is none to load."""
     step: int = -1
+    """Its step; -1: not known."""
     saved_ns: int = 0
     """When its newest file was written, in nanoseconds of the store's clock; 0: not known."""
     format: str = ""
+    """The format that it was verified as."""
 
 
 class Attempt(Slim, frozen=True, kw_only=True):
     """One start of the gang by a recovery: what it was told, and where."""
 
     number: int
+    """The attempt, counted from 1."""
     checkpoint: ChosenCheckpoint
     placement: dict[str, str] = {}
     """Completion index -> node name."""
@@ -122,10 +147,13 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
 
     phase: Phase = Phase.DETECTED
     phase_since: datetime | None = None
+    """When the phase began."""
     message: str = ""
+    """Why it is in this phase, for a person."""
     held_in: Phase | None = None
     """While `Held`: the phase that cannot go on."""
     timeline: list[TimelineEntry] = []
+    """Every phase that began, oldest first."""
     causes: list[Cause] = []
     """Every cause: the first, and those that joined."""
     attempt: int = 0
@@ -135,6 +163,7 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     fence_override: FenceOverride | None = None
     checkpoint: ChosenCheckpoint | None = None
     rejected: list[RejectedCheckpoint] = []
+    """Checkpoints that were newer than the chosen one, and why each was refused."""
     step_at_fault: int = -1
     """The furthest step known to have been reached before the stop; -1 when unknown."""
     no_advance: int = 0
@@ -148,7 +177,9 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     hint: PodHint | None = None
     """What the pods of the present attempt are told; recorded before each start."""
     attempts: list[Attempt] = []
+    """Every start, oldest first."""
     confirmed_step: int = -1
+    """The step that showed that training moved on; -1: none was seen."""
     gang: str = ""
     """The root as people name it: `job/llama`."""
     bad_nodes: str = ""
@@ -156,6 +187,7 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     resumes_from: str = ""
     """The checkpoint that was chosen, in words: `step 1200`, or `a fresh start`."""
     ended_at: datetime | None = None
+    """When it was over."""
     took: str = ""
     """How long it took from the fault to the end, such as `2m13s`."""
     conditions: list[Condition] = []

@@ -1,0 +1,228 @@
+"""healthd's kinds at a real API server: what it refuses, and what it tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from healthd.core.model import Phase
+from tests.lab.api import ApiError, Json
+from tests.lab.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+AT = "2026-01-01T03:12:00Z"
+POD = {"name": "rank-0", "uid": "u", "node": "node-1"}
+
+
+def a_recovery(**spec: Any) -> Json:
+    gang = {"kind": "Job", "name": "llama", "namespace": "default", "uid": "u"}
+    cause = {"kind": "hardware", "message": "xid 79", "at": AT, "node": "node-1"}
+    return {
+        "apiVersion": "healthd.dev/v1alpha1",
+        "kind": "Recovery",
+        "metadata": {"name": "llama-1"},
+        "spec": {"gang": gang, "firstAttempt": 1, "cause": cause, **spec},
+    }
+
+
+class Recoveries:
+    """The one recovery of a namespace."""
+
+    def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
+        self._api = control_plane.api
+        self._path = f"/apis/healthd.dev/v1alpha1/namespaces/{namespace}/recoveries"
+
+    def create(self, body: Json) -> Json:
+        return self._api.create(self._path, body)
+
+    def patch(self, body: Json) -> Json:
+        return self._api.patch(f"{self._path}/llama-1", body)
+
+    def record(self, **status: Any) -> Json:
+        """Write to the status; None takes a field away."""
+        return self._api.patch(f"{self._path}/llama-1/status", {"status": status})
+
+    def refusal(self, **status: Any) -> str:
+        """Why the API server refuses that status; empty when it does not."""
+        try:
+            self.record(**status)
+        except ApiError as error:
+            return str(error)
+        return ""
+
+
+@pytest.fixture
+def recoveries(installed: ControlPlane, namespace: str) -> Recoveries:
+    return Recoveries(installed, namespace)
+
+
+def test_a_new_recovery_is_detected_before_anybody_wrote_its_status(recoveries: Recoveries) -> None:
+    made = recoveries.create(a_recovery())
+
+    assert made["status"] == {"phase": "Detected"}
+
+
+def test_what_started_a_recovery_cannot_be_changed(recoveries: Recoveries) -> None:
+    recoveries.create(a_recovery())
+
+    with pytest.raises(ApiError, match="spec cannot be changed"):
+        recoveries.patch({"spec": {"cause": {"node": "node-2"}}})
+
+
+def test_a_recovery_that_ended_stays_ended(recoveries: Recoveries) -> None:
+    recoveries.create(a_recovery())
+    recoveries.record(phase="Superseded", message="deleted by its user")
+
+    assert "stays ended" in recoveries.refusal(phase="Stopping")
+    assert recoveries.refusal(message="deleted by its user, at last") == ""
+
+
+def test_attempts_are_never_counted_down(recoveries: Recoveries) -> None:
+    recoveries.create(a_recovery())
+    recoveries.record(attempt=2)
+
+    assert "counted upwards" in recoveries.refusal(attempt=1)
+    assert "counted upwards" in recoveries.refusal(attempt=None)
+    assert recoveries.refusal(attempt=3) == ""
+
+
+def test_a_recovery_does_not_become_undecided_again(recoveries: Recoveries) -> None:
+    recoveries.create(a_recovery())
+    recoveries.record(phase="Held", heldIn="Detected")
+    recoveries.record(phase="Detected", heldIn=None)
+    recoveries.record(phase="Stopping")
+
+    assert "undecided" in recoveries.refusal(phase=None)
+
+
+@pytest.mark.parametrize("before", ["Detected", "Stopping"])
+def test_no_gang_is_started_before_its_fence(recoveries: Recoveries, before: str) -> None:
+    recoveries.create(a_recovery())
+    recoveries.record(phase=before)
+
+    assert "fenced" in recoveries.refusal(phase="Starting")
+
+
+def test_a_hold_is_no_way_around_the_fence(recoveries: Recoveries) -> None:
+    recoveries.create(a_recovery())
+    recoveries.record(phase="Stopping")
+    recoveries.record(phase="Held", heldIn="Stopping")
+
+    assert "fenced" in recoveries.refusal(phase="Starting", heldIn=None)
+
+
+@pytest.mark.parametrize("after", ["Choosing", "Reserving"])
+def test_no_recovery_goes_past_the_fence_with_a_pod_that_is_not_proven_gone(recoveries: Recoveries, after: str) -> None:
+    recoveries.create(a_recovery())
+    recoveries.record(phase="Fencing", pods=[{**POD, "proof": "its kubelet says so"}, POD])
+
+    assert "proven" in recoveries.refusal(phase=after)
+    assert recoveries.refusal(phase=after, pods=[{**POD, "proof": "its kubelet says so"}]) == ""
+
+
+@pytest.mark.parametrize("before", ["Detected", "Fencing", "Reserving"])
+def test_only_a_gang_that_was_started_again_recovers(recoveries: Recoveries, before: str) -> None:
+    recoveries.create(a_recovery())
+    recoveries.record(phase=before)
+
+    assert "started again" in recoveries.refusal(phase="Recovered")
+
+
+@pytest.mark.parametrize("held_in", [None, "Held", "Recovered"])
+def test_a_held_recovery_says_where_it_goes_on(recoveries: Recoveries, held_in: str | None) -> None:
+    recoveries.create(a_recovery())
+
+    assert "goes on" in recoveries.refusal(phase="Held", heldIn=held_in)
+
+
+def test_the_way_of_a_recovery_is_open_from_end_to_end(recoveries: Recoveries) -> None:
+    recoveries.create(a_recovery())
+    proven = [{**POD, "proof": "its kubelet says so"}]
+    way: list[dict[str, Any]] = [
+        {"phase": "Detected", "attempt": 1},
+        {"phase": "Stopping", "pods": [POD]},
+        {"phase": "Held", "heldIn": "Stopping"},
+        {"phase": "Stopping", "heldIn": None},
+        {"phase": "Fencing", "pods": proven},
+        {"phase": "Choosing"},
+        {"phase": "Reserving"},
+        {"phase": "Starting"},
+        {"phase": "Reserving"},
+        {"phase": "Starting"},
+        {"phase": "Confirming"},
+        {"phase": "Stopping", "attempt": 2, "pods": [POD]},
+        {"phase": "Fencing"},
+        {"phase": "Starting"},  # another controller had started it already
+        {"phase": "Recovered"},
+    ]
+
+    assert [step for step in way if recoveries.refusal(**step)] == []
+
+
+@pytest.mark.parametrize("phase", sorted(Phase))
+def test_every_phase_is_known(recoveries: Recoveries, phase: Phase) -> None:
+    recoveries.create(a_recovery())
+
+    assert "Unsupported value" not in recoveries.refusal(phase=phase, heldIn="Stopping")
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"firstAttempt": 0}, "firstAttempt"),
+        ({"cause": {"kind": "magic", "message": "m", "at": AT}}, "Unsupported value"),
+        ({"cause": {"kind": "hang", "message": "m", "at": "yesterday"}}, "date-time"),
+        ({"gang": {"kind": "Job", "name": "", "namespace": "default", "uid": "u"}}, "spec.gang.name"),
+    ],
+)
+def test_a_recovery_of_nonsense_is_refused(recoveries: Recoveries, spec: Json, why: str) -> None:
+    with pytest.raises(ApiError, match=why):
+        recoveries.create(a_recovery(**spec))
+
+
+def test_a_report_without_a_verdict_is_unknown(installed: ControlPlane, namespace: str) -> None:
+    body = {"apiVersion": "healthd.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": namespace}}
+
+    made = installed.api.create("/apis/healthd.dev/v1alpha1/nodehealths", body)
+
+    assert made["status"] == {"verdict": "unknown"}
+
+
+def test_get_recoveries_tells_the_story_in_one_line(
+    installed: ControlPlane, namespace: str, recoveries: Recoveries
+) -> None:
+    recoveries.create(a_recovery())
+    recoveries.record(
+        attempt=1,
+        gang="job/llama",
+        badNodes="node-1",
+        resumesFrom="step 1200",
+        took="2m13s",
+        message="training moved on to step 1300",
+    )
+
+    head, line = installed.kubectl("get", "recoveries", "-n", namespace).splitlines()
+
+    assert head.split() == ["NAME", "GANG", "CAUSE", "NODE", "PHASE", "ATTEMPT", "FROM", "TOOK", "AGE", "MESSAGE"]
+    words = " ".join(line.split())
+    assert words.startswith("llama-1 job/llama hardware node-1 Detected 1 step 1200 2m13s")
+    assert words.endswith("training moved on to step 1300")
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("recovery.spec", "What started a recovery"),
+        ("recovery.spec.gang", "root of a gang"),
+        ("recovery.status.pods.proof", "no longer write"),
+        ("recovery.status.hint.avoid", "no pod of the gang"),
+        ("nodehealth.status.findings", "judged fact"),
+        ("nodehealth.status.gonePods", "not known to be gone"),
+    ],
+)
+def test_explain_says_what_a_field_means(installed: ControlPlane, field: str, words: str) -> None:
+    told = installed.kubectl("explain", field)
+
+    assert words in " ".join(told.split())
