@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-pytest_plugins = ["tests.lab.fixtures"]
+pytest_plugins = ["tests.lab.fixtures", "tests.lab.real.fixtures"]
 
 _TURNS = 5
 """Turns of the loop in which a task that was cancelled last may still end."""

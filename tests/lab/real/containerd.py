@@ -8,6 +8,7 @@ A store is filled once, kept, and then copied by hard links: its layers are neve
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import tempfile
@@ -24,6 +25,13 @@ from tests.lab.real.oci import Image, Layer
 STORE = "/var/lib/containerd"
 
 _SOCKET = "/run/containerd/containerd.sock"
+_SPEC = "/etc/containerd/spec.json"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_HOOK = {"path": "/usr/bin/mount", "args": ["mount", "--bind", _BOOT_ID, _BOOT_ID.lstrip("/")]}
+"""
+Runs in the root of each new container: what a container reads is the boot id of its machine, as on a real one. (The
+kernel would tell it its own, which is the same for all machines of the lab.)
+"""
 _CONFIG = f"""
 version = 2
 root = "{STORE}"
@@ -39,11 +47,12 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
     snapshotter = "overlayfs"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      base_runtime_spec = "{_SPEC}"
 """
 
 
 def system() -> Path:
-    """The operating system of every machine: containerd, runc, the network plugins, and a shell. Raises NoPackages."""
+    """The operating system of every machine: containerd, runc, the network plugins, and a shell. Raises NotHere."""
     return packages.tree("containerd", "runc", "containernetworking-plugins", "mount", "iproute2", "coreutils", "dash")
 
 
@@ -61,6 +70,8 @@ def write(machine_directory: Path, name: str, content: str) -> None:
 
 def start(machine: Machine) -> Service:
     """Run containerd; returns when it answers. Raises LabError."""
+    spec = json.loads(machine.run("ctr", "oci", "spec"))
+    machine.run("sh", "-c", f"cat > {_SPEC}", text=json.dumps({**spec, "hooks": {"createContainer": [_HOOK]}}))
     service = machine.program("containerd", "containerd")
     service.wait_until("answering", lambda: _answers(machine), limit=30)
     return service
@@ -75,7 +86,7 @@ def load(machine: Machine, loaded: Image, *, without: Collection[Layer] = ()) ->
 
 
 def copy_store(base: Image, into: Path) -> None:
-    """A store with *base* and the pause image in the new directory *into*. Raises LabError, NoPackages."""
+    """A store with *base* and the pause image in the new directory *into*. Raises LabError, NotHere."""
     kept = _kept_store(base)
     subprocess.run(["cp", "-a", "--link", kept, into], check=True)
     for database in kept.rglob("*.db"):  # these are written to

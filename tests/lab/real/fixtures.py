@@ -13,11 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.control_plane import ControlPlane
-from tests.lab.real.image import NoImage
 from tests.lab.real.node import Hardware
 from tests.lab.real.nodes import RealNodes
-from tests.lab.real.packages import NoPackages
-from tests.lab.real.possible import why_not
+from tests.lab.real.possible import NotHere
 
 _CANNOT = "this machine cannot"
 """How tests/lab/fixtures.py recognises what a better machine would not skip."""
@@ -38,13 +36,10 @@ def real_hardware() -> Hardware:
 @pytest.fixture(scope="module")
 def real_nodes(control_plane: ControlPlane, real_node_count: int, real_hardware: Hardware) -> Iterator[RealNodes]:
     """Real nodes with the image of healthd on them, for the tests of one module."""
-    reason = why_not()
-    if reason:
-        pytest.skip(f"{_CANNOT}: {reason}")
     try:
         nodes = RealNodes(control_plane, real_node_count, hardware=real_hardware)
         nodes.start()
-    except (NoPackages, NoImage) as error:
+    except NotHere as error:
         pytest.skip(f"{_CANNOT}: {error}")
     yield nodes
     nodes.stop()

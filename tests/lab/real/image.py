@@ -19,8 +19,10 @@ import zipfile
 from pathlib import Path
 
 from tests.lab import build
+from tests.lab.programs import LabError
 from tests.lab.real import packages
 from tests.lab.real.oci import Image, Layer, cached_layer, tar, tar_of
+from tests.lab.real.possible import NotHere
 
 NAME = "localhost/healthd:lab"
 PAUSE = "localhost/pause:lab"
@@ -36,6 +38,8 @@ _CONFIG = {
     "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"],
 }
 _NO_NEED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/lib/dpkg", "etc/apt")
+_OPENER = "opt/healthd/opener.py"
+"""Where the shipped image has what the privileged container runs."""
 _FILES = {
     "etc/passwd": f"root:x:0:0:root:/root:/bin/sh\nnonroot:x:{USER}:{USER}:nonroot:/home/nonroot:/bin/sh\n",
     "etc/group": f"root:x:0:\nnonroot:x:{USER}:\n",
@@ -50,12 +54,8 @@ sys.exit({function}())
 """
 
 
-class NoImage(Exception):
-    """The image cannot be made here; says why."""
-
-
 def pause() -> Image:
-    """Sleeps, and so keeps the namespaces of a pod for its containers. Raises NoPackages."""
+    """Sleeps, and so keeps the namespaces of a pod for its containers. Raises NotHere."""
 
     def make(into: Path) -> None:
         into.write_bytes(
@@ -68,12 +68,12 @@ def pause() -> Image:
 
 
 def base() -> Image:
-    """Python and what healthd needs of others. Raises NoPackages, NoImage."""
+    """Python and what healthd needs of others. Raises NotHere."""
     return Image(name="localhost/healthd-base:lab", layers=(_base_layer(),), config=_CONFIG)
 
 
 def healthd() -> Image:
-    """healthd as it lies in the working tree, over its base. Raises NoPackages, NoImage."""
+    """healthd as it lies in the working tree, over its base. Raises NotHere."""
     below = _base_layer()
     files = [path for path in sorted((_PROJECT / "healthd").rglob("*")) if path.is_file() and path.suffix != ".pyc"]
     contents = [path.read_bytes() for path in (*files, _PROJECT / "pyproject.toml")]
@@ -118,7 +118,7 @@ def _make_root(system: Path, root: Path) -> None:
         (root / name).chmod(mode)
     version = _python(root)
     site = root / "usr/local/lib" / f"python{version}" / "dist-packages"
-    _run(
+    _install(
         *_pip("install"),
         "--target",
         str(site),
@@ -141,6 +141,9 @@ def _make_healthd(into: Path) -> None:
             wheel.extractall(site)
         if _python(system) == f"{sys.version_info.major}.{sys.version_info.minor}":
             _run(sys.executable, *_COMPILE, "-s", str(at / "root"), "-p", "/", str(site))
+        opener = at / "root" / _OPENER
+        opener.parent.mkdir(parents=True)
+        shutil.copy(site / "healthd/probes/opener.py", opener)
         for name, target in tomllib.loads((_PROJECT / "pyproject.toml").read_text())["project"]["scripts"].items():
             module, _, function = target.partition(":")
             command = at / "root/usr/local/bin" / name
@@ -181,7 +184,14 @@ def _key(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
+def _install(*command: str) -> None:
+    try:
+        _run(*command)
+    except LabError as error:
+        raise NotHere(f"{error}\nIs the index of Python packages reachable?") from error
+
+
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NoImage(f"`{' '.join(command[:4])} …` failed: {done.stderr.strip()[-500:]}")
+        raise LabError(f"`{' '.join(command[:4])} …` failed: {done.stderr.strip()[-500:]}")

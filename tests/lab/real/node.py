@@ -7,6 +7,7 @@ pulled, its power fails, it reboots with another boot id.
 
 from __future__ import annotations
 
+import http
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ class RealNode:
         self._kubelet: Service | None = None
 
     def install(self) -> None:
-        """Write its disk: once, before the first start. Raises LabError, NoPackages."""
+        """Write its disk: once, before the first start. Raises LabError, NotHere."""
         (self.directory / "disk" / "kubelet").mkdir(parents=True)
         containerd.copy_store(image.base(), self.directory / "disk" / "containerd")
         containerd.configure(self.directory)
@@ -112,8 +113,7 @@ class RealNode:
 
     def start_kubelet(self) -> None:
         """Raises LabError."""
-        address = self._place.network.address(self._number)
-        flags = ("--kubeconfig=/etc/kubeconfig", "--config=/etc/kubelet.yaml", f"--node-ip={address}", "--v=2")
+        flags = ("--kubeconfig=/etc/kubeconfig", "--config=/etc/kubelet.yaml", f"--node-ip={self.address}", "--v=2")
         self._kubelet = self.machine.program("kubelet", _PROGRAM, "kubelet", f"--hostname-override={self.name}", *flags)
 
     def kill_kubelet(self) -> None:
@@ -143,6 +143,11 @@ class RealNode:
         return {pid for pid in self.machine.cgroup.processes(f"pod{pod_uid}") if not _is_pause(pid)}
 
     @property
+    def address(self) -> str:
+        """Where the kubelet listens."""
+        return str(self._place.network.address(self._number))
+
+    @property
     def boot_id(self) -> str:
         """Of the machine; another one after each reboot."""
         return self.machine.boot_id
@@ -156,11 +161,16 @@ class RealNode:
         self._equip()
 
     def _is_ready(self) -> bool:
-        api = self._place.control_plane.api
-        if not self._place.control_plane.has(f"/api/v1/nodes/{self.name}"):
+        """The kubelet answers, and wrote since the machine was switched on: what it wrote before that still stands."""
+        path = f"/api/v1/nodes/{self.name}"
+        if not self._place.control_plane.has(path):
             return False
-        conditions = api.get(f"/api/v1/nodes/{self.name}")["status"].get("conditions", [])
-        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+        api = self._place.control_plane.api
+        if api.raw("GET", f"{path}/proxy/healthz")[0] != http.HTTPStatus.OK:
+            return False
+        status = api.get(path)["status"]
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", []))
+        return ready and status["nodeInfo"]["bootID"] == self.boot_id
 
     def _equip(self) -> None:
         """Say that the node has GPUs, as a device plugin would. The kubelet keeps what it did not set itself."""

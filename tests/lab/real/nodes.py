@@ -17,6 +17,7 @@ from tests.lab.programs import end_remembered, is_abandoned, remember
 from tests.lab.real.machine import remove_cgroups
 from tests.lab.real.network import Network
 from tests.lab.real.node import Hardware, Place, RealNode
+from tests.lab.real.possible import NotHere, why_not
 
 
 class RealNodes:
@@ -24,10 +25,13 @@ class RealNodes:
     *count* nodes, from `start` to `stop`; also a context manager.
 
     They are called as `Options.nodes` of the control plane says, in that order. `shared` is a directory that all of
-    them see under its own path: what a cluster has as a shared file system.
+    them see under its own path: what a cluster has as a shared file system. Raises NotHere.
     """
 
     def __init__(self, control_plane: ControlPlane, count: int, *, hardware: Hardware | None = None) -> None:
+        reason = why_not()
+        if reason:
+            raise NotHere(reason)
         sweep()
         self.directory = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=home()))
         self.directory.chmod(0o755)
@@ -64,7 +68,7 @@ class RealNodes:
         self.stop()
 
     def start(self) -> None:
-        """Return when all nodes are Ready and have their GPUs. Raises LabError, NoPackages, NoImage."""
+        """Return when all nodes are Ready and have their GPUs. Raises LabError, NotHere."""
         try:
             self.network.start()
             self._remember()

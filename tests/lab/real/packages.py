@@ -17,20 +17,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.lab import build
+from tests.lab.real.possible import NotHere
 
 _SYSTEM_LISTS = Path("/var/lib/apt/lists")
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
-
-
-class NoPackages(Exception):
-    """The packages cannot be had here; says why."""
 
 
 def tree(*names: str) -> Path:
     """
     A directory with *names* and everything that they depend on, as it would lie under `/`.
 
-    Made once for each set of versions. Raises NoPackages.
+    Made once for each set of versions. Raises NotHere.
     """
     with build.locked(_home() / "lock"):
         versions = _chosen(names)
@@ -61,7 +58,7 @@ def _chosen(names: Iterable[str]) -> list[str]:
     _refresh()
     versions = _resolve(wanted, _home() / "lists")
     if not versions:
-        raise NoPackages(f"apt knows no packages `{wanted}`; is its mirror reachable?")
+        raise NotHere(f"apt knows no packages `{wanted}`; is its mirror reachable?")
     return versions
 
 
@@ -81,7 +78,7 @@ def _download(versions: list[str]) -> list[Path]:
     _refresh()
     done = _apt("--download-only", "install", *versions, lists=_home() / "lists")
     if done.returncode:
-        raise NoPackages(f"apt cannot download {versions[0]} and the others: {done.stderr.strip()[-300:]}")
+        raise NotHere(f"apt cannot download {versions[0]} and the others: {done.stderr.strip()[-300:]}")
     return [_file(version) for version in versions]
 
 
@@ -99,7 +96,7 @@ def _file(version: str) -> Path:
 def _apt(*arguments: str, lists: Path) -> subprocess.CompletedProcess[str]:
     """apt-get with a state of its own: an empty machine, and our own place for what it downloads."""
     if not shutil.which("apt-get"):
-        raise NoPackages("there is no apt-get on this machine: real nodes are made from Debian packages")
+        raise NotHere("there is no apt-get on this machine: real nodes are made from Debian packages")
     archives, status = _home() / "archives", _home() / "status"
     (archives / "partial").mkdir(parents=True, exist_ok=True)
     status.touch()

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.lab import build
+from tests.lab.programs import LabError
 from tests.lab.real import cgroups
 
 _TOOLS = ("unshare", "nsenter", "setpriv", "ip", "mount", "pivot_root", "tar", "apt-get", "dpkg-deb")
@@ -18,6 +19,10 @@ _TRIAL = """
 mount -t overlay overlay -o "lowerdir=$0/lower,upperdir=$0/upper,workdir=$0/work" "$0/root" &&
 mknod "$0/null" c 1 3 && ip link add trial type veth && ip link add trial0 type bridge
 """
+
+
+class NotHere(LabError):
+    """This machine cannot have what was asked for; says why, and what would help."""
 
 
 @functools.cache
