@@ -5,26 +5,39 @@ with Conflict instead of doing harm; the next look at the world decides anew.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from datetime import datetime
 from typing import Any, assert_never
 
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster, Conflict, NotFound
-from healthd.controller.observe import World
 from healthd.core import spares
 from healthd.core.acts import ClaimSpare, ReleasePods, RemovePods, StartGang, StopGang
-from healthd.core.gang import Root
-from healthd.core.objects import FINALIZER_FENCE, Node, Pod, Recovery
+from healthd.core.gang import GangView
+from healthd.core.objects import (
+    FINALIZER_FENCE,
+    HINT_CURRENT,
+    LABEL_HINT,
+    Node,
+    Pod,
+    Recovery,
+    RecoveryStatus,
+)
 from healthd.core.patches import diff
 from healthd.core.spares import ReturnSpare, SettleSpare
+from healthd.core.telling import dressed
 from healthd.gangs.adapter import GangAdapter
 
+Deed = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang
+"""Every act but the look for a checkpoint, which writes nothing."""
 
-async def record(cluster: Cluster, recovery: Recovery, status: Any) -> Recovery:
-    """Write the new *status*; Conflict when anybody wrote since *recovery* was read."""
+
+async def record(cluster: Cluster, recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recovery:
+    """Write the new *status*, and what follows from it; Conflict when anybody wrote since *recovery* was read."""
     return await cluster.patch(
         Recovery,
         recovery.metadata.name,
-        {"status": diff(recovery.status, status)},
+        {"status": diff(recovery.status, dressed(recovery, status, now))},
         namespace=recovery.metadata.namespace,
         subresource="status",
         resource_version=recovery.metadata.resource_version,
@@ -34,31 +47,38 @@ async def record(cluster: Cluster, recovery: Recovery, status: Any) -> Recovery:
 
 async def perform(
     cluster: Cluster,
-    act: StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang,
+    act: Deed,
     *,
     recovery: Recovery,
-    root: Root,
-    world: World,
+    view: GangView,
     adapter: GangAdapter[Any],
-) -> None:
-    """One act on the cluster. Raises ClusterError."""
+) -> Node | None:
+    """One act on the gang of *view*, whose root is there. Answers the node that it changed. Raises ClusterError."""
+    root = view.root
+    if root is None:
+        raise NotFound(f"{recovery.spec.gang.kind} {recovery.spec.gang.name} is gone")
     await _expect_unchanged(cluster, recovery)
     match act:
         case StopGang(name):
             await adapter.stop(cluster, root, name)
         case ReleasePods(names):
-            for name in names:
-                await release_pod(cluster, _pod(world, root, name))
+            for pod in _named(view, names):
+                await release_pod(cluster, pod)
         case RemovePods(names):
-            for name in names:
-                await _remove_pod(cluster, _pod(world, root, name))
+            for pod in _named(view, names):
+                await _remove_pod(cluster, pod)
         case ClaimSpare(spare, instead_of):
-            instead_of = spares.origin(instead_of, world.nodes, root.ref.uid)
-            await _claim(cluster, world.nodes[spare], recovery, instead_of)
+            instead_of = spares.origin(instead_of, view.nodes, root.ref.uid)
+            return await _claim(cluster, view.nodes[spare], recovery, instead_of)
         case StartGang(hint):
             await adapter.start(cluster, root, hint)
         case _:
             assert_never(act)
+    return None
+
+
+def _named(view: GangView, names: Collection[str]) -> list[Pod]:
+    return [pod for pod in view.pods if pod.metadata.name in names]
 
 
 async def _expect_unchanged(cluster: Cluster, recovery: Recovery) -> None:
@@ -72,6 +92,36 @@ async def _expect_unchanged(cluster: Cluster, recovery: Recovery) -> None:
     now = await cluster.get(Recovery, meta.name, meta.namespace)
     if now.metadata.resource_version != meta.resource_version:
         raise Conflict(f"recovery {meta.name} has been changed: it is now in {now.status.phase}")
+
+
+async def point_hint(cluster: Cluster, recovery: Recovery, others: Iterable[Recovery]) -> Recovery:
+    """
+    Let new pods of the gang carry the hint of *recovery*, and of none of the *others*. Raises Conflict.
+
+    Done while the gang is stopped, so no pod is made between the writes.
+    """
+    for other in others:
+        if other.metadata.name != recovery.metadata.name:
+            await take_hint_away(cluster, other)
+    if recovery.metadata.labels.get(LABEL_HINT) == HINT_CURRENT:
+        return recovery
+    return await _label(cluster, recovery, HINT_CURRENT)
+
+
+async def take_hint_away(cluster: Cluster, recovery: Recovery) -> Recovery:
+    """No new pod carries the hint of *recovery*. Raises Conflict, NotFound."""
+    return await _label(cluster, recovery, None) if LABEL_HINT in recovery.metadata.labels else recovery
+
+
+async def _label(cluster: Cluster, recovery: Recovery, value: str | None) -> Recovery:
+    return await cluster.patch(
+        Recovery,
+        recovery.metadata.name,
+        {"metadata": {"labels": {LABEL_HINT: value}}},
+        namespace=recovery.metadata.namespace,
+        resource_version=recovery.metadata.resource_version,
+        uid=recovery.metadata.uid,
+    )
 
 
 async def release_pod(cluster: Cluster, pod: Pod) -> None:
@@ -99,14 +149,13 @@ async def _remove_pod(cluster: Cluster, pod: Pod) -> None:
         return
 
 
-async def settle(cluster: Cluster, step: ReturnSpare | SettleSpare, world: World) -> None:
-    """One step of giving a spare back. Raises ClusterError."""
-    node = world.nodes[step.node]
+async def settle(cluster: Cluster, step: ReturnSpare | SettleSpare, node: Node) -> Node:
+    """One step of giving the spare *node* back. Raises ClusterError."""
     patch = spares.return_patch(node) if isinstance(step, ReturnSpare) else spares.settle_patch(node)
-    await patch_node(cluster, node, patch)
+    return await patch_node(cluster, node, patch)
 
 
-async def _claim(cluster: Cluster, node: Node, recovery: Recovery, instead_of: str) -> None:
+async def _claim(cluster: Cluster, node: Node, recovery: Recovery, instead_of: str) -> Node:
     gang = recovery.spec.gang
     claim = spares.Claim(
         recovery=recovery.metadata.name,
@@ -115,8 +164,4 @@ async def _claim(cluster: Cluster, node: Node, recovery: Recovery, instead_of: s
         gang_uid=gang.uid,
         instead_of=instead_of,
     )
-    await patch_node(cluster, node, spares.claim_patch(node, claim))
-
-
-def _pod(world: World, root: Root, name: str) -> Pod:
-    return next(pod for pod in world.pods[root.ref.uid] if pod.metadata.name == name)
+    return await patch_node(cluster, node, spares.claim_patch(node, claim))

@@ -1,15 +1,17 @@
 """
-The controller of all gangs: observe → decide → act → record.
+The controller of all gangs: notice → look → decide → act → record.
 
-One cycle looks at the whole world, moves every recovery as far as it will go without waiting, and says when time alone
-could change something. Nothing is kept between cycles but a few times of looking: whoever runs the next cycle, this
+A gang is attended to when something touched it, and now and then anyway. What the census shows of it says whether there
+is anything to do; if so it is looked at again (`healthd.controller.look`), and only that is decided and acted on, until
+there is nothing left but to wait. Nothing is kept but what the census knows and a few times: whoever goes on, this
 process or another, finds everything in the cluster.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,38 +19,46 @@ import msgspec
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.port import AlreadyExists, Cluster, ClusterError
-from healthd.controller.act import perform, record, release_pod, settle
+from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Reader
+from healthd.controller.act import perform, point_hint, record
+from healthd.controller.census import Census, GangKey
+from healthd.controller.look import Look, Lookout, Together, one_by_one, phase_of
 from healthd.controller.measure import measure_move, measure_world
-from healthd.controller.observe import World, observe
+from healthd.controller.notice import read_everything
 from healthd.controller.ports import Activity, Checkpoints, NoActivity
-from healthd.core import breaker, spares
-from healthd.core.acts import FindCheckpoint
+from healthd.controller.tidy import Tidier
+from healthd.core import breaker
+from healthd.core.acts import FindCheckpoint, StartGang
 from healthd.core.choosing import choose_checkpoint
 from healthd.core.faults import find_faults
-from healthd.core.gang import Ending, GangView, Root, attempt_of, will_not_run
-from healthd.core.model import ENDED, CauseKind, Phase
-from healthd.core.objects import ANNOTATION_PROGRESS, FINALIZER_FENCE, Cause, Pod, Recovery
+from healthd.core.gang import Ending, GangView, Root
+from healthd.core.model import CauseKind, Phase
+from healthd.core.objects import ANNOTATION_PROGRESS, LABEL_GANG, Cause, GangRef, Recovery
 from healthd.core.policy import HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
 from healthd.core.recovery import Decision, decide, open_recovery
-from healthd.core.spares import ReturnSpare, SettleSpare
+from healthd.core.telling import label_value
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
 
-AT_ONCE = timedelta(0)
-MOVES_PER_CYCLE = 32
-"""A recovery has some twenty moves in all; more in one cycle means that something undoes them."""
+MOVES = 32
+"""A recovery has some twenty moves in all; more in one go means that something undoes them."""
+SOON = timedelta(milliseconds=1)
+"""Nothing is waited for, but others come first."""
+RETRY, RETRY_MOST = timedelta(seconds=1), timedelta(seconds=30)
+"""After trouble with one gang: the first wait, and the longest; doubled in between."""
+MAY_WAIT_UNSEEN = frozenset({Phase.STOPPING, Phase.STARTING, Phase.CONFIRMING})
+"""Phases full of events that change nothing: that one must wait is seen in the census, without another look."""
 
 
 class Controller:
     """
     Watches over every gang that `healthd.dev/restart: enabled` marks.
 
-    *mirror* may serve reads from a cache and be stale: it is used to notice. What is decided and done about a gang is
-    always read from *cluster*, and every write has a precondition.
+    With a *census* that a watch feeds, this only attends. Without one, each cycle reads everything from *mirror*, which
+    may be stale, or from *cluster*. What is decided is read from *cluster*, and every write has a precondition.
     """
 
     def __init__(
@@ -61,10 +71,15 @@ class Controller:
         recovery: RecoveryPolicy,
         hang: HangPolicy,
         metrics: Metrics,
-        mirror: Cluster | None = None,
+        census: Census | None = None,
+        mirror: Reader | None = None,
         activity: Activity | None = None,
         look_every: timedelta = timedelta(seconds=10),
+        together: Together = one_by_one,
+        jitter: Callable[[], float] = lambda: 1.0,
     ) -> None:
+        self.census = census or Census(adapters)
+        self._is_fed = census is not None
         self._cluster = cluster
         self._clock = clock
         self._mirror = mirror or cluster
@@ -75,89 +90,187 @@ class Controller:
         self._hang = hang
         self._metrics = metrics
         self._look_every = look_every
+        self._jitter = jitter
+        self._lookout = Lookout(cluster, self.census, adapters, together)
+        self._tidier = Tidier(cluster, self.census, self._lookout, adapters)
+        self._due: dict[GangKey, datetime] = {}
+        self._failures: dict[GangKey, int] = {}
         self._looked: dict[str, datetime] = {}
+        self._opening: dict[str, Recovery] = {}
+        self._swept: datetime | None = None
 
     async def cycle(self, now: datetime) -> timedelta:
-        """One look at everything. Returns how long the world may be left alone unless something changes."""
-        world = await observe(self._mirror, self._adapters)
-        waits = [await self._attend_safely(uid, world, now) for uid in self._gangs(world)]
-        await self._tidy(world)
-        measure_world(self._metrics, world)
+        """Attend to everybody who is due, one after the other. Returns how long all may be left alone."""
+        await self.notice()
+        for key in self.due(now):
+            await self.attend(key, now)
+        await self.sweep(now)
         self._metrics.loop_succeeded("controller", now)
-        return min([self._look_every, *waits])
+        return self.rest(now)
 
-    def _gangs(self, world: World) -> list[str]:
-        watched = {uid for uid, root in world.roots.items() if root.options.restart}
-        return sorted(watched | {r.spec.gang.uid for r in world.recoveries.values() if r.status.phase not in ENDED})
+    async def notice(self) -> None:
+        """Where nobody feeds the census, read everything. Raises ClusterError."""
+        if not self._is_fed:
+            await read_everything(self._mirror, self.census, self._adapters)
 
-    async def _attend_safely(self, uid: str, world: World, now: datetime) -> timedelta:
-        """Trouble with one gang is no trouble for the others."""
+    def due(self, now: datetime) -> list[GangKey]:
+        """Whom to attend to now: the gangs that something touched, and those whose time has come."""
+        for key in self.census.touched:
+            if self.census.gangs(key):
+                self._due[key] = min(now, self._due.get(key, now))
+        self.census.touched.clear()
+        return sorted(key for key, at in self._due.items() if at <= now)
+
+    def rest(self, now: datetime) -> timedelta:
+        """How long until somebody is due, if nothing happens."""
+        first = min(self._due.values(), default=now + self._look_every)
+        return min(self._look_every, max(SOON, first - now))
+
+    async def attend(self, key: GangKey, now: datetime) -> timedelta:
+        """Do what there is to do for one gang. Trouble with it is no trouble for the others."""
+        gangs = self.census.gangs(key)
+        if not gangs:
+            self._due.pop(key, None)
+            self._failures.pop(key, None)
+            return self._look_every
         try:
-            return await self._attend(uid, world, now)
+            wait = min([await self._attend(gang, now) for gang in gangs])
         except (ClusterError, OSError) as error:
-            log.warning("gang.retry", gang=uid, error=str(error), kind=type(error).__name__)
-            return timedelta(seconds=1)
+            log.warning("gang.retry", gang=key.name, error=str(error), kind=type(error).__name__)
+            wait = self._retry(key)
+        except Exception as error:  # a fault of ours that one gang brings out must not leave the others unguarded
+            log.exception("gang.failed", gang=key.name, error=str(error))
+            wait = self._retry(key)
+        else:
+            self._failures.pop(key, None)
+        self._due[key] = now + wait
+        return wait
 
-    async def _attend(self, uid: str, noticed: World, now: datetime) -> timedelta:
-        """Look, and where something is to be done, look freshly and do it until there is nothing left but to wait."""
-        if noticed.active(uid) is None and not self._faults(noticed.view(uid), now):
-            # Only now: a store that fails or is slow must not keep a fault from being seen.
-            await self._look_at_progress(noticed.roots[uid], now)
+    def _retry(self, key: GangKey) -> timedelta:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        return min(RETRY * (1 << min(failures - 1, 16)), RETRY_MOST) * self._jitter()
+
+    async def _attend(self, gang: GangRef, now: datetime) -> timedelta:
+        if gang.kind not in self._adapters:
+            log.error(
+                "gang.unknown_kind", gang=gang.name, kind=gang.kind, note="this version of healthd cannot read it"
+            )
             return self._look_every
-        for _ in range(MOVES_PER_CYCLE):
-            world = await observe(self._cluster, self._adapters)
-            wait = await self._move(uid, world, self._clock.now())
-            if wait is not AT_ONCE:
-                return wait
-        return AT_ONCE
-
-    async def _move(self, uid: str, world: World, now: datetime) -> timedelta:
-        active = world.active(uid)
+        active = self.census.active(gang)
         if active is None:
-            return await self._open(uid, world, now)
-        root = await self._adapters[active.spec.gang.kind].find(self._cluster, active.spec.gang)
-        view = await self._look_closer(dataclasses.replace(world.view(uid), root=root), active)
-        decision = decide(active, view, self._faults(view, now), self._recovery, now)
-        if decision.acts == (FindCheckpoint(),) and root is not None:
-            decision = await self._find_checkpoint(active, root, world, now)
-        return await self._carry_out(decision, active, root, world)
+            noticed = await self._noticed(gang)
+            faults = self._faults(noticed, now)
+            if not faults:
+                # Only now: a store that fails or is slow must not keep a fault from being seen.
+                await self._look_at_progress(noticed.root, now)
+                return self._stagger(gang)
+            active = await self._open(gang, faults)
+        return await self._pursue(active) if active else self._look_every
 
-    async def _open(self, uid: str, world: World, now: datetime) -> timedelta:
-        root = world.roots.get(uid)
-        faults = self._faults(world.view(uid), now)
-        if root is None or not faults or root.ending is not Ending.NOT_ENDED:
-            return self._look_every
+    def _stagger(self, gang: GangRef) -> timedelta:
+        """Gangs with nothing to do are looked at one by one over the time, not all at the same moment."""
+        return self._look_every * (0.5 + zlib.crc32(gang.uid.encode()) % 512 / 1024)
+
+    async def _noticed(self, gang: GangRef) -> GangView:
+        view = self.census.view(gang)
+        if view.root is None:
+            return view
+        root = await self._adapters[gang.kind].complete(self._mirror, view.root)
+        return dataclasses.replace(view, root=root)
+
+    # A recovery -----------------------------------------------------------------------------------------------------
+
+    async def _open(self, gang: GangRef, noticed: list[Cause]) -> Recovery | None:
+        """The recovery of a gang that seems to need one; None when it does not, or may not have one now."""
+        look = await self._lookout.at_fault(gang, {cause.node for cause in noticed if cause.node})
+        if look.recovery is not None:
+            self.census.take(look.recovery)
+            return look.recovery
+        root, now = look.root, self._clock.now()
+        faults = self._faults(look.view, now)
+        if root is None or not faults or root.ending is not Ending.NOT_ENDED or not root.options.restart:
+            return None
         if faults[0].kind is CauseKind.HANG and not await self._is_silent(root):
-            return self._look_every
-        if refusal := breaker.refuses(world.recoveries.values(), self._recovery, now):
-            log.error("recovery.refused", gang=root.ref.name, why=refusal.reason, cause=faults[0].message)
-            return refusal.recheck
+            return None
+        return await self._create(root, faults[0], await self._lookout.recoveries(gang), now)
+
+    async def _create(self, root: Root, cause: Cause, earlier: list[Recovery], now: datetime) -> Recovery | None:
+        wanted = open_recovery(root, cause, earlier)
+        meta = msgspec.structs.replace(wanted.metadata, labels={LABEL_GANG: label_value(root.ref.name)})
+        # Those that others are about to open count, too: the answers of the API server may take a while.
+        begun = [*self.census.recoveries(), *self._opening.values()]
+        if refusal := breaker.refuses(begun, self._recovery, now):
+            log.error("recovery.refused", gang=root.ref.name, why=refusal.reason, cause=cause.message)
+            return None
+        self._opening[root.ref.uid] = msgspec.structs.replace(
+            wanted, metadata=msgspec.structs.replace(meta, creation_timestamp=now)
+        )
         try:
-            opened = await self._cluster.create(open_recovery(root, faults[0], world.of_gang(uid)))
+            opened = await self._cluster.create(msgspec.structs.replace(wanted, metadata=meta))
         except AlreadyExists:
             # Another controller saw the same fault first; its recovery is this one.
-            return self._look_every
-        log.warning("recovery.opened", recovery=opened.metadata.name, cause=faults[0].kind, why=faults[0].message)
-        return AT_ONCE
+            return None
+        finally:
+            del self._opening[root.ref.uid]
+        self.census.take(opened)
+        log.warning("recovery.opened", recovery=opened.metadata.name, cause=cause.kind, why=cause.message)
+        return opened
 
-    async def _carry_out(self, decision: Decision, active: Recovery, root: Root | None, world: World) -> timedelta:
+    async def _pursue(self, active: Recovery) -> timedelta:
+        """Move a recovery on, until it has to wait."""
+        for _ in range(MOVES):
+            if phase_of(active) in MAY_WAIT_UNSEEN and active.status.timeline:
+                view = await self._noticed(active.spec.gang)
+                decision = await self._decide(active, view)
+                if decision.record is None and not decision.acts:
+                    return self._wait(decision)
+            look = await self._lookout.at_recovery(active)
+            if look.recovery is None:
+                return self._look_every
+            self.census.take(look.recovery)
+            if look.awaited:
+                log.info("gang.awaits_last_words", recovery=active.metadata.name, pods=len(look.awaited))
+                return RETRY
+            decision = await self._decide(look.recovery, look.view)
+            if decision.acts == (FindCheckpoint(),) and look.root is not None:
+                decision = await self._find_checkpoint(look.recovery, look.root)
+            if decision.record is None and not decision.acts:
+                return self._wait(decision)
+            active = await self._carry_out(decision, look.recovery, look)
+        return SOON
+
+    def _wait(self, decision: Decision) -> timedelta:
+        return self._look_every if decision.recheck is None else max(decision.recheck, SOON)
+
+    async def _decide(self, active: Recovery, view: GangView) -> Decision:
+        view = await self._look_closer(view, active)
+        now = self._clock.now()
+        return decide(active, view, self._faults(view, now), self._recovery, now)
+
+    async def _carry_out(self, decision: Decision, active: Recovery, look: Look) -> Recovery:
+        """Write or do what was decided; the recovery as it is afterwards. Raises ClusterError."""
         if decision.record is not None:
-            written = await record(self._cluster, active, decision.record)
+            written = await record(self._cluster, active, decision.record, self._clock.now())
+            self.census.take(written)
             self._tell(active, written)
-            return AT_ONCE
-        if not decision.acts or root is None:
-            return self._look_every if decision.recheck is None else max(decision.recheck, timedelta(milliseconds=1))
+            return written
+        adapter = self._adapters[active.spec.gang.kind]
         for act in decision.acts:
+            if isinstance(act, StartGang):
+                active = await point_hint(self._cluster, active, await self._lookout.recoveries(active.spec.gang))
+                self.census.take(active)
             if not isinstance(act, FindCheckpoint):
-                adapter = self._adapters[active.spec.gang.kind]
-                await perform(self._cluster, act, recovery=active, root=root, world=world, adapter=adapter)
+                changed = await perform(self._cluster, act, recovery=active, view=look.view, adapter=adapter)
+                if changed is not None:
+                    self.census.take(changed)
         log.info("recovery.acted", recovery=active.metadata.name, did=decision.reason)
-        return AT_ONCE
+        return active
 
-    async def _find_checkpoint(self, active: Recovery, root: Root, world: World, now: datetime) -> Decision:
+    async def _find_checkpoint(self, active: Recovery, root: Root) -> Decision:
         answer = await self._checkpoints.latest(root)
-        earlier = [r for r in world.of_gang(root.ref.uid) if r.metadata.name != active.metadata.name]
-        previous = earlier[0] if earlier else None
+        known = await self._lookout.recoveries(root.ref)
+        earlier = [each for each in known if each.metadata.name != active.metadata.name]
+        previous, now = earlier[0] if earlier else None, self._clock.now()
         return choose_checkpoint(active, root, answer.found, answer.rejected, previous, self._recovery, now)
 
     async def _look_closer(self, view: GangView, active: Recovery) -> GangView:
@@ -174,10 +287,14 @@ class Controller:
         seen = dataclasses.replace(view, last_activity=self._activity.last(view.pods))
         return find_faults(seen, self._hang, now)
 
-    async def _look_at_progress(self, root: Root, now: datetime) -> None:
+    # Progress -------------------------------------------------------------------------------------------------------
+
+    async def _look_at_progress(self, root: Root | None, now: datetime) -> None:
         """Note a new step on the root, at most once per `look_every`: the gang's rhythm is learned from it."""
+        if root is None or not root.options.checkpoint or root.suspended:
+            return
         looked = self._looked.get(root.ref.uid)
-        if not root.options.checkpoint or root.suspended or (looked and now - looked < self._look_every):
+        if looked and now - looked < self._look_every / 2:
             return
         self._looked[root.ref.uid] = now
         await self._note_step(root)
@@ -202,19 +319,21 @@ class Controller:
             await self._adapters[root.ref.kind].note(self._cluster, root, note)
         return step
 
-    async def _tidy(self, noticed: World) -> None:
-        """Give back what recoveries and ended gangs still hold. Never urgent: what fails is done next time."""
-        if not _loose_spares(noticed) and not _loose_pods(noticed):
-            return
+    # Everything else -------------------------------------------------------------------------------------------------
+
+    async def sweep(self, now: datetime) -> None:
+        """Give back what recoveries and ended gangs still hold, and show the gauges. What fails is done next time."""
         try:
-            world = await observe(self._cluster, self._adapters)
-            for step in _loose_spares(world):
-                await settle(self._cluster, step, world)
-                log.info("spare.settled", node=step.node, why=step.reason)
-            for pod in _loose_pods(world):
-                await release_pod(self._cluster, pod)
+            await self._tidier.tidy()
         except ClusterError as error:
             log.info("tidy.retry", error=str(error))
+        if self._swept is None or now - self._swept >= timedelta(seconds=1):
+            self._swept = now
+            watched = self.census.watched()
+            self._due |= {key: now for key in watched if key not in self._due}
+            uids = {root.ref.uid for root in self.census.roots.values()}
+            self._looked = {uid: at for uid, at in self._looked.items() if uid in uids}
+            measure_world(self._metrics, self.census)
 
     def _tell(self, before: Recovery, after: Recovery) -> None:
         for refused in after.status.rejected:
@@ -224,29 +343,3 @@ class Controller:
             return
         log.info("recovery.phase", recovery=after.metadata.name, phase=after.status.phase, why=after.status.message)
         measure_move(self._metrics, before, after)
-
-
-def _loose_spares(world: World) -> list[ReturnSpare | SettleSpare]:
-    """What to do about claims whose time is over."""
-    active = {uid: recovery for uid in world.roots if (recovery := world.active(uid)) is not None}
-    placements = {uid: root.placement.values() for uid, root in world.roots.items() if not _is_over(root)}
-    plans = [*placements.values(), *(recovery.status.placement.values() for recovery in active.values())]
-    wanted = {node for plan in plans for node in plan}
-    return spares.settle(
-        world.nodes, world.health, placements=placements, recovering=active, busy=world.busy_nodes() | wanted
-    )
-
-
-def _loose_pods(world: World) -> list[Pod]:
-    """Ended pods that no fence needs: of gangs that ended or are gone, and of attempts that are history."""
-    pods = list(world.strays)
-    for uid, root in world.roots.items():
-        if world.active(uid) is None:
-            over = root.ending is not Ending.NOT_ENDED or root.deleting
-            pods += [pod for pod in world.pods.get(uid, ()) if over or attempt_of(pod) < root.attempt]
-    return [pod for pod in pods if will_not_run(pod) and FINALIZER_FENCE in pod.metadata.finalizers]
-
-
-def _is_over(root: Root) -> bool:
-    """It will not run again by itself: it ended, or healthd gave it up (a gang that is being recovered aside)."""
-    return root.ending is not Ending.NOT_ENDED or root.deleting or (root.suspended and bool(root.stopped_by))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from healthd.controller.observe import World
+from healthd.controller.census import Census
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import Recovery, RecoveryStatus
-from healthd.core.quarantine import read_record
-from healthd.core.spares import is_spare
 from healthd.telemetry.metrics import Metrics
 
 
-def measure_world(metrics: Metrics, world: World) -> None:
-    """Set the gauges from a snapshot."""
-    metrics.spares.set(sum(is_spare(node) for node in world.nodes.values()))
-    metrics.recovery_in_progress.set(sum(r.status.phase not in ENDED for r in world.recoveries.values()))
-    metrics.quarantined_nodes.set(sum(read_record(node) is not None for node in world.nodes.values()))
-    metrics.show_gangs(root for root in world.roots.values() if root.options.restart)
+def measure_world(metrics: Metrics, census: Census) -> None:
+    """Set the gauges from what was noticed."""
+    metrics.spares.set(len(census.spare_nodes))
+    metrics.recovery_in_progress.set(sum(1 for _ in census.active_recoveries()))
+    metrics.quarantined_nodes.set(len(census.quarantined_nodes))
+    metrics.show_gangs(root for root in census.roots.values() if root.options.restart)
 
 
 def measure_move(metrics: Metrics, before: Recovery, after: Recovery) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from healthd.cluster.port import Conflict
 from healthd.controller.act import perform
-from healthd.controller.observe import observe
 from healthd.core.acts import StopGang
+from healthd.core.gang import GangView
 from healthd.core.model import Phase
 from healthd.gangs import ADAPTERS
 from tests.scenarios.stage import Stage
@@ -21,16 +21,14 @@ async def test_a_gang_that_its_user_set_going_is_not_stopped_by_what_was_decided
     stage.suspend()
     await stage.run_until(Phase.SUPERSEDED)
     stage.resume()
-    world, adapter = await observe(stage.cluster, ADAPTERS), ADAPTERS["Job"]
 
     with pytest.raises(Conflict, match="it is now in Superseded"):
         await perform(
             stage.cluster,
             StopGang(before.metadata.name),
             recovery=before,
-            root=stage.root,
-            world=world,
-            adapter=adapter,
+            view=GangView(root=stage.root),
+            adapter=ADAPTERS["Job"],
         )
 
     assert not stage.root.suspended

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from healthd.controller.census import Census, ObjectKey
 from healthd.controller.controller import Controller
-from healthd.controller.observe import observe
+from healthd.controller.notice import read_everything
 from healthd.core.gang import Root
 from healthd.core.model import Phase
 from healthd.core.objects import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, Pod
@@ -23,10 +24,11 @@ async def test_pods_of_a_deleted_namesake_are_not_members() -> None:
     former = await stage.cluster.create(a_job("former"))
     await stage.cluster.create(a_pod("old", owner=former, labels={"batch.kubernetes.io/job-name": "train"}))
 
-    world = await observe(stage.cluster, ADAPTERS)
+    census = Census(ADAPTERS)
+    await read_everything(stage.cluster, census, ADAPTERS)
 
-    assert [pod.metadata.name for pod in world.strays] == ["old"]
-    assert world.pods == {}
+    assert census.home(ObjectKey("default", "old")) is None
+    assert census.members(stage.root.ref) == ()
 
 
 async def test_pods_of_a_deleted_gang_are_let_go_once_they_have_ended() -> None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from healthd.controller.census import Census
 from healthd.controller.measure import measure_move, measure_world
-from healthd.controller.observe import World
-from healthd.core.gang import GangOptions
 from healthd.core.model import Phase
-from healthd.core.objects import ChosenCheckpoint, RecoveryStatus, RejectedCheckpoint
+from healthd.core.objects import (
+    ANNOTATION_ATTEMPT,
+    ANNOTATION_RESTART,
+    ChosenCheckpoint,
+    RecoveryStatus,
+    RejectedCheckpoint,
+)
 from healthd.core.quarantine import Record, cordon_patch
+from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
-from tests.builders import a_node, a_recovery
-from tests.core.gangs import a_root
+from tests.builders import a_job, a_node, a_recovery
 from tests.fakes import START
 
 
@@ -28,9 +34,13 @@ def value(metrics: Metrics, name: str) -> float | None:
     return metrics.registry.get_sample_value(name)
 
 
-def a_world(**fields: Any) -> World:
-    """An empty cluster but for *fields*."""
-    return World(**{"roots": {}, "pods": {}, "nodes": {}, "health": {}, "recoveries": {}, **fields})
+def a_census(*objects: Any) -> Census:
+    """What was noticed of a cluster with these *objects*."""
+    census = Census(ADAPTERS)
+    for number, obj in enumerate(objects, start=1):
+        meta = msgspec.structs.replace(obj.metadata, resource_version=str(number), uid=obj.metadata.name)
+        census.take(msgspec.structs.replace(obj, metadata=meta))
+    return census
 
 
 def move(metrics: Metrics, before: RecoveryStatus, after: RecoveryStatus) -> None:
@@ -41,18 +51,19 @@ def move(metrics: Metrics, before: RecoveryStatus, after: RecoveryStatus) -> Non
 def test_a_node_counts_as_quarantined_while_its_record_stands(metrics: Metrics) -> None:
     record = Record(finding="0000:3b:00.0/xid-79", message="off the bus", since=START)
     annotations = cordon_patch(a_node("bad"), record)["metadata"]["annotations"]
-    nodes = {"bad": a_node("bad", annotations=annotations), "good": a_node("good")}
-    measure_world(metrics, a_world(nodes=nodes))
+    census = a_census(a_node("good"), a_node("bad", annotations=annotations))
+    measure_world(metrics, census)
     assert value(metrics, "healthd_quarantined_nodes") == 1
 
-    measure_world(metrics, a_world(nodes={"good": nodes["good"]}))
+    census.lose(a_node("bad"), 3)
+    measure_world(metrics, census)
 
     assert value(metrics, "healthd_quarantined_nodes") == 0
 
 
 def test_only_gangs_that_healthd_watches_over_are_shown(metrics: Metrics) -> None:
-    watched, other = a_root("watched", attempt=2), a_root("other", options=GangOptions())
-    measure_world(metrics, a_world(roots={root.ref.uid: root for root in (watched, other)}))
+    watched = a_job("watched", annotations={ANNOTATION_RESTART: "enabled", ANNOTATION_ATTEMPT: "2"})
+    measure_world(metrics, a_census(watched, a_job("other", annotations={ANNOTATION_ATTEMPT: "1"})))
 
     shown = [sample.labels["gang"] for metric in metrics.gang_attempt.collect() for sample in metric.samples]
     assert shown == ["watched"]

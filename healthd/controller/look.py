@@ -1,0 +1,171 @@
+"""
+Look at one gang: what is read again before anything is decided, and why the rest need not be.
+
+The census is as old as the watch that feeds it. Waiting may be decided on it, for an event will come; doing may not.
+Before a decision that writes anything this is read from the API server, in this order:
+
+- **the recovery**, first: whoever was overtaken since gets a Conflict when he writes its status;
+- **the root**: its version is the precondition of stopping and starting;
+- **the pods**, but only where it matters that there are no others, which is before a stop is called complete and while
+  the fence is closed. Whatever else a pod shows (it runs, it failed, it is being deleted, its containers ended) stays
+  true, so an old sight of it is as good. They come after the root: once that says that it stopped, none is made;
+- **the nodes that the decision hinges on**, after the pods: those that are blamed, those whose boot must be known,
+  those that are to be claimed or started on. A boot id is never taken from a cache. One that is older than the pod on
+  that node would later pass for a reboot, and so for the proof that the pod has ended.
+
+A pod that the census shows and the API server does not is one whose end is still on its way to us. Its last state may
+be the proof that the fence needs, so the gang is looked at again when it has come: `Look.awaited`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from healthd.cluster.port import Cluster, NotFound
+from healthd.controller.census import Census, latest_first
+from healthd.core.gang import GangView, Root
+from healthd.core.model import ENDED, Phase
+from healthd.core.objects import LABEL_GANG, GangRef, Node, NodeHealth, Pod, Recovery, Slim
+from healthd.core.telling import label_value
+from healthd.gangs.adapter import GangAdapter
+
+T = TypeVar("T", bound=Slim)
+A = TypeVar("A")
+
+Together = Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
+"""How several reads are made at once."""
+LIST_FROM = 0.25
+"""When so large a share of all nodes is to be read, one list is cheaper than a request for each."""
+
+
+async def one_by_one(reads: Sequence[Callable[[], Awaitable[A]]]) -> list[A]:
+    """One after the other."""
+    return [await read() for read in reads]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One gang, freshly read as far as the module says."""
+
+    recovery: Recovery | None
+    view: GangView
+    awaited: tuple[str, ...] = ()
+    """Pods that are gone, whose last state has not come yet."""
+
+    @property
+    def root(self) -> Root | None:
+        """The root as it is now."""
+        return self.view.root
+
+
+class Lookout:
+    """Reads gangs again, through *cluster*."""
+
+    def __init__(
+        self, cluster: Cluster, census: Census, adapters: Mapping[str, GangAdapter[Any]], together: Together
+    ) -> None:
+        self._cluster = cluster
+        self._census = census
+        self._adapters = adapters
+        self._together = together
+
+    async def at_recovery(self, noticed: Recovery) -> Look:
+        """The gang of a recovery that was under way. Raises ClusterError."""
+        gang = noticed.spec.gang
+        recovery = await self._get(Recovery, noticed.metadata.name, noticed.metadata.namespace)
+        if recovery is None or recovery.metadata.uid != noticed.metadata.uid or recovery.status.phase in ENDED:
+            return Look(recovery=None, view=GangView(root=None))
+        root = await self._adapters[gang.kind].find(self._cluster, gang)
+        pods, awaited = await self._pods(gang, recovery, root)
+        nodes, health = await self._nodes(hinges(recovery, root))
+        departed = self._census.departed(gang)
+        view = GangView(root=root, pods=pods, departed=departed, nodes=nodes, health=health)
+        return Look(recovery=recovery, view=view, awaited=awaited)
+
+    async def at_fault(self, gang: GangRef, blamed: Collection[str]) -> Look:
+        """A gang that seems to need a recovery, or the one that it has already. Raises ClusterError."""
+        recoveries = await self.recoveries(gang)
+        active = next((each for each in recoveries if each.status.phase not in ENDED), None)
+        if active is not None:
+            return await self.at_recovery(active)
+        root = await self._adapters[gang.kind].find(self._cluster, gang)
+        nodes, health = await self._nodes(blamed)
+        pods = self._census.members(gang)
+        return Look(recovery=None, view=GangView(root=root, pods=pods, nodes=nodes, health=health))
+
+    async def recoveries(self, gang: GangRef) -> list[Recovery]:
+        """All recoveries of a gang, the latest first. Raises ClusterError."""
+        labels = {LABEL_GANG: label_value(gang.name)}
+        found = (await self._cluster.list(Recovery, namespace=gang.namespace, labels=labels)).items
+        return latest_first(each for each in found if each.spec.gang.uid == gang.uid)
+
+    async def _pods(
+        self, gang: GangRef, recovery: Recovery, root: Root | None
+    ) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
+        """The members, and those that are gone without our having seen the last of them."""
+        noticed = self._census.members(gang)
+        phase = phase_of(recovery)
+        if root is None or not (phase is Phase.FENCING or (phase is Phase.STOPPING and root.stopped)):
+            return noticed, ()
+        listed = (await self._cluster.list(Pod, namespace=gang.namespace)).items
+        pods = tuple(pod for pod in listed if self._census.is_of(gang, pod))
+        there = {pod.metadata.uid for pod in pods}
+        awaited = tuple(pod.metadata.name for pod in noticed if pod.metadata.uid not in there)
+        return pods, awaited
+
+    async def _nodes(self, names: Collection[str]) -> tuple[Mapping[str, Node], Mapping[str, NodeHealth]]:
+        """Every node as it was noticed, those of *names* as they are now; the same of what their agents say."""
+        if not names:
+            return self._census.nodes, self._census.health
+        return (
+            await self._overlaid(Node, self._census.nodes, names),
+            await self._overlaid(NodeHealth, self._census.health, names),
+        )
+
+    async def _overlaid(self, kind: type[T], noticed: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+        known = dict(noticed)
+        if len(names) > max(4, LIST_FROM * len(known)):
+            items: list[Any] = (await self._cluster.list(kind)).items
+            return {item.metadata.name: item for item in items}
+        fresh = await self._together([partial(self._get, kind, name) for name in names])
+        for name, obj in zip(names, fresh, strict=True):
+            if obj is None:
+                known.pop(name, None)
+            else:
+                known[name] = obj
+        return known
+
+    async def _get(self, kind: type[T], name: str, namespace: str = "") -> T | None:
+        try:
+            return await self._cluster.get(kind, name, namespace)
+        except NotFound:
+            return None
+
+
+def phase_of(recovery: Recovery) -> Phase:
+    """The phase that a recovery is in, also while it is held there."""
+    status = recovery.status
+    return status.held_in if status.phase is Phase.HELD and status.held_in else status.phase
+
+
+def hinges(recovery: Recovery, root: Root | None) -> list[str]:
+    """The nodes that the next decision about *recovery* hinges on."""
+    status = recovery.status
+    pods = [pod for pod in status.pods if pod.node and not pod.proof]
+    names: list[str] = []
+    match phase_of(recovery):
+        case Phase.DETECTED:
+            names = [cause.node for cause in status.causes or [recovery.spec.cause]]
+        case Phase.STOPPING if root is not None and root.suspended:
+            # The stop itself does not wait for them: there is time enough while the pods end.
+            names = [pod.node for pod in pods if not pod.boot_id and not pod.agent_boot_id]
+        case Phase.FENCING:
+            names = [pod.node for pod in pods]
+        case Phase.RESERVING:
+            names = [*status.replacements, *status.replacements.values()]
+        case Phase.STARTING if root is not None and root.attempt < status.attempt:
+            names = [*status.replacements, *status.placement.values()]
+    return sorted({name for name in names if name})

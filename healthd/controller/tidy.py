@@ -1,0 +1,180 @@
+"""
+Give back what is not needed any more: spares of gangs that ended, pods that only our finalizer keeps, old hints.
+
+None of it is urgent. The census says what might be loose; before anything is written, whoever might still need it is
+read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from healthd.cluster.port import Cluster, Conflict, NotFound
+from healthd.controller.act import release_pod, settle, take_hint_away
+from healthd.controller.census import Census, GangKey, ObjectKey
+from healthd.controller.look import Lookout
+from healthd.core import spares
+from healthd.core.gang import Ending, Root, attempt_of, will_not_run
+from healthd.core.model import ENDED, Phase
+from healthd.core.objects import LABEL_HINT, GangRef, Node, Pod, Recovery
+from healthd.core.spares import Claim, read_claim
+from healthd.gangs.adapter import GangAdapter
+
+log = structlog.get_logger()
+
+
+class Tidier:
+    """Looks through the census for what is loose, and gives it back through *cluster*."""
+
+    def __init__(
+        self, cluster: Cluster, census: Census, lookout: Lookout, adapters: Mapping[str, GangAdapter[Any]]
+    ) -> None:
+        self._cluster = cluster
+        self._census = census
+        self._lookout = lookout
+        self._adapters = adapters
+
+    async def tidy(self) -> None:
+        """Everything that is loose now. Raises ClusterError."""
+        for name in self._loose_spares():
+            await self._settle(name)
+        for key in self._loose_pods():
+            await self._let_go(key)
+        for recovery in [each for each in self._census.recoveries() if LABEL_HINT in each.metadata.labels]:
+            if not needs_hint(recovery, self._census.root(recovery.spec.gang)):
+                await self._unlabel(recovery)
+
+    # Spares ---------------------------------------------------------------------------------------------------------
+
+    def _loose_spares(self) -> list[str]:
+        """Claimed nodes whose claim may be over."""
+        census = self._census
+        if not census.claimed_nodes:
+            return []
+        active = {recovery.spec.gang.uid: recovery for recovery in census.active_recoveries()}
+        placements = {root.ref.uid: root.placement.values() for root in census.roots.values() if not _is_over(root)}
+        claims = {name: claim for name in census.claimed_nodes if (claim := read_claim(census.nodes[name]))}
+        names = {*claims, *(claim.instead_of for claim in claims.values())}
+        steps = spares.settle(
+            {name: census.nodes[name] for name in names if name in census.nodes},
+            census.health,
+            placements=placements,
+            recovering=active,
+            busy=census.busy_nodes() | self._planned(),
+        )
+        loose = {step.node for step in steps}
+        return sorted(name for name, claim in claims.items() if loose & {name, claim.instead_of})
+
+    def _planned(self) -> set[str]:
+        """The nodes that some gang was told to run on, or will be."""
+        roots = [root.placement for root in self._census.roots.values() if not _is_over(root)]
+        coming = [recovery.status.placement for recovery in self._census.active_recoveries()]
+        return {node for plan in (*roots, *coming) for node in plan.values()}
+
+    async def _settle(self, name: str) -> None:
+        """
+        The claim on *name*, if it is really over.
+
+        The nodes are read before the recoveries, so a claim that is seen belongs to a recovery that is seen, too.
+        """
+        node = await self._node(name)
+        claim = read_claim(node) if node else None
+        if node is None or claim is None:
+            return
+        stand_in_for = await self._node(claim.instead_of)
+        nodes = {name: node} | ({claim.instead_of: stand_in_for} if stand_in_for else {})
+        gang = GangRef(kind="", name=claim.gang, namespace=claim.namespace, uid=claim.gang_uid)
+        recovering = any(each.status.phase not in ENDED for each in await self._lookout.recoveries(gang))
+        root = await self._root_of(claim)
+        steps = spares.settle(
+            nodes,
+            self._census.health,
+            placements={root.ref.uid: root.placement.values()} if root and not _is_over(root) else {},
+            recovering={claim.gang_uid} if recovering else (),
+            busy=self._census.busy_nodes() | self._planned(),
+        )
+        for step in steps:
+            self._census.take(await settle(self._cluster, step, nodes[step.node]))
+            log.info("spare.settled", node=step.node, why=step.reason)
+
+    async def _node(self, name: str) -> Node | None:
+        try:
+            return await self._cluster.get(Node, name)
+        except NotFound:
+            return None
+
+    async def _root_of(self, claim: Claim) -> Root | None:
+        """The root that a claim names by its uid alone."""
+        for kind, adapter in self._adapters.items():
+            gang = GangRef(kind=kind, name=claim.gang, namespace=claim.namespace, uid=claim.gang_uid)
+            if root := await adapter.find(self._cluster, gang):
+                return root
+        return None
+
+    # Pods -----------------------------------------------------------------------------------------------------------
+
+    def _loose_pods(self) -> list[ObjectKey]:
+        """Ended pods that no fence needs: of gangs that ended or are gone, and of attempts that are history."""
+        return sorted(key for key in self._census.fenced_pods if self._is_loose(key))
+
+    def _is_loose(self, key: ObjectKey) -> bool:
+        pod, home = self._census.pod(key), self._census.home(key)
+        root = self._census.roots.get(home) if home else None
+        if not will_not_run(pod):
+            return False
+        return root is None or (self._census.active(root.ref) is None and _is_history(pod, root))
+
+    async def _let_go(self, key: ObjectKey) -> None:
+        pod = self._census.pod(key)
+        home = await self._home(pod)
+        if home is not None:
+            recoveries = await self._lookout.recoveries(home.ref)
+            if any(each.status.phase not in ENDED for each in recoveries) or not _is_history(pod, home):
+                return
+        await release_pod(self._cluster, pod)
+
+    async def _home(self, pod: Pod) -> Root | None:
+        """The root that *pod* is a member of, as it is now."""
+        for kind, adapter in self._adapters.items():
+            name = adapter.root_name(pod)
+            if not name:
+                continue
+            noticed = self._census.roots.get(GangKey(kind, pod.metadata.namespace, name))
+            uid = adapter.root_uid(pod) or (noticed.ref.uid if noticed else "")
+            gang = GangRef(kind=kind, name=name, namespace=pod.metadata.namespace, uid=uid)
+            if uid and (root := await adapter.find(self._cluster, gang)):
+                return root
+        return None
+
+    # Hints ----------------------------------------------------------------------------------------------------------
+
+    async def _unlabel(self, recovery: Recovery) -> None:
+        try:
+            self._census.take(await take_hint_away(self._cluster, recovery))
+        except (Conflict, NotFound):
+            return  # it moved on since; it is looked at again
+
+
+def needs_hint(recovery: Recovery, root: Root | None) -> bool:
+    """Whether pods of the attempt that runs, or is about to, are those that *recovery* started."""
+    if root is None or root.ending is not Ending.NOT_ENDED or root.deleting:
+        return False
+    status = recovery.status
+    started = {attempt.number for attempt in status.attempts}
+    return root.attempt in started or (status.phase not in ENDED and _may_start(status.phase, status.held_in))
+
+
+def _may_start(phase: Phase, held_in: Phase | None) -> bool:
+    return (held_in if phase is Phase.HELD and held_in else phase) in (Phase.STARTING, Phase.CONFIRMING)
+
+
+def _is_history(pod: Pod, root: Root) -> bool:
+    return root.ending is not Ending.NOT_ENDED or root.deleting or attempt_of(pod) < root.attempt
+
+
+def _is_over(root: Root) -> bool:
+    """It will not run again by itself: it ended, or healthd gave it up (a gang that is being recovered aside)."""
+    return root.ending is not Ending.NOT_ENDED or root.deleting or (root.suspended and bool(root.stopped_by))

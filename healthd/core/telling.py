@@ -1,0 +1,127 @@
+"""
+What people and the API server read from a recovery without following its story: conditions, a line, a hint for pods.
+
+All of it follows from the rest of the status, and `dressed` adds it to every status that is written. Lists are kept
+bounded here, too: an object that grows with every fault would one day be too large to be written at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from healthd.core.model import ENDED, CauseKind, Phase
+from healthd.core.objects import Cause, ChosenCheckpoint, Condition, GangRef, PodHint, Recovery, RecoveryStatus
+from healthd.core.policy import format_duration
+from healthd.core.recovery import told
+from healthd.core.spares import reservation
+
+T = TypeVar("T")
+
+KEPT_ENTRIES = 200
+"""Of a timeline: some ten restarts. The first ones are kept, as they tell how it began."""
+KEPT_CAUSES = 60
+"""Besides those that blame a node: each node is blamed once at a time, and a forgotten one would be blamed again."""
+KEPT_ATTEMPTS = 20
+"""Each has a placement; with thousands of members these are the largest part of a recovery after its pods."""
+KEPT_NODES = 500
+"""In a hint. What the pods are kept off is also out of service or tainted, and the scheduler looks at that."""
+
+
+def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> RecoveryStatus:
+    """*status* as it is to be written over that of *recovery*."""
+    ended = status.phase in ENDED
+    ended_at = (recovery.status.ended_at or status.phase_since or now) if ended else None
+    began = status.timeline[0].at if status.timeline else None
+    return replace(
+        status,
+        timeline=_bounded(status.timeline, KEPT_ENTRIES),
+        causes=_bounded_causes(status.causes),
+        attempts=_bounded(status.attempts, KEPT_ATTEMPTS),
+        hint=_hint(recovery.spec.gang, status) if status.phase is Phase.STARTING else status.hint,
+        gang=gang_text(recovery.spec.gang),
+        bad_nodes=_bad_nodes(status),
+        resumes_from=told(status.checkpoint) if status.checkpoint else "",
+        ended_at=ended_at,
+        took=_took(ended_at - began) if ended_at and began else "",
+        conditions=_conditions(recovery.status.conditions, status, now),
+    )
+
+
+def gang_text(gang: GangRef) -> str:
+    """A root as `kubectl` takes it: `job/llama`."""
+    return f"{gang.kind.lower()}/{gang.name}"
+
+
+def label_value(name: str) -> str:
+    """A name as the value of a label: what is too long loses its end."""
+    return re.sub(r"[^A-Za-z0-9]+$", "", name[:63])
+
+
+def _hint(gang: GangRef, status: RecoveryStatus) -> PodHint:
+    """What every pod of the attempt that is about to start is told."""
+    checkpoint = status.checkpoint or ChosenCheckpoint()
+    prefer = sorted(set(status.placement.values()))
+    return PodHint(
+        attempt=status.attempt,
+        resume_from=checkpoint.path,
+        resume_step=checkpoint.step if checkpoint.path else -1,
+        reserved_for=reservation(gang.name, gang.uid),
+        avoid=[node for node in blamed(status) if node not in prefer][:KEPT_NODES],
+        prefer=prefer[:KEPT_NODES],
+    )
+
+
+def blamed(status: RecoveryStatus) -> list[str]:
+    """The nodes that are to blame, or that were replaced, in the order in which they turned out so."""
+    causes = [cause.node for cause in status.causes if cause.node and cause.kind is CauseKind.HARDWARE]
+    return list(dict.fromkeys([*causes, *status.replacements]))
+
+
+def _bad_nodes(status: RecoveryStatus) -> str:
+    first, more = blamed(status)[:2], len(blamed(status)) - 2
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
+
+
+def _took(duration: timedelta) -> str:
+    """To the second, or finer where it was quick."""
+    grain = timedelta(seconds=1) if duration >= timedelta(seconds=10) else timedelta(milliseconds=100)
+    return format_duration(max(timedelta(0), duration - duration % grain))
+
+
+def _conditions(before: Sequence[Condition], status: RecoveryStatus, now: datetime) -> list[Condition]:
+    """`Recovered` is Unknown until the end: `kubectl wait` must not take a recovery under way for one that failed."""
+    ended, held = status.phase in ENDED, status.phase is Phase.HELD
+    recovered = ("True" if status.phase is Phase.RECOVERED else "False") if ended else "Unknown"
+    says = {"Progressing": str(not ended and not held), "Held": str(held), "Recovered": recovered}
+    known = {condition.type: condition for condition in before}
+    return [_condition(known.get(kind), kind, says[kind], status, now) for kind in says]
+
+
+def _condition(before: Condition | None, kind: str, says: str, status: RecoveryStatus, now: datetime) -> Condition:
+    since = before.last_transition_time if before is not None and before.status == says else now
+    return Condition(
+        type=kind, status=says, reason=status.phase.value, message=status.message, last_transition_time=since
+    )
+
+
+def _bounded_causes(causes: Sequence[Cause]) -> list[Cause]:
+    """Of those that blame a node, the newest for each; of the others, the first and the newest. In their order."""
+    if len(causes) <= KEPT_CAUSES:
+        return list(causes)
+    blaming = {cause.node: number for number, cause in enumerate(causes) if cause.node}
+    others = [number for number, cause in enumerate(causes) if not cause.node]
+    kept = {0, len(causes) - 1, *blaming.values(), *_bounded(others, KEPT_CAUSES)}
+    return [causes[number] for number in sorted(kept)]
+
+
+def _bounded(items: Sequence[T], most: int) -> list[T]:
+    """The first and the newest of *items*."""
+    if len(items) <= most:
+        return list(items)
+    first: Iterable[T] = items[: most // 4]
+    return [*first, *items[len(items) - (most - most // 4) :]]
