@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,29 +94,28 @@ class Binaries:
     certificates: tuple[str, ...]
 
 
-def binaries() -> Binaries:
+def binaries(environment: Mapping[str, str] = os.environ) -> Binaries:
     """
     The control plane, built when it is not in the cache.
 
-    etcd, kube-apiserver and kubectl are taken from $KUBEBUILDER_ASSETS where that is set; it never has the others.
+    etcd, kube-apiserver and kubectl are taken from $KUBEBUILDER_ASSETS where that is set; the others never lie there.
     Raises CannotBuild.
     """
-    if sys.platform != "linux":
-        raise CannotBuild("the lab needs Linux")
+    assets = environment.get("KUBEBUILDER_ASSETS")
+    etcd, kube_apiserver, kubectl = (_asset(assets, name) for name in ("etcd", "kube-apiserver", "kubectl"))
     ours = str(program(CONTROL_PLANE))
     return Binaries(
-        etcd=_asset("etcd") or (ours, "etcd"),
-        kube_apiserver=_asset("kube-apiserver") or (ours, "kube-apiserver"),
+        etcd=etcd or (ours, "etcd"),
+        kube_apiserver=kube_apiserver or (ours, "kube-apiserver"),
         kube_controller_manager=(ours, "kube-controller-manager"),
         kube_scheduler=(ours, "kube-scheduler"),
         kubelet=(ours, "kubelet"),
-        kubectl=_asset("kubectl") or (ours, "kubectl"),
+        kubectl=kubectl or (ours, "kubectl"),
         certificates=(ours, "certificates"),
     )
 
 
-def _asset(name: str) -> tuple[str, ...] | None:
-    folder = os.environ.get("KUBEBUILDER_ASSETS")
+def _asset(folder: str | None, name: str) -> tuple[str, ...] | None:
     if not folder:
         return None
     path = Path(folder) / name
@@ -127,6 +126,8 @@ def _asset(name: str) -> tuple[str, ...] | None:
 
 def program(module: Module) -> Path:
     """The program of *module*, built when it is not in the cache. Raises CannotBuild."""
+    if sys.platform != "linux":
+        raise CannotBuild("the lab needs Linux")
     folder = cache() / f"{module.name}-{module.key()}"
     path = folder / "bin" / module.name
     if not path.exists():
@@ -185,8 +186,8 @@ def _run(go: str, *arguments: str, at: Path) -> str:
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
     done = subprocess.run([go, *arguments], cwd=at, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        last = "\n".join(done.stderr.strip().splitlines()[-5:])
-        raise CannotBuild(f"`go {arguments[0]}` in {at.name} failed; are Go modules reachable? It said:\n{last}")
+        last = " / ".join(done.stderr.strip().splitlines()[-3:])
+        raise CannotBuild(f"`go {arguments[0]}` in {at.name} failed (are Go modules to be had here?): {last}")
     return done.stdout
 
 
@@ -219,9 +220,8 @@ def _install_go(folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         shutil.rmtree(unfinished)
-        raise CannotBuild(
-            f"Go is not on this machine and {_GO_PACKAGE} cannot be installed: {done.stderr.strip()[-300:]}"
-        )
+        why = done.stderr.strip().splitlines()[-1]
+        raise CannotBuild(f"Go is not on this machine, and {_GO_PACKAGE} cannot be installed: {why}")
     unfinished.rename(folder)
 
 

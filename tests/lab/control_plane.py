@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,9 @@ STATE = "state.json"
 
 _MASTERS = "system:masters"
 _NODES = "system:nodes"
+_SERVICES = "10.96.0.0/16"
+_NAMES = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
+"""What the API server's certificate is good for: from here, and from inside, where the first service is its own."""
 _UP = 60
 """Seconds until a program must be up; it takes three, but the machine may be busy."""
 _DAY = 86_400
@@ -46,16 +50,6 @@ _DAY = 86_400
 class Options:
     """What a test may want different."""
 
-    bind_address: str = "127.0.0.1"
-    """Where the API server listens. Real nodes need an address that their network reaches."""
-    port: int | None = None
-    """Of the API server; None: a free one."""
-    advertise_address: str = ""
-    """What the endpoints of the service `kubernetes` say; empty: what the API server finds by itself."""
-    service_range: str = "10.96.0.0/16"
-    """Addresses of services; the first is the API server's own inside the cluster."""
-    names: tuple[str, ...] = ()
-    """Further names and addresses in the API server's certificate."""
     throttling: bool = False
     """Priority and fairness, and a limit of requests in flight, as a real API server has them."""
     node_grace_seconds: int = _DAY
@@ -83,7 +77,7 @@ class ControlPlane:
         self.directory = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=at or home()))
         self.authority = self.directory / "ca.crt"
         self.kubeconfig = self.directory / "kubeconfig"
-        self.port = self.options.port or free_port()
+        self.port = free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         self._binaries = binaries()
         self._etcd_port = free_port()
@@ -272,10 +266,7 @@ class ControlPlane:
         return [*usual, *programs, *nodes, *self.options.users]
 
     def _write_files(self) -> None:
-        service_address = self.options.service_range.split("/")[0].rpartition(".")[0] + ".1"
-        inside = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", service_address)
-        names = dict.fromkeys(("127.0.0.1", "localhost", *inside, *self.options.names))
-        subprocess.run([*self._binaries.certificates, str(self.directory), *names], check=True)
+        subprocess.run([*self._binaries.certificates, str(self.directory), *_NAMES], check=True)
         rows = [f'{self._tokens[user]},{user},{user},"{",".join(groups)}"' for user, groups in self._users()]
         (self.directory / "tokens.csv").write_text("\n".join(rows) + "\n")
         self.write_kubeconfig(self.kubeconfig, self.token)
@@ -296,10 +287,9 @@ class ControlPlane:
     def _api_server_flags(self) -> list[str]:
         at, options = self.directory, self.options
         limits = [] if options.throttling else ["--max-requests-inflight=0", "--max-mutating-requests-inflight=0"]
-        advertise = [f"--advertise-address={options.advertise_address}"] if options.advertise_address else []
         return [
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
-            f"--bind-address={options.bind_address}",
+            "--bind-address=127.0.0.1",
             f"--secure-port={self.port}",
             f"--tls-cert-file={at}/server.crt",
             f"--tls-private-key-file={at}/server.key",
@@ -307,14 +297,13 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={at}/accounts.pub",
             f"--service-account-signing-key-file={at}/accounts.key",
-            f"--service-cluster-ip-range={options.service_range}",
+            f"--service-cluster-ip-range={_SERVICES}",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",
             "--kubelet-preferred-address-types=InternalIP",
             f"--enable-priority-and-fairness={json.dumps(options.throttling)}",
             *limits,
-            *advertise,
             *options.api_server_flags,
         ]
 
@@ -352,7 +341,8 @@ def sweep(at: Path | None = None, *, kept: bool = False) -> list[str]:
     """
     ended = []
     for directory in (at or home()).iterdir():
-        if is_abandoned(directory / STATE, kept=kept):
-            ended += end_remembered(directory / STATE) if (directory / STATE).exists() else []
-            shutil.rmtree(directory, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process cleans up, too
+            if is_abandoned(directory / STATE, kept=kept):
+                ended += end_remembered(directory / STATE) if (directory / STATE).exists() else []
+                shutil.rmtree(directory, ignore_errors=True)
     return ended

@@ -8,11 +8,11 @@ scope "module". What a machine cannot do is skipped with the reason, and counted
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from tests.lab.build import CannotBuild
+from tests.lab.build import CONTROL_PLANE, JOBSET, KWOK, CannotBuild, Module, program
 from tests.lab.control_plane import ControlPlane, Options
 from tests.lab.jobset import start_jobset
 from tests.lab.simulated import SimulatedNodes
@@ -23,11 +23,12 @@ CANNOT = "this machine cannot"
 """How the reason of a skip begins that a better machine would not have; `pytest_terminal_summary` counts these."""
 
 
-@contextmanager
-def skipping() -> Iterator[None]:
-    """Skip the tests whose programs this machine cannot build."""
+def get(module: Module, request: pytest.FixtureRequest) -> None:
+    """Have a program built where it is not yet, in sight of who waits; skip the test where it cannot be built."""
+    capture: Any = request.config.pluginmanager.getplugin("capturemanager")
     try:
-        yield
+        with capture.global_and_fixture_disabled():
+            program(module)
     except CannotBuild as why:
         pytest.skip(f"{CANNOT}: {why}")
 
@@ -38,12 +39,16 @@ def control_plane_options() -> Options:
     return Options()
 
 
+@pytest.fixture(scope="session")
+def built_control_plane(request: pytest.FixtureRequest) -> None:
+    """The programs of a control plane are there; for tests that start one themselves."""
+    get(CONTROL_PLANE, request)
+
+
 @pytest.fixture(scope="module")
-def control_plane(control_plane_options: Options) -> Iterator[ControlPlane]:
+def control_plane(built_control_plane: None, control_plane_options: Options) -> Iterator[ControlPlane]:
     """A real control plane without nodes, for the tests of one module."""
-    with skipping():
-        starting = ControlPlane(control_plane_options)
-    with starting as running:
+    with ControlPlane(control_plane_options) as running:
         yield running
 
 
@@ -56,19 +61,19 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def simulated_nodes(control_plane: ControlPlane) -> SimulatedNodes:
+def simulated_nodes(request: pytest.FixtureRequest, control_plane: ControlPlane) -> SimulatedNodes:
     """Nothing but the means to add nodes: `simulated_nodes.add(140)`. What is added stays for the module."""
-    with skipping():
-        nodes = SimulatedNodes(control_plane)
-        nodes.start()
+    get(KWOK, request)
+    nodes = SimulatedNodes(control_plane)
+    nodes.start()
     return nodes
 
 
 @pytest.fixture(scope="module")
-def jobset_controller(control_plane: ControlPlane) -> None:
+def jobset_controller(request: pytest.FixtureRequest, control_plane: ControlPlane) -> None:
     """The kind JobSet, with its real controller."""
-    with skipping():
-        start_jobset(control_plane)
+    get(JOBSET, request)
+    start_jobset(control_plane)
 
 
 @pytest.hookimpl(trylast=True)

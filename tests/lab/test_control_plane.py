@@ -13,7 +13,7 @@ from tests.lab.build import KUBERNETES
 from tests.lab.control_plane import STRANGER, ControlPlane, sweep
 from tests.lab.programs import LabError, started_at
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.usefixtures("built_control_plane")]
 
 _NAMESPACED = "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}}}\n"
 
