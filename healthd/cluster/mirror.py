@@ -101,6 +101,10 @@ class Mirror:
         shelf = self._shelf(kind)
         return Listed(shelf.select(namespace, selection(kind, labels, fields)), self._kept[kind].version)
 
+    def peek(self, kind: type[T], key: Key) -> T | None:
+        """The object as last seen, at once: for whoever is told of a change. None when it is gone."""
+        return self._shelf(kind).get(key)
+
     def indexed(self, kind: type[T], index: str, value: str) -> builtins.list[T]:
         """The objects under *value* of an index; others are not looked at. Raises Unavailable before the first list."""
         return self._shelf(kind).indexed(index, value)
