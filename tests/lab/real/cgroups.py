@@ -6,10 +6,13 @@ Below, so that limits on whoever runs the lab hold for the lab too.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.lab.programs import wait_until
 
 _MOUNTS = Path("/sys/fs/cgroup")
 _INHERITED = ("cpuset.cpus", "cpuset.mems")
@@ -47,11 +50,20 @@ class Cgroup:
         return found
 
     def remove(self) -> None:
-        """Remove the directories; no process may be left in them. Raises OSError."""
-        for directory in self.directories:
-            if directory.exists():
+        """Remove the directories, whose processes were killed. Raises LabError when one does not end."""
+        wait_until(f"{self.directories[:1]} is removed", self._is_removed, limit=20)
+
+    def _is_removed(self) -> bool:
+        """A process that was killed is counted for a moment longer, and keeps the directory busy."""
+        try:
+            for directory in self.directories:
                 for path, _, _ in os.walk(directory, topdown=False):
                     Path(path).rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return False
+        return True
 
     def _below(self, part: str) -> Iterator[Path]:
         for top in self.directories:

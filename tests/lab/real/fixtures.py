@@ -15,7 +15,7 @@ import pytest
 from tests.lab.control_plane import ControlPlane
 from tests.lab.real.node import Hardware
 from tests.lab.real.nodes import RealNodes
-from tests.lab.real.possible import NotHere
+from tests.lab.real.possible import NotHere, why_not
 
 _CANNOT = "this machine cannot"
 """How tests/lab/fixtures.py recognises what a better machine would not skip."""
@@ -34,10 +34,20 @@ def real_hardware() -> Hardware:
 
 
 @pytest.fixture(scope="module")
-def real_nodes(control_plane: ControlPlane, real_node_count: int, real_hardware: Hardware) -> Iterator[RealNodes]:
+def real_nodes_are_possible() -> None:
+    """Skips where they are not."""
+    reason = why_not()
+    if reason:
+        pytest.skip(f"{_CANNOT}: {reason}")
+
+
+@pytest.fixture(scope="module")
+def real_nodes(
+    real_nodes_are_possible: None, control_plane: ControlPlane, real_node_count: int, real_hardware: Hardware
+) -> Iterator[RealNodes]:
     """Real nodes with the image of healthd on them, for the tests of one module."""
+    nodes = RealNodes(control_plane, real_node_count, hardware=real_hardware)
     try:
-        nodes = RealNodes(control_plane, real_node_count, hardware=real_hardware)
         nodes.start()
     except NotHere as error:
         pytest.skip(f"{_CANNOT}: {error}")

@@ -34,6 +34,8 @@ class Network:
         self._switch = self._program("switch", "unshare", "--net", "sleep", "infinity")
         self._gateway = self._program("gateway", "true")
         self._subnets: list[IPv4Network] = []
+        self.link = ""
+        """The one trace of the lab in the network of this machine."""
 
     @property
     def programs(self) -> list[Program]:
@@ -44,11 +46,11 @@ class Network:
         """Build it. Raises LabError."""
         self._switch.start()
         self._switch.wait_until("in a network of its own", self._is_apart, limit=10)
-        lab, link = self._take_addresses()
+        lab, self.link = self._take_addresses()
         self._subnets = list(lab.subnets(new_prefix=24))
         _ip(
-            f"addr add {self._subnets[0][2]}/24 dev {link}",
-            f"link set {link} up",
+            f"addr add {self._subnets[0][2]}/24 dev {self.link}",
+            f"link set {self.link} up",
         )
         self._at_switch(
             "link set lo up",

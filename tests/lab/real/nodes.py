@@ -25,15 +25,19 @@ class RealNodes:
     *count* nodes, from `start` to `stop`; also a context manager.
 
     They are called as `Options.nodes` of the control plane says, in that order. `shared` is a directory that all of
-    them see under its own path: what a cluster has as a shared file system. Raises NotHere.
+    them see under its own path: what a cluster has as a shared file system. *at* has to be on the file system of the
+    cache, from which layers of images are linked. Raises NotHere.
     """
 
-    def __init__(self, control_plane: ControlPlane, count: int, *, hardware: Hardware | None = None) -> None:
+    def __init__(
+        self, control_plane: ControlPlane, count: int, *, hardware: Hardware | None = None, at: Path | None = None
+    ) -> None:
         reason = why_not()
         if reason:
             raise NotHere(reason)
-        sweep()
-        self.directory = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=home()))
+        at = at or home()
+        sweep(at)
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=at))
         self.directory.chmod(0o755)
         self.shared = self.directory / "shared"
         self.shared.mkdir(mode=0o777)
@@ -101,14 +105,14 @@ def home() -> Path:
     return path
 
 
-def sweep(*, kept: bool = False) -> list[str]:
+def sweep(at: Path | None = None, *, kept: bool = False) -> list[str]:
     """
-    Remove what crashed labs left: machines, cgroups and directories; answers the names of the machines that still ran.
+    Remove what crashed labs left in *at*: machines, cgroups and directories; answers what still ran.
 
     Those that were told to stay are removed only with *kept*.
     """
     ended = []
-    for directory in home().iterdir():
+    for directory in (at or home()).iterdir():
         if is_abandoned(directory / STATE, kept=kept):
             ended += end_remembered(directory / STATE) if (directory / STATE).exists() else []
             for machine in directory.iterdir():
