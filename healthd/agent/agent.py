@@ -141,6 +141,7 @@ class Agent:
                 self._status,
                 cursor=known.cursor,
                 lost_records=known.lost_records,
+                inventory=self._status.inventory or known.inventory,
                 live_pods=known.live_pods,
                 gone_pods=known.gone_pods,
             )

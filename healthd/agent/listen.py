@@ -7,6 +7,7 @@ half blind: they go on with what else they have, and no node of theirs is called
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
@@ -30,16 +31,22 @@ class Listener:
         self._metrics = metrics
         self._on_news = on_news
         self._trouble: str | None = "the kernel log is not open yet"
+        self._decided = asyncio.Event()
 
     def trouble(self) -> str | None:
         """Why the kernel log is not being read; None while it is. A check of `/readyz`."""
         return self._trouble
+
+    async def decided(self) -> None:
+        """Return once it is known whether the kernel log can be read, for the first time."""
+        await self._decided.wait()
 
     def blind(self, why: str) -> None:
         """Nobody reads the kernel log, because of *why*. Told once, however often it is tried again."""
         if why == self._trouble:
             return
         self._trouble = why
+        self._decided.set()
         self._metrics.kernel_log_up.set(0)
         for agent in self._agents:
             agent.set_log_readable(False)
@@ -49,6 +56,7 @@ class Listener:
     async def follow(self, kernel_log: KernelLog) -> None:
         """Read until the log ends or breaks, then say so."""
         self._trouble = None
+        self._decided.set()
         self._metrics.kernel_log_up.set(1)
         for agent in self._agents:
             agent.set_log_readable(True)

@@ -4,6 +4,7 @@ Where an agent looks at its node: in the cluster each time, or in a watch that c
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from datetime import datetime, timedelta
@@ -83,6 +84,11 @@ class WatchedNode:
         self._node: Node | None = None
         self._trouble: ClusterError = Unavailable(f"node {name} was not read yet")
         self._heard: datetime | None = None
+        self._seen = asyncio.Event()
+
+    async def seen(self) -> None:
+        """Return once the node was seen for the first time."""
+        await self._seen.wait()
 
     async def node(self) -> Node:
         """The node as the watch last told it. Raises what keeps it from being known."""
@@ -147,6 +153,7 @@ class WatchedNode:
             return
         else:
             self._node = node
+            self._seen.set()
         self._on_change()
 
 

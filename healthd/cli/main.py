@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, Command] = {
     "repair": Command("healthd.cli.repair", "say that a node was repaired, so that it goes back into service"),
     "explain": Command("healthd.cli.explain", "tell why a gang was restarted, and what was done"),
     "klog": Command("healthd.cli.klog", "show what healthd reads in a kernel log"),
+    "agent": Command("healthd.cli.agent", "guard a Kubernetes node: judge its hardware, cordon it when that is broken"),
     "checkpoints": Command("healthd.cli.checkpoints", "find the newest checkpoint that will really load"),
     "config": Command("healthd.cli.config", "check a configuration file, or print the reference of all keys"),
 }

@@ -359,6 +359,19 @@ class KernelLogPolicy(Policy, frozen=True, kw_only=True):
     ] = False
 
 
+class PodsPolicy(Policy, frozen=True, kw_only=True):
+    """How an agent on Kubernetes sees which pods have processes on its node: proof that a gang has really stopped."""
+
+    cgroups: Annotated[
+        str,
+        Meta(
+            description="Where the host's tree of control groups is mounted, read-only. It tells the agent which pods "
+            "have processes, also while the kubelet is dead. Empty: it is not looked at, and only kubelets prove the "
+            "end of pods.",
+        ),
+    ] = "/sys/fs/cgroup"
+
+
 class HttpPolicy(Policy, frozen=True, kw_only=True):
     """The read-only HTTP endpoint: /metrics, /healthz, /readyz."""
 
@@ -396,5 +409,6 @@ class Config(Policy, frozen=True, kw_only=True):
     hang: HangPolicy = HangPolicy()
     judge: JudgePolicy = JudgePolicy()
     kernel_log: KernelLogPolicy = KernelLogPolicy()
+    pods: PodsPolicy = PodsPolicy()
     http: HttpPolicy = HttpPolicy()
     log: LogPolicy = LogPolicy()

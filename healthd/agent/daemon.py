@@ -1,0 +1,188 @@
+"""
+The agent of a Kubernetes node, put together: what a DaemonSet's pod runs until it is told to stop.
+
+It watches its own Node and nothing else, so an idle node costs the API server one request in some minutes. Trouble with
+a source is not the end: it is told, shown in `/readyz`, and tried again. Only a program error or a configuration that
+can never work ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import structlog
+
+from healthd.agent.agent import Agent
+from healthd.agent.listen import Listener, common_cursor
+from healthd.agent.node_view import WatchedNode
+from healthd.agent.threads import in_thread
+from healthd.agent.waits import Luck, Waits
+from healthd.clock import Clock
+from healthd.cluster.loop import cycle_when_woken
+from healthd.cluster.port import Cluster, ClusterError, Unusable
+from healthd.core.objects import KernelLogCursor
+from healthd.core.pod_lives import PodTasks
+from healthd.core.policy import Config
+from healthd.probes.errors import CannotRead
+from healthd.probes.kernel_log import KernelLog
+from healthd.probes.nvml import Inventory
+from healthd.telemetry.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+LOOK_AT_PODS = timedelta(seconds=2)
+FIRST_RETRY = timedelta(seconds=1)
+LONGEST_RETRY = timedelta(seconds=30)
+LAST_WORDS = 0.5
+"""Seconds in which an agent that was told to stop may still write down what it knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSources:
+    """What is read of this node; passed in, so that a test can have another one. All of them block."""
+
+    boot_id: str
+    open_kernel_log: Callable[[KernelLogCursor], KernelLog]
+    """After a cursor. Raises CannotRead."""
+    read_inventory: Callable[[], Inventory]
+    read_pods: Callable[[], Sequence[PodTasks]]
+    """Raises CannotRead."""
+
+
+class AgentDaemon:
+    """The agent of the node *name*."""
+
+    def __init__(
+        self, name: str, config: Config, sources: NodeSources, cluster: Cluster, clock: Clock, *, luck: Luck
+    ) -> None:
+        self.metrics = Metrics()
+        self._config = config
+        self._sources = sources
+        self._clock = clock
+        self._luck = luck
+        self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._is_loaded = False
+        self._view = WatchedNode(cluster, clock, name, self._wake.set, luck=luck, metrics=self.metrics)
+        self._agent = Agent(
+            name,
+            cluster,
+            clock,
+            boot_id=sources.boot_id,
+            policy=config.quarantine,
+            judge=config.judge,
+            metrics=self.metrics,
+            trust_user_space=config.kernel_log.trust_user_space,
+            view=self._view,
+            luck=luck,
+        )
+        self._listener = Listener([self._agent], clock, self.metrics, self._wake.set)
+
+    def stop(self) -> None:
+        """End soon. May be called from a signal handler of the event loop."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Until `stop`. Raises Unusable, AddressError."""
+        self.metrics.quarantine_budget.set(self._config.quarantine.budget)
+        async with self._serving(), asyncio.TaskGroup() as group:
+            work = [
+                group.create_task(self._view.follow(), name="watch"),
+                group.create_task(self._guard(), name="guard"),
+            ]
+            await self._stop.wait()
+            for task in work:
+                task.cancel()
+        await self._say_last_words()
+
+    async def _guard(self) -> None:
+        await self._load()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen(), name="kernel log")
+            group.create_task(self._take_inventory(), name="inventory")
+            group.create_task(self._look_at_pods(), name="pods")
+            await self._listener.decided()  # else every start would say something else first
+            await cycle_when_woken(self._clock, self._agent.cycle, self._wake)
+
+    async def _load(self) -> None:
+        """What was known before must be known again, before anything is judged: the kernel keeps its log meanwhile."""
+        await self._view.seen()
+        waits = Waits(FIRST_RETRY, LONGEST_RETRY, self._luck)
+        while not self._is_loaded:
+            try:
+                await self._agent.load(self._clock.now())
+                self._is_loaded = True
+            except Unusable:
+                raise
+            except ClusterError as error:
+                log.warning("agent.waits", error=str(error), kind=type(error).__name__)
+                await self._clock.sleep(waits.next())
+
+    async def _listen(self) -> None:
+        """Read the kernel log; when it cannot be read or breaks, again and again from where it was left."""
+        waits = Waits(FIRST_RETRY, LONGEST_RETRY, self._luck)
+        while True:
+            cursor = common_cursor([self._agent], self._sources.boot_id)
+            try:
+                kernel_log = await in_thread(partial(self._sources.open_kernel_log, cursor), "open kernel log")
+            except CannotRead as refusal:
+                self._listener.blind(str(refusal))
+            else:
+                waits.restore()
+                await self._listener.follow(kernel_log)
+            await self._clock.sleep(waits.next())
+
+    async def _take_inventory(self) -> None:
+        found = await in_thread(self._sources.read_inventory, "inventory")
+        if found.reason:
+            log.info("gpus.none", why=found.reason, so="findings name devices by their PCI address alone")
+        for gpu in found.unreadable:
+            log.warning("gpu.unreadable", why=gpu)
+        if found.devices or not found.reason:
+            self._agent.set_inventory(found.devices)
+            self._wake.set()
+
+    async def _look_at_pods(self) -> None:
+        trouble = ""
+        while True:
+            try:
+                pods = await in_thread(self._sources.read_pods, "pods")
+                trouble = ""
+            except CannotRead as refusal:
+                if str(refusal) != trouble:
+                    log.warning("pods.unknown", why=str(refusal), so="the end of a pod is not proven by this agent")
+                trouble = str(refusal)
+            else:
+                if self._agent.look_at_pods(pods, self._clock.now()):
+                    self._wake.set()
+            await self._clock.sleep(LOOK_AT_PODS)
+
+    async def _say_last_words(self) -> None:
+        if not self._is_loaded:
+            return
+        try:
+            async with asyncio.timeout(LAST_WORDS):
+                await self._agent.report_all(self._clock.now())
+        except (ClusterError, TimeoutError) as error:
+            log.info("agent.ends", unsaid=str(error) or type(error).__name__)
+
+    def _not_loaded(self) -> str | None:
+        return None if self._is_loaded else "what is stored of this node could not be read yet"
+
+    @contextlib.asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
+        address = self._config.http.address
+        if not address:
+            yield
+            return
+        from healthd.telemetry.http import serve  # here: nobody should pay for a server that is not asked for
+
+        checks = {"state": self._not_loaded, "watch": self._view.trouble, "kernel_log": self._listener.trouble}
+        async with await serve(address, self.metrics, checks) as server:
+            log.info("http.serving", url=server.url)
+            yield

@@ -1,0 +1,40 @@
+"""Calls that block, off the event loop, without making the end of the process wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def in_thread(work: Callable[[], T], name: str) -> T:
+    """
+    What *work* answers or raises. When the waiting is cancelled the thread is left behind.
+
+    `asyncio.to_thread` would hold up the end of the process until a driver that hangs gives its answer.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def hand_over(result: T | None, error: BaseException | None) -> None:
+        if answer.done():  # cancelled
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)  # type: ignore[arg-type]  # None only where T allows it
+
+    def run() -> None:
+        result, trouble = None, None
+        try:
+            result = work()
+        except BaseException as error:  # whatever it is belongs to the one who waits
+            trouble = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(hand_over, result, trouble)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await answer

@@ -1,0 +1,68 @@
+"""
+The process of an agent: what it reads of this machine, and its signals.
+
+Imported only when an agent really starts, after `healthd.cli.agent` has kept out what it does not need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import structlog
+
+from healthd.agent.daemon import AgentDaemon, NodeSources
+from healthd.clock import Clock
+from healthd.cluster.remote import Connection, Limits, connect
+from healthd.core.objects import KernelLogCursor
+from healthd.core.pod_lives import PodTasks
+from healthd.core.policy import Config
+from healthd.probes.errors import CannotRead
+from healthd.probes.kernel_log import KernelLog
+from healthd.probes.kmsg import read_boot_id
+from healthd.probes.nvml import inventory
+from healthd.probes.pod_processes import PodProcesses
+from healthd.probes.source import open_kernel_log
+
+log = structlog.get_logger(__name__)
+
+LIMITS = Limits(watch_lasts=timedelta(minutes=30))
+"""One watch an agent, which is made again only so often: the rest of the time an idle agent asks for nothing."""
+
+
+async def guard(node: str, config: Config, connection: Connection, clock: Clock) -> None:
+    """Guard *node*, which is this machine, until SIGTERM or SIGINT. Raises Unusable, AddressError."""
+    if config.kernel_log.trust_user_space:
+        log.warning("kernel_log.trusts_user_space", note="any process that may write to the log can cordon this node")
+    async with connect(connection, clock=clock, luck=random.random, limits=LIMITS) as cluster:
+        daemon = AgentDaemon(node, config, this_node(config, clock), cluster, clock, luck=random.random)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, daemon.stop)
+        log.info("agent.starts", node=node)
+        await daemon.run()
+
+
+def this_node(config: Config, clock: Clock) -> NodeSources:
+    """The sources of this machine."""
+    boot_id = read_boot_id()
+
+    def open_log(cursor: KernelLogCursor) -> KernelLog:
+        return open_kernel_log(config.kernel_log, clock, boot_id=boot_id, cursor=cursor)
+
+    pods = PodProcesses(Path(config.pods.cgroups), own_uid=os.environ.get("POD_UID", ""))
+    return NodeSources(
+        boot_id=boot_id,
+        open_kernel_log=open_log,
+        read_inventory=inventory,
+        read_pods=pods.read if config.pods.cgroups else _no_pods,
+    )
+
+
+def _no_pods() -> Sequence[PodTasks]:
+    raise CannotRead("control groups", "pods.cgroups is empty", "name the folder where the host's are mounted")
