@@ -23,6 +23,7 @@ import yaml
 from healthd.cli.config_keys import Key, Value, keys_of, sections_of
 from healthd.cli.config_reference import reference
 from healthd.cli.errors import UserError
+from healthd.core.foreign import check_name, parse_row
 from healthd.core.policy import Config, Policy, parse_duration
 from healthd.telemetry.address import parse_address
 
@@ -176,6 +177,14 @@ def _read_value(node: yaml.Node, key: Key, path: str) -> Value:
         if key.nullable:
             return None
         raise ValueError(f"has no value; it must be {key.expected}. Leave the key out to use the default")
+    if key.many and isinstance(node, yaml.SequenceNode):
+        return tuple(str(_read_scalar(item, key, path)) for item in node.value)
+    if key.many:
+        raise ValueError(f"must be {key.expected}")
+    return _read_scalar(node, key, path)
+
+
+def _read_scalar(node: yaml.Node, key: Key, path: str) -> Value:
     if not isinstance(node, yaml.ScalarNode):
         raise ValueError(f"must be {key.expected}, not {'a list' if isinstance(node, yaml.SequenceNode) else 'keys'}")
     value = _typed(node, key)
@@ -186,8 +195,12 @@ def _read_value(node: yaml.Node, key: Key, path: str) -> Value:
     return value
 
 
-_CHECKS: dict[str, Callable[[str], object]] = {"http.address": parse_address}
-"""Keys whose text has a grammar of its own."""
+_CHECKS: dict[str, Callable[[str], object]] = {
+    "http.address": parse_address,
+    "foreign.off": check_name,
+    "foreign.rows": parse_row,
+}
+"""Keys whose text, or each item of it, has a grammar of its own."""
 
 
 def _typed(node: yaml.ScalarNode, key: Key) -> Value:

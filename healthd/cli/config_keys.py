@@ -13,16 +13,20 @@ import msgspec
 
 from healthd.core.policy import Policy, format_duration
 
-Value = bool | int | float | str | timedelta | StrEnum | None
+Value = bool | int | float | str | timedelta | StrEnum | tuple[str, ...] | None
 """What a key can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key of one section. `kind` is its type without None; `nullable` says whether `null` is allowed."""
+    """
+    One key of one section. `kind` is its type without None, or that of its items where it holds *many*; `nullable` says
+    whether `null` is allowed.
+    """
 
     name: str
     kind: type
+    many: bool
     nullable: bool
     default: Value
     meta: msgspec.Meta
@@ -35,6 +39,7 @@ class Key:
             words = _either([f"`{member.value}`" for member in self.kind])
         else:
             words = shape or f"{_KINDS[self.kind]}{self._limits()}"
+        words = f"a list, each item of it {words}" if self.many else words
         return f"{words}, or `null`" if self.nullable else words
 
     def allows(self, value: Value) -> bool:
@@ -88,10 +93,14 @@ def sections_of(parent: type[Policy]) -> Iterator[tuple[str, type[Policy]]]:
 
 def _key(field: msgspec.structs.FieldInfo, hint: typing.Any) -> Key:
     declared, meta = typing.get_args(hint)
+    many = typing.get_origin(declared) is tuple
+    if many:
+        declared = typing.get_args(declared)[0]
     kinds = typing.get_args(declared) if isinstance(declared, types.UnionType) else (declared,)
     return Key(
         name=field.name,
         kind=next(kind for kind in kinds if kind is not types.NoneType),
+        many=many,
         nullable=types.NoneType in kinds,
         default=field.default,
         meta=meta,
@@ -109,6 +118,8 @@ def spell(value: Value) -> str:
             return format_duration(value)
         case str():
             return str(value) or '""'
+        case tuple():
+            return f"[{', '.join(value)}]"
         case _:
             return f"{value:g}"
 

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from healthd.core.faults import blames_node
 from healthd.core.gang import GangView, Root
-from healthd.core.model import CauseKind, Phase
+from healthd.core.model import Phase
 from healthd.core.objects import ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
 from healthd.core.policy import RecoveryPolicy, StartFresh
 from healthd.core.progress import is_beyond
@@ -98,7 +99,7 @@ def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: R
         return 0
     if is_beyond(checkpoint, loaded):
         return 0
-    return count if any(c.kind is CauseKind.HARDWARE for c in causes[-1:]) else count + 1
+    return count if any(map(blames_node, causes[-1:])) else count + 1
 
 
 def _backoff(no_advance: int, policy: RecoveryPolicy) -> timedelta:

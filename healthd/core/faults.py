@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from healthd.core.foreign import Effect, Sign
 from healthd.core.gang import GangView, Root, index_of, members
 from healthd.core.model import CauseKind, Verdict
 from healthd.core.objects import Cause, Node, NodeHealth, Pod
 from healthd.core.policy import HangPolicy
-from healthd.core.progress import silence_allowed
+from healthd.core.progress import NO_PROGRESS, silence_allowed
 from healthd.core.quarantine import read_record
 
+LATE = 2.0
+"""A step is late after so many of the longest interval between two: a gang that lost a node stands still."""
 LOST = "Lost"
 """Pod reason: whoever supervised its processes went away, and they were ended for that."""
 
@@ -32,7 +35,7 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
         return []
     pods = _unfinished(view)
     bad_nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
-    causes = [cause for name in bad_nodes if (cause := hardware_fault(name, view, now))]
+    causes = [cause for name in bad_nodes if (cause := node_fault(name, view, now))]
     blamed = {cause.node for cause in causes}
     causes += [_rank_failure(pod, now) for pod in lost_members(view) if pod.spec.node_name not in blamed]
     if not causes and (hang := _hang(view, members(view), policy, now)):
@@ -58,8 +61,13 @@ def _unfinished(view: GangView) -> list[Pod]:
 _TELLING = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG]
 
 
-def hardware_fault(name: str, view: GangView, now: datetime) -> Cause | None:
-    """Why no member may stay on node *name*; None while it is fit or nobody knows."""
+def blames_node(cause: Cause) -> bool:
+    """Whether the machine under a member is to blame, and not what ran on it."""
+    return cause.kind is CauseKind.HARDWARE or bool(cause.node)
+
+
+def node_fault(name: str, view: GangView, now: datetime) -> Cause | None:
+    """Why no member may stay on node *name*, which the cause blames; None while it is fit or nobody knows."""
     node = view.nodes.get(name)
     if node is None:
         return Cause(kind=CauseKind.HARDWARE, node=name, message=f"node {name} is gone", at=now)
@@ -70,7 +78,23 @@ def hardware_fault(name: str, view: GangView, now: datetime) -> Cause | None:
     health = view.health.get(name)
     if health is not None and health.status.verdict is Verdict.UNHEALTHY:
         return _unhealthy(node, health, now)
-    return None
+    return _foreign(view, name, now)
+
+
+def _foreign(view: GangView, name: str, now: datetime) -> Cause | None:
+    """What another detector says. A gang that still makes steps does so without the kubelet that nobody hears."""
+    sign = view.sign_on(name)
+    if sign is None or sign.effect is not Effect.RESTART or (sign.of_readiness and _still_advances(view, sign, now)):
+        return None
+    return Cause(kind=sign.cause, node=name, finding=sign.row, message=sign.message, at=sign.since or now)
+
+
+def _still_advances(view: GangView, sign: Sign, now: datetime) -> bool:
+    """It made a step since the sign appeared, and no later than its rhythm lets expect the next one."""
+    progress = view.root.progress if view.root else NO_PROGRESS
+    if progress.at is None or sign.since is None or progress.at <= sign.since or not progress.intervals:
+        return False
+    return now - progress.at <= timedelta(seconds=LATE * max(progress.intervals))
 
 
 def _unhealthy(node: Node, health: NodeHealth, now: datetime) -> Cause:

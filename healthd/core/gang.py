@@ -4,14 +4,16 @@ A gang as the decisions see it, whatever its kind: a root, its members, and the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from healthd.core.foreign import Sign
 from healthd.core.objects import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_COMPLETION_INDEX,
+    LABEL_GANG,
     ChosenCheckpoint,
     GangRef,
     Node,
@@ -84,8 +86,10 @@ class Root:
     progress: Progress = NO_PROGRESS
     started_at: datetime | None = None
     """When it was last set going; None: not known."""
+    replaces_lost: bool = True
+    """Somebody makes a member that is gone again; False: it stays away, and the others wait for it in vain."""
     companions: Mapping[str, str] = field(default_factory=dict)
-    """Further objects that it consists of: name -> the resourceVersion that was seen."""
+    """Further objects that it consists of: name -> which one of that name, or which version of it, was seen."""
     has_begun: bool = True
     """False while its own controller has not yet noticed that it may run: every member there is belongs to the past."""
 
@@ -106,6 +110,11 @@ class StartHint:
     """Completion index -> node name. A shorter one than before shrinks the gang."""
 
 
+def no_sign(node: str) -> Sign | None:  # noqa: ARG001 - the shape of a reader of signs
+    """No other detector says anything about *node*."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangView:
     """Everything that a decision about one gang may look at."""
@@ -116,6 +125,10 @@ class GangView:
     """The last known state of members whose objects are gone; the end of their containers may be proven by it."""
     nodes: Mapping[str, Node] = field(default_factory=dict)
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
+    sign_on: Callable[[str], Sign | None] = no_sign
+    """The strongest sign of another detector on a node (`core.foreign.reader`)."""
+    busy: Collection[str] = ()
+    """Nodes with pods that have not ended: these are no spares, whatever their labels say."""
     newest: ChosenCheckpoint | None = None
     """The newest verified checkpoint, where somebody looked."""
     last_activity: datetime | None = None
@@ -135,7 +148,12 @@ def index_of(pod: Pod) -> str:
         marks = [meta.annotations.get(key) or meta.labels.get(key) for key in keys]
         if all(marks):
             return "-".join(mark for mark in marks if mark)
-    return ""
+    return meta.name if is_plain_member(pod) else ""
+
+
+def is_plain_member(pod: Pod) -> bool:
+    """It is of a gang by its label alone: no controller makes it again, or minds its name."""
+    return LABEL_GANG in pod.metadata.labels and not any(owner.controller for owner in pod.metadata.owner_references)
 
 
 def is_terminal(pod: Pod) -> bool:

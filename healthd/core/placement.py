@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from healthd.core.gang import GangView, Root
 from healthd.core.objects import FencedPod, RecoveryStatus
-from healthd.core.spares import choose, is_fit
+from healthd.core.policy import RecoveryPolicy
+from healthd.core.spares import choose, is_avoided, is_fit
 
 NO_NODE = "member "
 """Begins what stands for the node of a member that never had one."""
@@ -33,17 +34,22 @@ class Shortage:
     message: str
 
 
-def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str) -> Plan | Shortage:
+def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, policy: RecoveryPolicy) -> Plan | Shortage:
     """
     Plan the next attempt of the gang whose last one had the pods of *status*.
+
+    What another detector advises against is left where a spare can be had, and used where none can.
 
     With too few spares the gang shrinks where its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
     a gang that waits for a missing member wastes every other node.
     """
     before = _last_places(status.pods, root)
-    bad = [node for node in before.values() if not is_fit(view.nodes.get(node), view.health.get(node))]
-    good = set(before.values()) - set(bad)
-    spares = choose(bad, view.nodes, view.health, kept=status.replacements, recovery=recovery, used=good)
+    bad = [
+        node for node in before.values() if not is_fit(view.nodes.get(node), view.health.get(node), view.sign_on(node))
+    ]
+    good = [node for node in before.values() if node not in bad]
+    doubtful = [node for node in good if is_avoided(node, view)]
+    spares = choose([*bad, *doubtful], view, kept=status.replacements, recovery=recovery, policy=policy, used=good)
     placement = {index: spares.get(node, node) for index, node in before.items() if node not in bad or node in spares}
     missing = [node for node in bad if node not in spares]
     if not missing:

@@ -218,6 +218,21 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
             at_least=timedelta(milliseconds=50),
         ),
     ] = timedelta(seconds=10)
+    spare_like: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Node labels that say which hardware a node has. A spare must have the same value as the node "
+            "that it replaces in the first of these that this one carries, and at least as many GPUs and other "
+            "extended resources: a gang runs as fast as its slowest member, if it runs at all."
+        ),
+    ] = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
+    spare_near: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Node labels that say where a node is, the closest first. Among the spares that fit, one is "
+            "preferred that has the same values as the node that it replaces."
+        ),
+    ] = ("topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
     breaker_restarts: Annotated[
         int,
         Meta(
@@ -401,6 +416,34 @@ class LogPolicy(Policy, frozen=True, kw_only=True):
     ] = LogLevel.INFO
 
 
+class ForeignPolicy(Policy, frozen=True, kw_only=True):
+    """
+    What other detectors say about a node: its readiness, and the conditions, taints and labels of NVSentinel, EKS, GKE,
+    AKS, node-problem-detector, the autoscalers and others. Such a sign restarts gangs away from the node, or only keeps
+    new ones off; it never cordons. `healthd/core/data/foreign.json` has the rows.
+    """
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Whether such signs count. With `false` only healthd's own findings and nodes that are gone "
+            "restart a gang."
+        ),
+    ] = True
+    off: Annotated[
+        tuple[str, ...],
+        Meta(description="Names of rows that do not count here, such as `gke-maintenance-soon`."),
+    ] = ()
+    rows: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Rows of your own, such as `condition DiskFailing after 5m -> avoid`, "
+            "`taint example.com/broken -> restart` or `label example.com/state=bad,worse -> restart`. The effect is "
+            "`restart`, `avoid` or `tell`; a condition counts while it is `True`, unless you name another status."
+        ),
+    ] = ()
+
+
 class Config(Policy, frozen=True, kw_only=True):
     """The whole configuration file. Every section, and every key in it, may be left out."""
 
@@ -412,3 +455,4 @@ class Config(Policy, frozen=True, kw_only=True):
     pods: PodsPolicy = PodsPolicy()
     http: HttpPolicy = HttpPolicy()
     log: LogPolicy = LogPolicy()
+    foreign: ForeignPolicy = ForeignPolicy()

@@ -21,8 +21,9 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from healthd.core.acts import Act, ClaimSpare, FindCheckpoint, ReleasePods, RemovePods, StartGang, StopGang
-from healthd.core.faults import hardware_fault, lost_members
+from healthd.core.faults import blames_node, lost_members, node_fault
 from healthd.core.fence import fence_pods, overridden, unproven
+from healthd.core.foreign import Effect
 from healthd.core.gang import Ending, GangView, Root, StartHint, members, will_not_run
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import (
@@ -178,10 +179,11 @@ def _stepped_aside(s: Situation) -> Decision | None:
 
 
 def _detected(s: Situation) -> Decision:
-    passes = s.status.causes[0].kind in (CauseKind.HARDWARE, CauseKind.HANG)
+    first = s.status.causes[0]
+    passes = blames_node(first) or first.kind is CauseKind.HANG
     if not s.faults and (passes or s.status.phase is Phase.HELD):
         return s.enter(Phase.SUPERSEDED, "the fault was gone before the gang was stopped")
-    unquarantined = [c.node for c in s.faults if c.kind is CauseKind.HARDWARE and not _is_out_of_service(s, c.node)]
+    unquarantined = [c.node for c in s.faults if blames_node(c) and not _is_out_of_service(s, c.node)]
     if unquarantined and not lost_members(s.view):
         return s.hold(
             f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon; "
@@ -191,8 +193,9 @@ def _detected(s: Situation) -> Decision:
 
 
 def _is_out_of_service(s: Situation, node_name: str) -> bool:
-    node = s.view.nodes.get(node_name)
-    return node is None or node.spec.unschedulable
+    """The budget is healthd's own: what another detector says of a node does not wait for it."""
+    node, sign = s.view.nodes.get(node_name), s.view.sign_on(node_name)
+    return node is None or node.spec.unschedulable or (sign is not None and sign.effect is Effect.RESTART)
 
 
 def _stopping(s: Situation) -> Decision:
@@ -276,7 +279,7 @@ def _began(s: Situation, phase: Phase) -> datetime:
 def _choosing(s: Situation) -> Decision:
     if joined := _joined(s):
         return joined
-    if s.status.causes[-1].kind is not CauseKind.HARDWARE:
+    if not blames_node(s.status.causes[-1]):
         left = s.policy.fault_window - (s.now - _began(s, Phase.STOPPING))
         if left > timedelta(0):
             return Decision(reason="waiting for evidence of broken hardware", recheck=left)
@@ -288,7 +291,7 @@ def _reserving(s: Situation) -> Decision:
         return joined
     if s.status.not_before is not None and s.now < s.status.not_before:
         return Decision(reason="backing off", recheck=s.status.not_before - s.now)
-    plan = place(s.status, s.view, s.root, s.name)
+    plan = place(s.status, s.view, s.root, s.name, s.policy)
     if isinstance(plan, Shortage):
         return s.hold(plan.message)
     if (plan.placement, plan.replacements) != (s.status.placement, s.status.replacements):
@@ -304,7 +307,7 @@ def _reserving(s: Situation) -> Decision:
 def _is_claimed(s: Situation, spare: str) -> bool:
     node = s.view.nodes.get(spare)
     claim = read_claim(node) if node else None
-    return claim is not None and claim.recovery == s.name
+    return claim is not None and claim.recovery == s.name and claim.gang_uid == s.root.ref.uid
 
 
 def _attempt(s: Situation) -> Attempt:
@@ -339,7 +342,7 @@ def _start(s: Situation) -> Decision:
     """The last look before the gang runs: the world may have changed since the spares were claimed."""
     if not s.stopped_by_us:
         return s.enter(Phase.SUPERSEDED, "somebody else started the gang again")
-    plan = place(s.status, s.view, s.root, s.name)
+    plan = place(s.status, s.view, s.root, s.name, s.policy)
     if isinstance(plan, Shortage) or plan.placement != s.status.placement:
         # The intent stays on record until there is a better one: another controller may be about to start by it.
         return s.enter(Phase.RESERVING, "a node of the plan went bad before the start")
@@ -412,9 +415,9 @@ def _again(s: Situation, causes: Sequence[Cause]) -> Decision:
 
 def _joined(s: Situation) -> Decision | None:
     """While the gang is being stopped, hardware that turns out bad joins; failing ranks are only consequences."""
-    known = {cause.node for cause in s.status.causes if cause.kind is CauseKind.HARDWARE}
+    known = {cause.node for cause in s.status.causes if blames_node(cause)}
     nodes = sorted({pod.node for pod in s.status.pods if pod.node} - known)
-    found = [fault for node in nodes if (fault := hardware_fault(node, s.view, s.now))]
+    found = [fault for node in nodes if (fault := node_fault(node, s.view, s.now))]
     if not found:
         return None
     record = replace(s.status, causes=[*s.status.causes, *found])

@@ -7,11 +7,14 @@ spare stands in for becomes the spare when it is repaired: the gang is not distu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from healthd.core.foreign import Effect, Sign
+from healthd.core.gang import GangView, no_sign
 from healthd.core.model import Verdict
 from healthd.core.objects import (
     ANNOTATION_CLAIM,
@@ -21,6 +24,7 @@ from healthd.core.objects import (
     NodeHealth,
     Taint,
 )
+from healthd.core.policy import RecoveryPolicy
 from healthd.core.quarantine import read_record
 
 
@@ -65,49 +69,89 @@ def is_ready(node: Node) -> bool:
     return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
 
 
-def is_fit(node: Node | None, health: NodeHealth | None) -> bool:
+def is_fit(node: Node | None, health: NodeHealth | None, sign: Sign | None = None) -> bool:
     """
-    May a gang be started on *node*?
+    May a gang be started on *node*? *sign* is the strongest that another detector gave of it.
 
     Unknown is not unhealthy: a node whose agent says nothing is fit, one that is out of service is not.
     """
     if node is None or node.spec.unschedulable or read_record(node) is not None or not is_ready(node):
+        return False
+    if sign is not None and sign.effect is Effect.RESTART:
         return False
     return health is None or health.status.verdict is not Verdict.UNHEALTHY
 
 
 def choose(
     bad: Sequence[str],
-    nodes: Mapping[str, Node],
-    health: Mapping[str, NodeHealth],
+    view: GangView,
     *,
     kept: Mapping[str, str],
     recovery: str,
+    policy: RecoveryPolicy,
     used: Collection[str] = (),
 ) -> dict[str, str]:
     """
     A spare for each node of *bad*, as far as there are any: bad node -> spare.
 
-    *used* are nodes that the gang is on already, a spare of an earlier attempt among them.
+    It has the same hardware as the node that it replaces, and is as near to it as there is one. *used* are nodes that
+    the gang is on already, a spare of an earlier attempt among them.
     Choices in *kept* stand while their spare is fit and free or already ours, so that a repeated decision is the same.
     """
+    pool = {name: node for name, node in view.nodes.items() if _is_free(name, node, view, recovery)}
     chosen: dict[str, str] = {}
-    for node_name in bad:
-        candidates = [kept[node_name]] if node_name in kept else []
-        candidates += sorted(nodes)
+    for name in bad:
+        model = view.nodes.get(name) or next((view.nodes[n] for n in sorted(used) if n in view.nodes), None)
         taken = {*chosen.values(), *used}
-        spare = next((n for n in candidates if n not in taken and _usable(n, nodes, health, recovery)), None)
-        if spare is not None:
-            chosen[node_name] = spare
+        fitting = [n for n, node in pool.items() if n not in taken and _is_like(node, model, policy)]
+        stands = kept.get(name)
+        if stands in fitting:
+            chosen[name] = stands
+        elif fitting:
+            chosen[name] = min(fitting, key=lambda n: (is_avoided(n, view), *_distance(pool[n], model, policy), n))
     return chosen
 
 
-def _usable(name: str, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], recovery: str) -> bool:
-    node = nodes.get(name)
-    if node is None or not is_fit(node, health.get(name)):
+def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:
+    """Held free and fit, or claimed by this *recovery* and fit."""
+    if not is_spare(node) and ANNOTATION_CLAIM not in node.metadata.annotations:
+        return False
+    if not is_fit(node, view.health.get(name), view.sign_on(name)):
         return False
     claim = read_claim(node)
-    return is_spare(node) if claim is None else claim.recovery == recovery
+    if claim is None:
+        return is_spare(node) and name not in view.busy
+    # Recoveries in different namespaces may have the same name.
+    return claim.recovery == recovery and (view.root is None or claim.gang_uid == view.root.ref.uid)
+
+
+def _is_like(spare: Node, model: Node | None, policy: RecoveryPolicy) -> bool:
+    """Whether *spare* has the hardware of *model*: the same product, and no less of what is counted."""
+    if model is None:
+        return True
+    mark = next((label for label in policy.spare_like if label in model.metadata.labels), None)
+    if mark is not None and spare.metadata.labels.get(mark) != model.metadata.labels[mark]:
+        return False
+    # A GPU that is lost is no longer in `allocatable`, and may be in `capacity` still.
+    need, offer = Counter(_devices(model.status.capacity)), _devices(spare.status.allocatable)
+    need |= Counter(_devices(model.status.allocatable))
+    return all(offer.get(resource, 0) >= count for resource, count in need.items())
+
+
+def _devices(amounts: Mapping[str, str]) -> dict[str, int]:
+    """Extended resources, such as `nvidia.com/gpu`: they have a domain in their name and come in whole pieces."""
+    return {name: int(amount) for name, amount in amounts.items() if "/" in name and amount.isdecimal()}
+
+
+def _distance(spare: Node, model: Node | None, policy: RecoveryPolicy) -> list[bool]:
+    here = model.metadata.labels if model else {}
+    return [label in here and spare.metadata.labels.get(label) != here[label] for label in policy.spare_near]
+
+
+def is_avoided(name: str, view: GangView) -> bool:
+    """Another detector advises against the node."""
+    sign = view.sign_on(name)
+    return sign is not None and sign.effect is Effect.AVOID
 
 
 def claim_patch(node: Node, claim: Claim) -> dict[str, Any]:
@@ -169,6 +213,7 @@ def settle(
     placements: Mapping[str, Collection[str]],
     recovering: Collection[str],
     busy: Collection[str],
+    sign_on: Callable[[str], Sign | None] = no_sign,
 ) -> list[ReturnSpare | SettleSpare]:
     """
     What to do about claims whose time is over.
@@ -188,16 +233,29 @@ def settle(
         if name not in placements.get(claim.gang_uid, ()):
             if name not in busy:
                 steps.append(ReturnSpare(name, f"{claim.gang} does not need it any more"))
-        elif step := _swap(name, claim, nodes, health, busy):
+        elif step := _swap(name, claim, nodes, health, busy, sign_on):
             steps.append(step)
     return steps
 
 
+def unheld(nodes: Iterable[Node]) -> list[ReturnSpare]:
+    """Spares that a person has only labelled: without the taint other pods would be put there."""
+    why = f"labelled {LABEL_SPARE}: the taint of that name keeps other pods off"
+    labelled = [node for node in nodes if is_spare(node)]
+    return [ReturnSpare(n.metadata.name, why) for n in labelled if all(t.key != LABEL_SPARE for t in n.spec.taints)]
+
+
 def _swap(
-    name: str, claim: Claim, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], busy: Collection[str]
+    name: str,
+    claim: Claim,
+    nodes: Mapping[str, Node],
+    health: Mapping[str, NodeHealth],
+    busy: Collection[str],
+    sign_on: Callable[[str], Sign | None],
 ) -> ReturnSpare | SettleSpare | None:
-    repaired = nodes.get(claim.instead_of)
-    if repaired is None or not is_fit(repaired, health.get(claim.instead_of)) or claim.instead_of in busy:
+    bad = claim.instead_of
+    repaired = nodes.get(bad)
+    if repaired is None or not is_fit(repaired, health.get(bad), sign_on(bad)) or bad in busy:
         return None
     if is_spare(repaired) or read_claim(repaired) is not None:
         return SettleSpare(name, f"{claim.instead_of} is in the pool again")

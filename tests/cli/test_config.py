@@ -55,6 +55,32 @@ def test_every_kind_of_value_is_read() -> None:
     assert (config.http.address, config.log.level) == (":9400", LogLevel.DEBUG)
 
 
+def test_a_list_is_read_item_by_item_and_each_is_checked() -> None:
+    text = """
+        foreign:
+          off: [gke-maintenance-soon]
+          rows:
+            - condition DiskFailing after 5m -> avoid
+            - "taint example.com/broken -> restart"
+        recovery: {spare_near: []}
+    """
+
+    config = parse(text.encode(), "f")
+
+    assert config.foreign.off == ("gke-maintenance-soon",)
+    assert config.foreign.rows == ("condition DiskFailing after 5m -> avoid", "taint example.com/broken -> restart")
+    assert config.recovery.spare_near == ()
+
+
+def test_what_is_wrong_with_a_list_or_an_item_of_it_is_said() -> None:
+    assert mistakes("recovery: {spare_near: zone}") == [
+        "1:24: recovery.spare_near: must be a list, each item of it text"
+    ]
+    assert mistakes("recovery: {spare_near: [[zone]]}")[0].endswith("must be a list, each item of it text, not a list")
+    assert "there is no row 'nonsense'" in mistakes("foreign: {off: [nonsense]}")[0]
+    assert "must be a row such as" in mistakes("foreign: {rows: [taint x]}")[0]
+
+
 def test_null_takes_a_limit_away_only_where_that_is_allowed() -> None:
     assert parse(b"recovery: {fence_timeout: null}", "f").recovery.fence_timeout is None
     assert mistakes("recovery:\n  grace:\n")[0].startswith("2:9: recovery.grace: has no value; it must be a duration")
@@ -68,7 +94,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_name() -> None:
 
 def test_an_unknown_section_with_no_near_name_gets_the_list() -> None:
     assert mistakes("zzz: 1\n") == [
-        "1:1: zzz: there is no such key; the file has quarantine, recovery, hang, judge, kernel_log, http, log"
+        "1:1: zzz: there is no such key; the file has quarantine, recovery, hang, judge, kernel_log, pods, http, log, "
+        "foreign"
     ]
 
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from healthd.core.faults import find_faults
+from healthd.core.foreign import Effect, Sign
 from healthd.core.gang import GangView, Root
 from healthd.core.model import CauseKind, Verdict
 from healthd.core.objects import (
@@ -67,6 +68,7 @@ def kinds(
     nodes: tuple[Node, ...] = (a_node("node-0"), a_node("node-1")),
     health: tuple[NodeHealth, ...] = (),
     last_activity: datetime | None = None,
+    signs: dict[str, Sign] | None = None,
 ) -> list[CauseKind]:
     """The kinds of the faults that are found."""
     view = GangView(
@@ -75,6 +77,7 @@ def kinds(
         nodes={node.metadata.name: node for node in nodes},
         health={report.metadata.name: report for report in health},
         last_activity=last_activity,
+        sign_on=(signs or {}).get,
     )
     return [cause.kind for cause in find_faults(view, HANG, NOW)]
 
@@ -220,3 +223,56 @@ def test_an_exit_code_that_says_it_all_is_not_explained_again() -> None:
 
 def test_a_member_that_waits_for_a_node_is_no_hang() -> None:
     assert kinds(a_member(0), a_member(1, "Pending"), root=SILENT) == []
+
+
+def a_sign(effect: Effect = Effect.RESTART, **fields: Any) -> Sign:
+    """What another detector says of node-1."""
+    return Sign(row="r", node="node-1", effect=effect, message="node-1: so it is said", **{**ABOUT, **fields})
+
+
+ABOUT: dict[str, Any] = {"cause": CauseKind.HARDWARE, "since": NOW - timedelta(minutes=2)}
+SILENT_NODE = a_sign(of_readiness=True)
+
+
+def test_a_sign_of_another_detector_is_a_fault_of_the_machine_that_names_its_row() -> None:
+    view = GangView(
+        root=a_root(), pods=(a_member(1),), nodes={"node-1": a_node("node-1")}, sign_on={"node-1": a_sign()}.get
+    )
+
+    (cause,) = find_faults(view, HANG, NOW)
+
+    assert (cause.node, cause.finding, cause.message) == ("node-1", "r", "node-1: so it is said")
+    assert cause.at == NOW - timedelta(minutes=2)
+
+
+@pytest.mark.parametrize("effect", [Effect.AVOID, Effect.TELL])
+def test_a_sign_that_only_advises_against_a_node_restarts_nothing(effect: Effect) -> None:
+    assert kinds(a_member(0), a_member(1), signs={"node-1": a_sign(effect)}) == []
+
+
+def test_a_machine_that_is_taken_back_is_an_interruption() -> None:
+    taken_back = a_sign(cause=CauseKind.INTERRUPTED)
+
+    assert kinds(a_member(0), a_member(1), signs={"node-1": taken_back}) == [CauseKind.INTERRUPTED]
+
+
+def a_gang_whose_last_step_was(minutes_ago: float) -> Root:
+    """One that makes a step every minute."""
+    return a_root(progress=Progress(step=9, at=NOW - timedelta(minutes=minutes_ago), intervals=[60, 60]))
+
+
+def test_a_gang_that_still_makes_steps_needs_no_kubelet() -> None:
+    def with_last_step(minutes_ago: float, sign: Sign = SILENT_NODE) -> list[CauseKind]:
+        root = a_gang_whose_last_step_was(minutes_ago)
+        return kinds(a_member(0), a_member(1), root=root, signs={"node-1": sign})
+
+    assert with_last_step(1) == []
+    assert with_last_step(3) == [CauseKind.HARDWARE]
+    assert with_last_step(1, sign=a_sign()) == [CauseKind.HARDWARE]
+
+
+def test_it_stands_still_when_its_next_step_is_late() -> None:
+    long_silent = a_sign(of_readiness=True, since=NOW - timedelta(minutes=30))
+    root = a_gang_whose_last_step_was(2.5)
+
+    assert kinds(a_member(0), a_member(1), root=root, signs={"node-1": long_silent}) == [CauseKind.HARDWARE]

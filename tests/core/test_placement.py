@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from healthd.core.foreign import Effect, Sign
 from healthd.core.gang import GangOptions, GangView
+from healthd.core.model import CauseKind
 from healthd.core.objects import ANNOTATION_CLAIM, FencedPod, Node, RecoveryStatus
 from healthd.core.placement import Plan, Shortage, place
+from healthd.core.policy import RecoveryPolicy
 from healthd.core.spares import Claim
 from tests.builders import a_node
 from tests.core.gangs import a_root
@@ -21,15 +24,17 @@ def a_plan(
     world: int = 2,
     min_nodes: int | None = None,
     told: dict[str, str] | None = None,
+    signs: dict[str, Sign] | None = None,
     **status: dict[str, str],
 ) -> Plan | Shortage:
     """The plan for a gang whose pods, as (index, node) in the order they were made, are to be made again."""
     fenced = [FencedPod(name=f"p{n}", uid=f"u{n}", node=node, index=str(i)) for n, (i, node) in enumerate(pods)]
     root = a_root(world=world, placement=told or {}, options=GangOptions(restart=True, min_nodes=min_nodes))
-    view = GangView(root=root, nodes={node.metadata.name: node for node in nodes})
-    return place(RecoveryStatus(pods=fenced, **status), view, root, "train-1")  # type: ignore[arg-type]
+    view = GangView(root=root, nodes={node.metadata.name: node for node in nodes}, sign_on=(signs or {}).get)
+    return place(RecoveryStatus(pods=fenced, **status), view, root, "train-1", RecoveryPolicy())  # type: ignore[arg-type]
 
 
+MUST_AND_MAY = (Effect.RESTART, Effect.AVOID)
 GOOD, BAD = a_node("good"), a_node("bad", unschedulable=True)
 SPARE, SPARE_2 = a_node("spare", spare=True), a_node("spare-2", spare=True)
 
@@ -51,6 +56,25 @@ def test_two_bad_nodes_get_two_spares() -> None:
 
     assert isinstance(plan, Plan)
     assert plan.placement == {"0": "spare", "1": "spare-2"}
+
+
+def test_what_another_detector_says_ends_the_stay_of_a_member_or_makes_it_leave_if_it_can() -> None:
+    must, may = (Sign(row="r", node="other", effect=e, cause=CauseKind.HARDWARE, message="m") for e in MUST_AND_MAY)
+    pods = [(0, "good"), (1, "other")]
+    moved = Plan({"0": "good", "1": "spare"}, {"other": "spare"}, "spare in place of other")
+
+    assert a_plan(pods, GOOD, a_node("other"), SPARE, signs={"other": must}) == moved
+    assert isinstance(a_plan(pods, GOOD, a_node("other"), signs={"other": must}), Shortage)
+    assert a_plan(pods, GOOD, a_node("other"), SPARE, signs={"other": may}) == moved
+    assert isinstance(a_plan(pods, GOOD, a_node("other"), signs={"other": may}), Plan)
+
+
+def test_a_broken_node_gets_the_last_spare_before_one_that_is_only_doubtful() -> None:
+    may = Sign(row="r", node="other", effect=Effect.AVOID, cause=CauseKind.HARDWARE, message="m")
+
+    plan = a_plan([(0, "other"), (1, "bad")], BAD, a_node("other"), SPARE, signs={"other": may})
+
+    assert plan == Plan({"0": "other", "1": "spare"}, {"bad": "spare"}, "spare in place of bad")
 
 
 def test_a_choice_on_record_stands() -> None:
@@ -143,7 +167,7 @@ def test_members_without_numbers_are_left_to_the_scheduler() -> None:
     root = a_root()
     pods = [FencedPod(name="a", uid="a", node="bad"), FencedPod(name="b", uid="b", node="good")]
 
-    plan = place(RecoveryStatus(pods=pods), GangView(root=root, nodes={"bad": BAD}), root, "train-1")
+    plan = place(RecoveryStatus(pods=pods), GangView(root=root, nodes={"bad": BAD}), root, "train-1", RecoveryPolicy())
 
     assert isinstance(plan, Plan)
     assert plan.placement == {}
@@ -154,7 +178,7 @@ def test_members_that_nothing_tells_apart_get_a_spare_too() -> None:
     pods = [FencedPod(name=name, uid=name, node=node) for name, node in [("a", "bad"), ("b", "good"), ("c", "bad")]]
     view = GangView(root=root, nodes={node.metadata.name: node for node in (GOOD, BAD, SPARE)})
 
-    plan = place(RecoveryStatus(pods=pods), view, root, "train-1")
+    plan = place(RecoveryStatus(pods=pods), view, root, "train-1", RecoveryPolicy())
 
     assert isinstance(plan, Plan)
     assert (set(plan.placement.values()), plan.replacements) == ({"good", "spare"}, {"bad": "spare"})
@@ -166,7 +190,7 @@ def test_members_are_placed_by_whatever_tells_them_apart() -> None:
     pods = [FencedPod(name=index, uid=index, node=node, index=index) for index, node in places]
     view = GangView(root=root, nodes={node.metadata.name: node for node in (GOOD, BAD, SPARE)})
 
-    plan = place(RecoveryStatus(pods=pods), view, root, "train-1")
+    plan = place(RecoveryStatus(pods=pods), view, root, "train-1", RecoveryPolicy())
 
     assert isinstance(plan, Plan)
     assert plan.placement == {"leader-0-0": "good", "workers-0-0": "spare"}

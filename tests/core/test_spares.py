@@ -7,9 +7,13 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from healthd.core.model import Verdict
+from healthd.core.foreign import Effect, Sign
+from healthd.core.gang import GangView
+from healthd.core.model import CauseKind, Verdict
 from healthd.core.objects import ANNOTATION_CLAIM, Condition, Node, Taint
+from healthd.core.policy import RecoveryPolicy
 from healthd.core.spares import (
     Claim,
     ReturnSpare,
@@ -23,9 +27,12 @@ from healthd.core.spares import (
     return_patch,
     settle,
     settle_patch,
+    unheld,
 )
 from tests.builders import a_node, a_nodehealth
+from tests.core.gangs import a_root
 
+HELD = Taint(key="healthd.dev/spare")
 FOREIGN = Taint(key="nvidia.com/gpu")
 
 
@@ -86,10 +93,104 @@ def test_a_gang_may_be_started_only_on_a_node_that_is_fit(
     assert is_fit(node, health) is fit
 
 
-def chosen(bad: list[str], *nodes: Node, kept: Mapping[str, str] | None = None, used: Collection[str] = ()) -> object:
+def chosen(
+    bad: list[str],
+    *nodes: Node,
+    kept: Mapping[str, str] | None = None,
+    used: Collection[str] = (),
+    busy: Collection[str] = (),
+    signs: Mapping[str, Sign] | None = None,
+) -> object:
     """What is chosen for the recovery `train-1`."""
     by_name = {node.metadata.name: node for node in nodes}
-    return choose(bad, by_name, {}, kept=kept or {}, recovery="train-1", used=used)
+    view = GangView(root=a_root(), nodes=by_name, busy=busy, sign_on=(signs or {}).get)
+    return choose(bad, view, kept=kept or {}, recovery="train-1", policy=RecoveryPolicy(), used=used)
+
+
+def a_machine(
+    name: str,
+    *,
+    gpus: int = 8,
+    lost: int = 0,
+    product: str = "H200",
+    rack: str = "",
+    zone: str = "",
+    spare: bool = True,
+) -> Node:
+    """A node with GPUs of one product, of which some are *lost*, somewhere."""
+    where = {
+        "topology.kubernetes.io/rack": rack,
+        "topology.kubernetes.io/zone": zone,
+        "nvidia.com/gpu.product": product,
+    }
+    node = a_node(name, spare=spare, labels={label: value for label, value in where.items() if value})
+    status = replace(
+        node.status,
+        capacity={"nvidia.com/gpu": str(gpus)},
+        allocatable={"nvidia.com/gpu": str(gpus - lost), "cpu": "8"},
+    )
+    return replace(node, status=status)
+
+
+BAD = a_machine("bad", lost=1, rack="r1", zone="z1", spare=False)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(a_machine("other", product="A100"), id="another product"),
+        pytest.param(a_machine("other", product=""), id="an unknown product"),
+        pytest.param(a_machine("other", gpus=4), id="fewer GPUs"),
+        pytest.param(a_machine("other", lost=1), id="a lost GPU of its own"),
+    ],
+)
+def test_a_spare_has_the_same_hardware_as_the_node_that_it_replaces(other: Node) -> None:
+    assert chosen(["bad"], BAD, other) == {}
+    assert chosen(["bad"], BAD, other, a_machine("same")) == {"bad": "same"}
+
+
+def test_for_a_node_that_is_gone_another_one_of_the_gang_tells_what_it_had() -> None:
+    good = a_machine("good", spare=False)
+
+    assert chosen(["gone"], good, a_machine("a", gpus=4), a_machine("b"), used=["good"]) == {"gone": "b"}
+
+
+def test_a_gang_without_gpus_takes_any_spare() -> None:
+    assert chosen(["bad"], a_node("bad"), a_machine("a")) == {"bad": "a"}
+
+
+def test_the_instance_type_counts_where_nobody_names_the_product() -> None:
+    kind = "node.kubernetes.io/instance-type"
+    bad, other, same = (
+        a_node(n, spare=n != "bad", labels={kind: k}) for n, k in (("bad", "x"), ("a", "y"), ("b", "x"))
+    )
+
+    assert chosen(["bad"], bad, other, same) == {"bad": "b"}
+
+
+def test_the_nearest_spare_is_preferred() -> None:
+    far, in_zone, in_rack = a_machine("a"), a_machine("b", zone="z1"), a_machine("c", rack="r1", zone="z1")
+
+    assert chosen(["bad"], BAD, far, in_zone, in_rack) == {"bad": "c"}
+    assert chosen(["bad"], BAD, far, in_zone) == {"bad": "b"}
+    assert chosen(["bad"], BAD, far) == {"bad": "a"}
+
+
+def test_a_node_with_pods_on_it_is_no_spare() -> None:
+    assert chosen(["bad"], a_node("a", spare=True), busy=["a"]) == {}
+
+
+def a_sign(effect: Effect) -> Sign:
+    """What another detector says of a node."""
+    return Sign(row="a-row", node="a", effect=effect, cause=CauseKind.HARDWARE, message="a: it may break")
+
+
+def test_a_spare_that_another_detector_advises_against_is_the_last_resort() -> None:
+    nodes = (a_node("a", spare=True), a_node("b", spare=True))
+
+    assert chosen(["bad"], *nodes, signs={"a": a_sign(Effect.AVOID)}) == {"bad": "b"}
+    assert chosen(["bad"], nodes[0], signs={"a": a_sign(Effect.AVOID)}) == {"bad": "a"}
+    assert chosen(["bad"], nodes[0], signs={"a": a_sign(Effect.RESTART)}) == {}
 
 
 def test_the_first_free_spare_is_taken_and_no_ordinary_node() -> None:
@@ -190,6 +291,12 @@ def test_the_repaired_node_joins_the_pool_and_the_gang_is_not_disturbed() -> Non
 
 def test_then_the_stand_in_becomes_ordinary() -> None:
     assert settled(claimed(), a_node("bad", spare=True)) == [("settle", "spare")]
+
+
+def test_a_spare_that_has_only_the_label_gets_the_taint_that_keeps_others_off() -> None:
+    held, labelled = a_node("a", spare=True, taints=[HELD]), a_node("b", spare=True)
+
+    assert [step.node for step in unheld([a_node("c"), held, labelled, claimed("d")])] == ["b"]
 
 
 def test_a_repaired_node_with_pods_on_it_waits() -> None:
