@@ -17,6 +17,7 @@ import structlog
 
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, EventType, Unusable
+from healthd.cluster.waiting import first
 from healthd.core.objects import Slim
 
 log = structlog.get_logger(__name__)
@@ -58,7 +59,7 @@ async def cycle_when_woken(
             if str(error) != trouble:  # one that lasts is told once
                 _tell(cycle.__qualname__, error)
             trouble, delay = str(error), RETRY
-        await _first(wake.wait(), clock.sleep(delay))
+        await first(wake.wait(), clock.sleep(delay))
 
 
 def _tell(cycle: str, error: Exception) -> None:
@@ -82,13 +83,3 @@ async def _wake_on_change(cluster: Cluster, clock: Clock, kind: type[Slim], wake
         except ClusterError as error:
             log.info("watch.restarts", kind=kind.__name__, error=str(error))
         await clock.sleep(RETRY)  # also after a server has ended the watch in peace
-
-
-async def _first(*waits: Awaitable[object]) -> None:
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

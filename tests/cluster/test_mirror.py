@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.mirror import Change, Mirror, Watched
 from healthd.cluster.port import Gone, NotFound, Unavailable
 from healthd.cluster.shelf import Key
 from healthd.core.objects import LABEL_GANG, Pod
 from tests.builders import a_pod
-from tests.cluster.cuttable import Cuttable
-from tests.fakes import ManualClock, counting_uids, settle
+from tests.cluster.link import Link
+from tests.fakes import ManualClock, settle
 
 MINUTE = timedelta(minutes=1)
 
@@ -31,13 +32,13 @@ PODS = Watched(kind=Pod, indexes={"gang": gang_of}, remember=2, remember_for=60 
 
 
 @pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[Cuttable]:
-    with Cuttable.open(None, clock=clock, new_uid=counting_uids(), history=100) as cuttable:
-        yield cuttable
+def link(cluster: EmbeddedCluster) -> Link:
+    """What the mirror sees the cluster through."""
+    return Link(cluster)
 
 
 @asynccontextmanager
-async def mirroring(cluster: Cuttable, clock: ManualClock, *watched: Watched[Pod]) -> AsyncIterator[Mirror]:
+async def mirroring(cluster: Link, clock: ManualClock, *watched: Watched[Pod]) -> AsyncIterator[Mirror]:
     mirror = Mirror(cluster, clock, watched or [PODS])
     running = asyncio.create_task(mirror.run())
     await settle()
@@ -59,16 +60,16 @@ def names(pods: list[Pod]) -> list[str]:
     return [pod.metadata.name for pod in pods]
 
 
-async def end(cluster: Cuttable, name: str, phase: str = "Failed") -> None:
+async def end(cluster: EmbeddedCluster, name: str, phase: str = "Failed") -> None:
     """A pod ends and is removed."""
     await cluster.patch(Pod, name, {"status": {"phase": phase}}, namespace="default", subresource="status")
     await cluster.delete(Pod, name, namespace="default")
     await settle()
 
 
-async def test_it_knows_what_was_there_and_what_came(cluster: Cuttable, clock: ManualClock) -> None:
+async def test_it_knows_what_was_there_and_what_came(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
     await cluster.create(a_pod("b"))
-    async with mirroring(cluster, clock) as mirror:
+    async with mirroring(link, clock) as mirror:
         await cluster.create(a_pod("a"))
         await settle()
 
@@ -76,19 +77,19 @@ async def test_it_knows_what_was_there_and_what_came(cluster: Cuttable, clock: M
         assert await mirror.get(Pod, "a", "default") == await cluster.get(Pod, "a", "default")
 
 
-async def test_it_selects_as_the_cluster_does(cluster: Cuttable, clock: ManualClock) -> None:
+async def test_it_selects_as_the_cluster_does(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
     for namespace in ("ns", "ns-2", "other"):
         for name, node in (("a", "node-1"), ("b", "node-2")):
             await cluster.create(a_pod(name, namespace=namespace, node=node, gang="train"))
-    async with mirroring(cluster, clock) as mirror:
+    async with mirroring(link, clock) as mirror:
         for selection in SELECTIONS:
             seen = (await mirror.list(Pod, **selection)).items
 
             assert seen == (await cluster.list(Pod, **selection)).items
 
 
-async def test_it_finds_nothing_before_it_has_looked(cluster: Cuttable, clock: ManualClock) -> None:
-    mirror = Mirror(cluster, clock, [PODS])
+async def test_it_finds_nothing_before_it_has_looked(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    mirror = Mirror(link, clock, [PODS])
 
     assert not mirror.is_synced
     with pytest.raises(Unavailable):
@@ -97,15 +98,15 @@ async def test_it_finds_nothing_before_it_has_looked(cluster: Cuttable, clock: M
         await mirror.get(Pod, "a", "default")
 
 
-async def test_absent_object_is_not_found(cluster: Cuttable, clock: ManualClock) -> None:
-    async with mirroring(cluster, clock) as mirror:
+async def test_absent_object_is_not_found(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    async with mirroring(link, clock) as mirror:
         with pytest.raises(NotFound, match="default/a"):
             await mirror.get(Pod, "a", "default")
 
 
-async def test_index_follows_every_change(cluster: Cuttable, clock: ManualClock) -> None:
+async def test_index_follows_every_change(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
     await cluster.create(a_pod("a", gang="one"))
-    async with mirroring(cluster, clock) as mirror:
+    async with mirroring(link, clock) as mirror:
         await cluster.create(a_pod("b", gang="one"))
         await cluster.create(a_pod("c", gang="one"))
         await cluster.patch(Pod, "b", {"metadata": {"labels": {LABEL_GANG: "two"}}}, namespace="default")
@@ -117,9 +118,9 @@ async def test_index_follows_every_change(cluster: Cuttable, clock: ManualClock)
         assert mirror.indexed(Pod, "gang", "three") == []
 
 
-async def test_it_tells_which_object_changed(cluster: Cuttable, clock: ManualClock) -> None:
+async def test_it_tells_which_object_changed(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
     await cluster.create(a_pod("a"))
-    async with mirroring(cluster, clock) as mirror:
+    async with mirroring(link, clock) as mirror:
         told: list[Change] = []
         mirror.listen(told.append)
         await cluster.create(a_pod("b"))
@@ -129,9 +130,11 @@ async def test_it_tells_which_object_changed(cluster: Cuttable, clock: ManualClo
     assert told == [Change(Pod, Key("default", "b")), Change(Pod, Key("default", "a"))]
 
 
-async def test_last_state_of_a_deleted_pod_is_remembered(cluster: Cuttable, clock: ManualClock) -> None:
+async def test_last_state_of_a_deleted_pod_is_remembered(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
     pod = await cluster.create(a_pod("a", node="node-1", gang="train"))
-    async with mirroring(cluster, clock) as mirror:
+    async with mirroring(link, clock) as mirror:
         await end(cluster, "a")
 
         departed = mirror.departed(Pod, pod.metadata.uid)
@@ -142,8 +145,10 @@ async def test_last_state_of_a_deleted_pod_is_remembered(cluster: Cuttable, cloc
         assert mirror.departed_of(Pod, "gang", "train") == [departed]
 
 
-async def test_memory_of_the_departed_is_bounded_in_number(cluster: Cuttable, clock: ManualClock) -> None:
-    async with mirroring(cluster, clock) as mirror:
+async def test_memory_of_the_departed_is_bounded_in_number(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
+    async with mirroring(link, clock) as mirror:
         for name in ("a", "b", "c"):
             await cluster.create(a_pod(name, gang="train"))
             await end(cluster, name)
@@ -151,8 +156,10 @@ async def test_memory_of_the_departed_is_bounded_in_number(cluster: Cuttable, cl
         assert names([each.obj for each in mirror.departed_of(Pod, "gang", "train")]) == ["b", "c"]
 
 
-async def test_memory_of_the_departed_is_bounded_in_age(cluster: Cuttable, clock: ManualClock) -> None:
-    async with mirroring(cluster, clock) as mirror:
+async def test_memory_of_the_departed_is_bounded_in_age(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
+    async with mirroring(link, clock) as mirror:
         pod = await cluster.create(a_pod("a", gang="train"))
         await end(cluster, "a")
         clock.advance(61 * MINUTE)
@@ -162,14 +169,14 @@ async def test_memory_of_the_departed_is_bounded_in_age(cluster: Cuttable, clock
 
 
 async def test_pod_that_went_while_nobody_watched_departs_in_its_last_known_state(
-    cluster: Cuttable, clock: ManualClock
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
 ) -> None:
     pod = await cluster.create(a_pod("a", node="node-1"))
-    async with mirroring(cluster, clock) as mirror:
-        cluster.cut(Gone("too old"))
+    async with mirroring(link, clock) as mirror:
+        link.cut(Gone("too old"))
         await settle()
         await end(cluster, "a")
-        cluster.mend()
+        link.mend()
         await clock.run_for(MINUTE)
 
         departed = mirror.departed(Pod, pod.metadata.uid)
@@ -180,23 +187,27 @@ async def test_pod_that_went_while_nobody_watched_departs_in_its_last_known_stat
         assert (await mirror.list(Pod)).items == []
 
 
-async def test_pod_made_anew_while_nobody_watched_is_another_pod(cluster: Cuttable, clock: ManualClock) -> None:
+async def test_pod_made_anew_while_nobody_watched_is_another_pod(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
     former = await cluster.create(a_pod("a"))
-    async with mirroring(cluster, clock) as mirror:
-        cluster.cut(Gone("too old"))
+    async with mirroring(link, clock) as mirror:
+        link.cut(Gone("too old"))
         await settle()
         await cluster.delete(Pod, "a", namespace="default")
         latter = await cluster.create(a_pod("a"))
-        cluster.mend()
+        link.mend()
         await clock.run_for(MINUTE)
 
         assert await mirror.get(Pod, "a", "default") == latter
         assert mirror.departed(Pod, former.metadata.uid) is not None
 
 
-async def test_pod_that_only_left_the_selection_is_not_told_as_deleted(cluster: Cuttable, clock: ManualClock) -> None:
+async def test_pod_that_only_left_the_selection_is_not_told_as_deleted(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
     pod = await cluster.create(a_pod("a", gang="train"))
-    async with mirroring(cluster, clock, replace_labels(PODS)) as mirror:
+    async with mirroring(link, clock, replace_labels(PODS)) as mirror:
         await cluster.patch(Pod, "a", {"metadata": {"labels": {LABEL_GANG: None}}}, namespace="default")
         await settle()
 
@@ -206,21 +217,21 @@ async def test_pod_that_only_left_the_selection_is_not_told_as_deleted(cluster: 
         assert not departed.seen_deleted
 
 
-async def test_it_says_how_long_it_has_heard_nothing(cluster: Cuttable, clock: ManualClock) -> None:
-    async with mirroring(cluster, clock) as mirror:
-        cluster.cut(Unavailable("no route"))
+async def test_it_says_how_long_it_has_heard_nothing(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    async with mirroring(link, clock) as mirror:
+        link.cut(Unavailable("no route"))
         await clock.run_for(5 * MINUTE)
         cut_off = mirror.stale_for(clock.now())
-        cluster.mend()
+        link.mend()
         await clock.run_for(MINUTE)
 
         assert cut_off == 5 * MINUTE
         assert mirror.stale_for(clock.now()) < MINUTE
 
 
-async def test_what_it_never_heard_of_grows_stale_too(cluster: Cuttable, clock: ManualClock) -> None:
-    cluster.cut(Unavailable("no route"))
-    async with mirroring(cluster, clock) as mirror:
+async def test_what_it_never_heard_of_grows_stale_too(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    link.cut(Unavailable("no route"))
+    async with mirroring(link, clock) as mirror:
         first = mirror.stale_for(clock.now())
         await clock.run_for(MINUTE)
 
@@ -229,12 +240,12 @@ async def test_what_it_never_heard_of_grows_stale_too(cluster: Cuttable, clock: 
         assert mirror.stale_for(clock.now()) == MINUTE
 
 
-async def test_trimmed_objects_are_kept_trimmed(cluster: Cuttable, clock: ManualClock) -> None:
+async def test_trimmed_objects_are_kept_trimmed(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
     def without_annotations(pod: Pod) -> Pod:
         return replace(pod, metadata=replace(pod.metadata, annotations={}))
 
     trimmed = Watched(kind=Pod, trim=without_annotations)
-    async with mirroring(cluster, clock, trimmed) as mirror:
+    async with mirroring(link, clock, trimmed) as mirror:
         await cluster.create(a_pod("a", annotations={"example.com/long": "x" * 1000}))
         await settle()
 

@@ -14,6 +14,8 @@ class LeaseSpec(Slim, frozen=True, kw_only=True):
     acquire_time: datetime | None = None
     renew_time: datetime | None = None
     lease_duration_seconds: int | None = None
+    lease_transitions: int = 0
+    """How often it went from one holder to another."""
 
 
 class Lease(Slim, frozen=True, kw_only=True):

@@ -1,0 +1,228 @@
+"""
+One leader among several, by a Lease: work runs only while it is ours.
+
+A candidate takes a lease that nobody holds, or one that has not changed for as long as its holder promised to renew it,
+by the candidate's own clock: the times in it come from another machine, and are for people. A leader that could not
+renew in time ends its work before anybody else can begin. Being deposed is noticed late by a process that did not run:
+a late write is stopped by its preconditions, never by the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NoReturn, TypeVar
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.mirror import Mirror, Watched
+from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound, Unusable
+from healthd.cluster.waiting import first, within
+from healthd.core.objects import Lease, LeaseSpec, ObjectMeta
+
+log = structlog.get_logger(__name__)
+
+A = TypeVar("A")
+
+_RETRY = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidacy:
+    """Who wants to lead what. The defaults are those of the control plane's own programs."""
+
+    identity: str
+    """Of one process: two with the same name would both lead."""
+    name: str
+    namespace: str
+    lasts: timedelta = timedelta(seconds=15)
+    """After so long without a sign of the leader, another may take over."""
+    renew_within: timedelta = timedelta(seconds=10)
+    """A leader that could not renew for so long gives up; *lasts* is longer by the time that its work needs to end."""
+    renew_every: timedelta = timedelta(seconds=2)
+
+
+class Deposed(Exception):
+    """The work was ended, because the lease is not ours any more or could not be renewed in time."""
+
+
+async def lead(cluster: Cluster, clock: Clock, candidacy: Candidacy, work: Callable[[], Coroutine[Any, Any, A]]) -> A:
+    """
+    Wait until this process leads, run *work*, and answer what it answers.
+
+    The lease is given back when the work has ended, so that a standby takes over at once. Raises Deposed.
+    """
+    lease = _HeldLease(cluster, clock, candidacy)
+    await lease.win()
+    log.info("leader.elected", identity=candidacy.identity, lease=candidacy.name)
+    working, holding = asyncio.create_task(work()), asyncio.create_task(lease.hold())
+    try:
+        await asyncio.wait((working, holding), return_when=asyncio.FIRST_COMPLETED)
+        return holding.result() if holding.done() else working.result()
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        holding.cancel()
+        await asyncio.gather(holding, return_exceptions=True)
+        await lease.give_back()
+
+
+class _HeldLease:
+    """The lease as one candidate sees it."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, candidacy: Candidacy) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._me = candidacy
+        self._seen = ""
+        """The version of the lease that was seen last, and since when."""
+        self._seen_at = clock.now()
+        self._version = ""
+        """Of the lease as we wrote it."""
+        self._until = clock.now()
+        """Ours until then, even if nothing can be renewed."""
+
+    async def win(self) -> None:
+        """Return when the lease is ours."""
+        fields = {"metadata.name": self._me.name}
+        mirror = Mirror(self._cluster, self._clock, [Watched(kind=Lease, namespace=self._me.namespace, fields=fields)])
+        wake = asyncio.Event()
+        mirror.listen(lambda _: wake.set())
+        watching = asyncio.create_task(mirror.run())
+        try:
+            await first(mirror.until_synced(), asyncio.wait((watching,)))
+            while (wait := await self._try(mirror)) is not None:
+                await first(wake.wait(), self._clock.sleep(wait))
+                wake.clear()
+                if watching.done():
+                    watching.result()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _try(self, mirror: Mirror) -> timedelta | None:
+        """Take the lease if it is free. None: it is ours now; else how long to wait at most."""
+        began = self._clock.now()
+        try:
+            try:
+                seen = await mirror.get(Lease, self._me.name, self._me.namespace)
+            except NotFound:
+                taken = await within(self._clock, self._patience, self._cluster.create(self._new(began)))
+            else:
+                if (wait := self._free_in(seen, began)) > timedelta(0):
+                    return wait
+                taken = await within(self._clock, self._patience, self._take(seen, began))
+        except Unusable:
+            raise
+        except (ClusterError, TimeoutError) as error:  # somebody was faster, or nobody answers
+            log.debug("leader.not_yet", error=str(error))
+            return _RETRY
+        self._is_ours(taken, began)
+        return None
+
+    async def hold(self) -> NoReturn:
+        """Renew the lease for as long as possible. Raises Deposed."""
+        while True:
+            left = self._until - self._clock.now()
+            if left <= timedelta(0):
+                raise Deposed(
+                    f"lease {self._me.name} could not be renewed for {self._me.renew_within.total_seconds():g} s"
+                )
+            await self._clock.sleep(min(self._me.renew_every, left))
+            began = self._clock.now()
+            if began < self._until:
+                await self._renew(began)
+
+    async def _renew(self, began: datetime) -> None:
+        patch = {"spec": {"renewTime": began}}
+        try:
+            lease = await within(self._clock, self._left(began), self._patched(patch, self._version))
+            self._is_ours(lease, began)
+        except Conflict:
+            await self._look_who_leads()
+        except NotFound:
+            raise Deposed(f"lease {self._me.name} was deleted") from None
+        except Unusable:
+            raise
+        except (ClusterError, TimeoutError) as error:
+            log.warning("leader.not_renewed", lease=self._me.name, error=str(error))
+
+    async def _look_who_leads(self) -> None:
+        """Somebody changed the lease; or we did, without seeing the answer. Raises Deposed."""
+        try:
+            lease = await within(self._clock, self._left(self._clock.now()), self._read())
+        except (ClusterError, TimeoutError) as error:
+            log.warning("leader.not_renewed", lease=self._me.name, error=str(error))
+            return
+        if lease.spec.holder_identity != self._me.identity:
+            raise Deposed(f"{lease.spec.holder_identity or 'nobody'} holds lease {self._me.name} now")
+        self._version = lease.metadata.resource_version
+
+    async def give_back(self) -> None:
+        """Let a standby take over now, if the lease is still ours and anybody answers."""
+        try:
+            lease = await within(self._clock, self._patience, self._read())
+            if lease.spec.holder_identity == self._me.identity:
+                patch = {"spec": {"holderIdentity": None, "renewTime": self._clock.now()}}
+                await within(self._clock, self._patience, self._patched(patch, lease.metadata.resource_version))
+        except (ClusterError, TimeoutError) as error:
+            log.info("leader.not_given_back", lease=self._me.name, error=str(error))
+
+    def _free_in(self, lease: Lease, now: datetime) -> timedelta:
+        """How long it must still stay as it is before it may be taken."""
+        if lease.metadata.resource_version != self._seen:
+            self._seen, self._seen_at = lease.metadata.resource_version, now
+        if lease.spec.holder_identity in ("", self._me.identity):
+            return timedelta(0)
+        promised = lease.spec.lease_duration_seconds
+        lasts = timedelta(seconds=promised) if promised else self._me.lasts
+        return self._seen_at + lasts - now
+
+    async def _take(self, seen: Lease, now: datetime) -> Lease:
+        spec = {
+            "holderIdentity": self._me.identity,
+            "leaseDurationSeconds": self._lasts_seconds(),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": seen.spec.lease_transitions + 1,
+        }
+        return await self._patched({"spec": spec}, seen.metadata.resource_version)
+
+    def _new(self, now: datetime) -> Lease:
+        return Lease(
+            metadata=ObjectMeta(name=self._me.name, namespace=self._me.namespace),
+            spec=LeaseSpec(
+                holder_identity=self._me.identity,
+                lease_duration_seconds=self._lasts_seconds(),
+                acquire_time=now,
+                renew_time=now,
+            ),
+        )
+
+    def _lasts_seconds(self) -> int:
+        return max(1, round(self._me.lasts.total_seconds()))
+
+    def _is_ours(self, lease: Lease, since: datetime) -> None:
+        """Counted from before the request: whoever reads the lease counts from later."""
+        self._version = lease.metadata.resource_version
+        self._until = since + self._me.renew_within
+
+    async def _patched(self, patch: dict[str, Any], version: str) -> Lease:
+        return await self._cluster.patch(
+            Lease, self._me.name, patch, namespace=self._me.namespace, resource_version=version
+        )
+
+    async def _read(self) -> Lease:
+        return await self._cluster.get(Lease, self._me.name, self._me.namespace)
+
+    def _left(self, now: datetime) -> timedelta:
+        """For one request of a leader: none may outlast the lease."""
+        return min(self._patience, self._until - now)
+
+    @property
+    def _patience(self) -> timedelta:
+        """For one request: it must leave time for another try."""
+        return self._me.renew_within / 2

@@ -1,0 +1,38 @@
+"""Waiting for one of several things, and no longer than a clock allows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from healthd.clock import Clock
+
+A = TypeVar("A")
+
+
+async def first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return when one of *waits* has ended, in whatever way; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def within(clock: Clock, limit: timedelta, work: Coroutine[Any, Any, A]) -> A:
+    """What *work* answers. Raises TimeoutError, and cancels it, when *limit* has passed on *clock*."""
+    working = asyncio.ensure_future(work)
+    waiting = asyncio.ensure_future(clock.sleep(limit))
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise TimeoutError
+    finally:
+        working.cancel()
+        waiting.cancel()
+        await asyncio.gather(working, waiting, return_exceptions=True)
