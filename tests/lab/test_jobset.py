@@ -9,9 +9,9 @@ import yaml
 
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
+from tests.lab.pods import Pods, a_pod
 from tests.lab.programs import LabError, wait_until
 from tests.lab.simulated import SimulatedNodes
-from tests.lab.test_simulated import Pods, a_pod
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.usefixtures("jobset_controller")]
 
