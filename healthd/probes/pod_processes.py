@@ -42,23 +42,25 @@ class PodProcesses:
     def read(self) -> list[PodTasks]:
         """Every pod that has a control group. Raises CannotRead, and never answers half of them."""
         try:
-            if not self._folders or not all(folder.is_dir() for folder in self._folders):
-                self._folders = self._find()
-            return [pod for folder in self._folders for pod in _pods_in(folder)]
+            return self._read()
+        except CannotRead:
+            self._folders = []  # look for them anew
+            raise
         except OSError as error:
             self._folders = []
             raise CannotRead(error.filename or str(self._root), error.strerror or str(error), _REMEDY) from error
 
-    def _find(self) -> list[Path]:
-        found = list(_kubepods(_hierarchy(self._root), DEPTH))
-        if not found:
+    def _read(self) -> list[PodTasks]:
+        folders = self._folders or list(_kubepods(_hierarchy(self._root), DEPTH))
+        if not folders:
             raise CannotRead(str(self._root), "there is no control group of a kubelet", _REMEDY)
-        if not self._own_uid:
-            return found
-        mine = [folder for folder in found if any(pod.uid == self._own_uid for pod in _pods_in(folder))]
-        if not mine:
+        pods = {folder: list(_pods_in(folder)) for folder in folders}
+        if self._own_uid:
+            pods = {folder: inside for folder, inside in pods.items() if any(p.uid == self._own_uid for p in inside)}
+        if not pods:
             raise CannotRead(str(self._root), f"this agent's own pod {self._own_uid} is not among the pods", _REMEDY)
-        return mine
+        self._folders = list(pods)
+        return [pod for inside in pods.values() for pod in inside]
 
 
 def _hierarchy(root: Path) -> Path:

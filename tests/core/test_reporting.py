@@ -1,0 +1,76 @@
+"""When what an agent knows is worth a write."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from healthd.core.model import Verdict
+from healthd.core.objects import Device, KernelLogCursor, NodeHealthStatus, PodEnd
+from healthd.core.reporting import CURSOR_AFTER, DETAILS_AFTER, PODS_AFTER, REFRESH_AFTER, write_at
+from tests.core.test_conditions import a_finding
+from tests.fakes import START
+
+STORED = NodeHealthStatus(
+    verdict=Verdict.UNHEALTHY,
+    findings=[a_finding()],
+    boot_id="boot-1",
+    cursor=KernelLogCursor(boot_id="boot-1", sequence=100, source="kmsg"),
+)
+
+
+def waits(**changes: Any) -> timedelta | None:
+    """How long after the last write a change is written; None: not for its own sake."""
+    due = write_at(STORED, replace(STORED, **changes), written=START)
+    return None if due is None else due - START
+
+
+def a_cursor(sequence: int, boot_id: str = "boot-1") -> KernelLogCursor:
+    """Where reading stands."""
+    return KernelLogCursor(boot_id=boot_id, sequence=sequence, source="kmsg")
+
+
+def test_nothing_new_is_not_written() -> None:
+    assert waits() is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": Verdict.HEALTHY},
+        {"message": "else"},
+        {"findings": []},
+        {"findings": [replace(a_finding(), cleared_at=START)]},
+        {"findings": [replace(a_finding(), quarantines=False)]},
+        {"inventory": [Device(pci="0000:3b:00.0")]},
+        {"boot_id": "boot-2"},
+    ],
+)
+def test_what_others_act_on_is_written_at_once(change: dict[str, Any]) -> None:
+    assert waits(**change) == timedelta(0)
+
+
+@pytest.mark.parametrize("change", [{"live_pods": ["a"]}, {"gone_pods": [PodEnd(uid="a", at=START)]}])
+def test_pods_that_begin_and_end_are_written_every_two_seconds_at_most(change: dict[str, Any]) -> None:
+    assert waits(**change) == PODS_AFTER
+
+
+@pytest.mark.parametrize("change", [{"lost_records": 9}, {"findings": [replace(a_finding(), count=2)]}])
+def test_repeats_and_losses_wait_half_a_minute(change: dict[str, Any]) -> None:
+    assert waits(**change) == DETAILS_AFTER
+
+
+def test_a_cursor_that_moved_a_little_waits_for_the_hour() -> None:
+    assert waits(cursor=a_cursor(101)) == REFRESH_AFTER
+
+
+def test_a_cursor_that_would_soon_be_overwritten_in_the_ring_waits_a_minute() -> None:
+    assert waits(cursor=a_cursor(100 + 256)) == CURSOR_AFTER
+    assert waits(cursor=a_cursor(0, boot_id="boot-2")) == CURSOR_AFTER
+
+
+def test_a_cursor_rides_along_with_what_is_worth_more() -> None:
+    assert waits(cursor=a_cursor(101), live_pods=["a"]) == PODS_AFTER
