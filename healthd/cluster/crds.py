@@ -22,7 +22,16 @@ import msgspec.inspect as shapes
 import yaml
 
 from healthd.core.model import ENDED, Phase, Verdict
-from healthd.core.objects import RESOURCES, FencedPod, NodeHealth, NodeHealthStatus, ObjectMeta, Recovery
+from healthd.core.objects import (
+    RESOURCES,
+    FencedPod,
+    NodeHealth,
+    NodeHealthStatus,
+    ObjectMeta,
+    PodGang,
+    PodGangSpec,
+    Recovery,
+)
 from healthd.core.objects.meta import Slim
 from healthd.core.objects.recoveries import GangRef, RecoverySpec, RecoveryStatus
 
@@ -118,6 +127,7 @@ BOUNDS: Mapping[type[Slim], Mapping[str, Schema]] = {
     RecoverySpec: {"first_attempt": {"minimum": 1}},
     RecoveryStatus: {"pods": {"maxItems": 20000}},
     FencedPod: {"uid": {"maxLength": 253}},
+    PodGangSpec: {"members": {"maxItems": 20000}, "size": {"minimum": 0}},
     NodeHealthStatus: {
         "findings": {"maxItems": 2048},
         "inventory": {"maxItems": 1024},
@@ -165,6 +175,13 @@ PRESENTATIONS: Mapping[type[Slim], Presentation] = {
             Column("Age", ".metadata.creationTimestamp", "date"),
             Column("Message", ".status.message", description="Why it is in this phase."),
             Column("Confirmed", ".status.confirmedStep", "integer", "The step that showed the progress.", wide=True),
+        ],
+    ),
+    PodGang: Presentation(
+        short=["pg"],
+        columns=[
+            Column("Size", ".spec.size", "integer", "How many pods run at once."),
+            Column("Age", ".metadata.creationTimestamp", "date"),
         ],
     ),
 }

@@ -12,11 +12,13 @@ from typing import Any
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.job import JobAdapter
 from healthd.gangs.jobset import JobSetAdapter
+from healthd.gangs.podgang import PodGangAdapter
 from healthd.gangs.statefulset import StatefulSetAdapter
 
 ADAPTERS: Mapping[str, GangAdapter[Any]] = {
     "JobSet": JobSetAdapter(),
     "StatefulSet": StatefulSetAdapter(),
     "Job": JobAdapter(),
+    "PodGang": PodGangAdapter(),
 }
 """By the kind that a recovery names. The topmost kinds come first: a pod belongs to the first whose root is there."""

@@ -52,6 +52,14 @@ class GangAdapter(ABC, Generic[T]):
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
         """Hand over the hint and let the gang run. Started again after a crash in between, it does what is missing."""
 
+    async def discover(self, cluster: Cluster, namespace: str, name: str, pods: Sequence[Pod]) -> None:
+        """
+        Make the root of a gang that has none, where this kind makes its own; *pods* claim to belong to it.
+
+        Raises ClusterError.
+        """
+        del cluster, namespace, name, pods
+
     async def tend(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
         """
         Do what is left to be done for a root that runs, or was told to: asked at every look, and most often nothing.

@@ -29,6 +29,12 @@ class Container(Slim, frozen=True, kw_only=True):
     working_dir: str = ""
 
 
+class SchedulingGate(Slim, frozen=True, kw_only=True):
+    """While a pod has one, it is not given a node."""
+
+    name: str
+
+
 class PodSpec(Slim, frozen=True, kw_only=True):
     """What to run, and where."""
 
@@ -36,6 +42,7 @@ class PodSpec(Slim, frozen=True, kw_only=True):
     containers: list[Container] = []
     tolerations: list[Toleration] = []
     restart_policy: str = ""
+    scheduling_gates: list[SchedulingGate] = []
     termination_grace_period_seconds: int = 30
 
 

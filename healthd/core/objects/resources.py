@@ -12,7 +12,7 @@ from healthd.core.objects.meta import Slim
 from healthd.core.objects.nodes import Node
 from healthd.core.objects.pods import Pod
 from healthd.core.objects.recoveries import Recovery
-from healthd.core.objects.workloads import Job, JobSet, StatefulSet
+from healthd.core.objects.workloads import Job, JobSet, PodGang, PodManifest, StatefulSet
 
 
 class Resource(NamedTuple):
@@ -32,12 +32,14 @@ RESOURCES: dict[type[Slim], Resource] = {
     Job: Resource("batch/v1", "Job", "jobs", namespaced=True, has_status=True),
     JobSet: Resource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", namespaced=True, has_status=True),
     StatefulSet: Resource("apps/v1", "StatefulSet", "statefulsets", namespaced=True, has_status=True),
+    PodGang: Resource("healthd.dev/v1alpha1", "PodGang", "podgangs", namespaced=True, has_status=False),
+    PodManifest: Resource("v1", "Pod", "pods", namespaced=True, has_status=True),
     Lease: Resource("coordination.k8s.io/v1", "Lease", "leases", namespaced=True, has_status=False),
     NodeHealth: Resource("healthd.dev/v1alpha1", "NodeHealth", "nodehealths", namespaced=False, has_status=True),
     Recovery: Resource("healthd.dev/v1alpha1", "Recovery", "recoveries", namespaced=True, has_status=True),
 }
 
-AnyObject = Node | Pod | Job | JobSet | StatefulSet | Lease | NodeHealth | Recovery
+AnyObject = Node | Pod | Job | JobSet | StatefulSet | PodGang | PodManifest | Lease | NodeHealth | Recovery
 
 
 def to_wire(obj: AnyObject) -> dict[str, Any]:

@@ -106,3 +106,42 @@ class StatefulSet(Slim, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: StatefulSetSpec = StatefulSetSpec()
     status: StatefulSetStatus = StatefulSetStatus()
+
+
+class PodManifest(Slim, frozen=True, kw_only=True):
+    """A pod with everything that its maker wrote: *spec* as it was read. For remembering pods and making them again."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+
+
+class PodGangMember(Slim, frozen=True, kw_only=True):
+    """One pod of a gang that nothing else owns."""
+
+    name: str
+    """It keeps it when it is made again."""
+    uid: str = ""
+    """Of the pod that has the name now; empty while there is none."""
+
+
+class PodGangSpec(Slim, frozen=True, kw_only=True):
+    """What healthd remembers of pods that nobody would make again."""
+
+    members: list[PodGangMember] = []
+    """Its pods."""
+    size: int = 0
+    """How many of them run at once."""
+    manifests: str = ""
+    """The manifests by name, as their maker wrote them: JSON, compressed by gzip, in base64."""
+
+
+class PodGang(Slim, frozen=True, kw_only=True):
+    """
+    healthd.dev/v1alpha1: the root of a gang of plain pods, named as the gang.
+
+    Made by healthd when it first sees pods with the label `healthd.dev/gang` that ask for restarts. It belongs to these
+    pods: when all of them are deleted, it goes too.
+    """
+
+    metadata: ObjectMeta
+    spec: PodGangSpec = PodGangSpec()

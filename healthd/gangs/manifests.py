@@ -1,0 +1,123 @@
+"""
+How a plain pod is remembered, and how it is made again. Pure.
+
+What an API server, a scheduler or healthd added to the pod since its maker wrote it is left out: it was meant for that
+one pod, and much of it is refused at creation.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from healthd.core.gang import StartHint
+from healthd.core.objects import (
+    ANNOTATION_ATTEMPT,
+    ANNOTATION_MADE_BY,
+    ANNOTATION_RESUME_FROM,
+    ANNOTATION_RESUME_STEP,
+    TAINT_RESERVED,
+    GangRef,
+    ObjectMeta,
+    PodManifest,
+    Toleration,
+)
+from healthd.gangs.annotations import hint_annotations, tolerating_reservation
+
+GATE = "healthd.dev/gang"
+"""Keeps a pod that was made again off every node, until the whole gang is there."""
+
+_ENV = {
+    "HEALTHD_RESUME_FROM": ANNOTATION_RESUME_FROM,
+    "HEALTHD_RESUME_STEP": ANNOTATION_RESUME_STEP,
+    "HEALTHD_ATTEMPT": ANNOTATION_ATTEMPT,
+}
+_OURS = frozenset({*_ENV.values(), ANNOTATION_MADE_BY})
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_TOKEN = "kube-api-access-"
+_FROM_NODE = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+_ADDED = ("nodeName", "serviceAccount", "priority", "preemptionPolicy", "ephemeralContainers", "schedulingGates")
+"""Fields of a pod's spec that are set, or were changed, after its maker wrote it."""
+
+Json = dict[str, Any]
+
+
+def remembered(pod: PodManifest) -> Json:
+    """The manifest of *pod*, as its maker wrote it."""
+    meta = pod.metadata
+    labels = {key: value for key, value in meta.labels.items() if key not in _FROM_NODE}
+    notes = {key: value for key, value in meta.annotations.items() if key not in _OURS and key != _APPLIED}
+    spec: Json = {key: value for key, value in pod.spec.items() if key not in _ADDED}
+    if "volumes" in spec:
+        spec["volumes"] = [volume for volume in spec["volumes"] if not volume["name"].startswith(_TOKEN)]
+    if "tolerations" in spec:
+        spec["tolerations"] = [each for each in spec["tolerations"] if each.get("key") != TAINT_RESERVED]
+    for kind in ("containers", "initContainers"):
+        if kind in spec:
+            spec[kind] = [_as_written(container) for container in spec[kind]]
+    return {"metadata": {"labels": labels, "annotations": notes}, "spec": spec}
+
+
+def made_again(name: str, manifest: Json, ref: GangRef, hint: StartHint) -> PodManifest:
+    """The pod *name* of the gang *ref* for the attempt of *hint*, not to run yet. It has the hint as env, too."""
+    told = {key: value for key, value in hint_annotations(hint).items() if value is not None}
+    meta, spec = manifest["metadata"], manifest["spec"]
+    tolerations = msgspec.convert(spec.get("tolerations", []), list[Toleration])
+    env = _env_of(told)
+    containers = {
+        kind: [_with_env(container, env) for container in spec[kind]]
+        for kind in ("containers", "initContainers")
+        if kind in spec
+    }
+    return PodManifest(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=ref.namespace,
+            labels=meta["labels"],
+            annotations={**meta["annotations"], **told, ANNOTATION_MADE_BY: hint.recovery},
+        ),
+        spec={
+            **spec,
+            **containers,
+            "tolerations": msgspec.to_builtins(tolerating_reservation(tolerations, ref)),
+            "schedulingGates": [{"name": GATE}],
+        },
+    )
+
+
+def packed(manifests: Mapping[str, Json]) -> str:
+    """Manifests as text. Those of one gang differ in little, so thousands fit into an object."""
+    return base64.b64encode(gzip.compress(msgspec.json.encode(manifests), mtime=0)).decode()
+
+
+def unpacked(text: str) -> dict[str, Json]:
+    """The manifests in *text*."""
+    return msgspec.json.decode(gzip.decompress(base64.b64decode(text)), type=dict[str, Json]) if text else {}
+
+
+def _as_written(container: Json) -> Json:
+    kept = dict(container)
+    if "volumeMounts" in kept:
+        kept["volumeMounts"] = [each for each in kept["volumeMounts"] if not each["name"].startswith(_TOKEN)]
+    if "env" in kept:
+        kept["env"] = [each for each in kept["env"] if each["name"] not in _ENV or "valueFrom" in each]
+    return kept
+
+
+def _env_of(told: Mapping[str, str]) -> Json:
+    """As in every other kind: without a step that is known there is none."""
+    env = {name: told[key] for name, key in _ENV.items() if told.get(key)}
+    if env.get("HEALTHD_RESUME_STEP", "").startswith("-"):
+        del env["HEALTHD_RESUME_STEP"]
+    return env
+
+
+def _with_env(container: Json, env: Mapping[str, str]) -> Json:
+    """In front of its own, which may refer to it; what a container sets itself under these names stays."""
+    own = container.get("env", [])
+    taken = {each["name"] for each in own}
+    return {**container, "env": [*({"name": n, "value": v} for n, v in env.items() if n not in taken), *own]}

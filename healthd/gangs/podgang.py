@@ -1,0 +1,279 @@
+"""
+Plain pods, as a script or Airflow makes them: owner-less, grouped by the label `healthd.dev/gang`.
+
+Their root is an object of healthd's own, a PodGang, which remembers the manifest of every member while the pods are
+alive; once they are dead it may be too late. Stopping deletes the pods. Starting makes them again under their names,
+each behind a gate, then notes the attempt on the PodGang, and only then opens the gates: a controller that was deposed
+meanwhile fails at the note, and what it made never runs.
+
+With `healthd.dev/recreate: owner` the pods' own maker makes them again; healthd deletes them and publishes the hint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from healthd.cluster.port import AlreadyExists, Cluster, Conflict, NotFound, Reader
+from healthd.core.gang import Ending, Root, StartHint, attempt_of, is_plain_member, will_not_run
+from healthd.core.objects import (
+    ANNOTATION_ATTEMPT,
+    ANNOTATION_CHECKPOINT,
+    ANNOTATION_CHECKPOINT_FORMAT,
+    ANNOTATION_FENCE_TIMEOUT,
+    ANNOTATION_MADE_BY,
+    ANNOTATION_MAX_NO_ADVANCE,
+    ANNOTATION_RECREATE,
+    ANNOTATION_RESTART,
+    ANNOTATION_STOPPED_BY,
+    LABEL_GANG,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodGang,
+    PodGangMember,
+    PodGangSpec,
+    PodManifest,
+)
+from healthd.gangs.adapter import GangAdapter
+from healthd.gangs.annotations import (
+    hint_annotations,
+    read_attempt,
+    read_options,
+    read_placement,
+    read_progress,
+    ref_of,
+    start_notes,
+)
+from healthd.gangs.manifests import GATE, made_again, packed, remembered, unpacked
+
+OPTIONS = (
+    ANNOTATION_RESTART,
+    ANNOTATION_CHECKPOINT,
+    ANNOTATION_CHECKPOINT_FORMAT,
+    ANNOTATION_MAX_NO_ADVANCE,
+    ANNOTATION_FENCE_TIMEOUT,
+    ANNOTATION_RECREATE,
+)
+"""What the owner writes on the pods (on any of them), and the PodGang takes over."""
+
+
+class PodGangAdapter(GangAdapter[PodGang]):
+    """The adapter of plain pods."""
+
+    kind = PodGang
+
+    def read(self, obj: PodGang) -> Root | None:
+        """The root as the decisions see it, without what its pods say."""
+        meta, notes = obj.metadata, obj.metadata.annotations
+        stopped_by = notes.get(ANNOTATION_STOPPED_BY, "")
+        by_owner = _is_made_by_owner(obj)
+        return Root(
+            ref=ref_of("PodGang", meta),
+            resource_version=meta.resource_version,
+            generation=meta.generation,
+            suspended=bool(stopped_by),
+            stopped=bool(stopped_by),
+            stopped_by=stopped_by,
+            attempt=read_attempt(notes),
+            world=obj.spec.size,
+            indexes=() if by_owner else tuple(member.name for member in obj.spec.members),
+            placement=read_placement(notes),
+            deleting=meta.deletion_timestamp is not None,
+            options=read_options(notes, may_shrink=False),
+            progress=read_progress(notes),
+            replaces_lost=by_owner,
+            companions={member.name: member.uid for member in obj.spec.members},
+        )
+
+    async def complete(self, cluster: Reader, root: Root) -> Root:
+        """With what its pods say: all of them have done their work, or their user has deleted them all."""
+        if root.suspended:
+            return root
+        pods = await _members(cluster, root)
+        done = sum(pod.status.phase == "Succeeded" for pod in pods if attempt_of(pod) == root.attempt)
+        is_gone = not pods and any(root.companions.values())
+        ending = Ending.COMPLETE if 0 < root.world <= done else Ending.NOT_ENDED
+        return dataclasses.replace(root, ending=ending, deleting=root.deleting or is_gone)
+
+    def root_name(self, pod: Pod) -> str | None:
+        """What its label says, where nobody controls it."""
+        return pod.metadata.labels.get(LABEL_GANG) if is_plain_member(pod) else None
+
+    async def discover(self, cluster: Cluster, namespace: str, name: str, pods: Sequence[Pod]) -> None:
+        """Remember the gang *name*, where one of its *pods* asks for restarts."""
+        if not any(pod.metadata.annotations.get(ANNOTATION_RESTART) == "enabled" for pod in pods):
+            return
+        found = await _manifests(cluster, namespace, name)
+        notes = {key: value for each in found for key, value in each.metadata.annotations.items() if key in OPTIONS}
+        attempt = max((read_attempt(each.metadata.annotations) for each in found), default=0)
+        meta = ObjectMeta(
+            name=name,
+            namespace=namespace,
+            labels={LABEL_GANG: name},
+            annotations={**notes, **({ANNOTATION_ATTEMPT: str(attempt)} if attempt else {})},
+            owner_references=[_owner(each.metadata) for each in found],
+        )
+        try:
+            await cluster.create(PodGang(metadata=meta, spec=_memory(found, PodGangSpec())))
+        except AlreadyExists:
+            return
+
+    async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
+        """Say whose doing it is, no longer go along with the pods, then delete them."""
+        notes = {ANNOTATION_STOPPED_BY: recovery}
+        await self.patch(cluster, root, {"metadata": {"annotations": notes, "ownerReferences": None}})
+        await _delete_all(cluster, root)
+
+    async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
+        """Make every pod again, note the attempt, and let them run. Whatever is there already need not be made."""
+        gang = await cluster.get(PodGang, root.ref.name, root.ref.namespace)
+        notes: dict[str, str | None] = {**start_notes(hint), **hint_annotations(hint)}
+        if _is_made_by_owner(gang):
+            awaited = [msgspec.structs.replace(member, uid="") for member in gang.spec.members]
+            spec = {"members": msgspec.to_builtins(awaited)}
+            await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": spec})
+            return
+        await _clear_stage(cluster, root, hint)
+        manifests = unpacked(gang.spec.manifests)
+        made = [await _make(cluster, made_again(name, manifests[name], root.ref, hint)) for name in sorted(manifests)]
+        members = [PodGangMember(name=meta.name, uid=meta.uid) for meta in made]
+        patch = {
+            "metadata": {"annotations": notes, "ownerReferences": msgspec.to_builtins([_owner(meta) for meta in made])},
+            "spec": {"members": msgspec.to_builtins(members)},
+        }
+        started = self.read(await self.patch(cluster, root, patch))
+        if started is not None:
+            await self.tend(cluster, started, await _members(cluster, started))
+
+    async def tend(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
+        """Delete what is left of a gang that was stopped; open the gates of one that was started; see who is new."""
+        if root.suspended:
+            fresh = await self.find(cluster, root.ref) if any(not _is_going(pod) for pod in pods) else None
+            if fresh is not None and fresh.suspended:
+                await _delete_all(cluster, fresh)
+            return
+        for pod in pods:
+            if _is_gated(pod) and attempt_of(pod) == root.attempt and not _is_going(pod):
+                await _open_gate(cluster, pod)
+            elif _is_gated(pod) and attempt_of(pod) < root.attempt:
+                await _delete(cluster, pod.metadata)
+        strangers = [pod for pod in pods if _is_stranger(pod, root)]
+        if strangers:
+            await self._welcome(cluster, root, strangers)
+
+    async def _welcome(self, cluster: Cluster, root: Root, strangers: Sequence[Pod]) -> None:
+        """Its maker made more members, or one of them anew: they belong to the present attempt from now on."""
+        late = [pod for pod in strangers if attempt_of(pod) < root.attempt]
+        for pod in late:
+            notes = {"metadata": {"annotations": {ANNOTATION_ATTEMPT: str(root.attempt)}}}
+            meta = pod.metadata
+            await cluster.patch(Pod, meta.name, notes, namespace=meta.namespace, uid=meta.uid)
+        gang = await cluster.get(PodGang, root.ref.name, root.ref.namespace)
+        found = await _manifests(cluster, root.ref.namespace, root.ref.name)
+        owners = msgspec.to_builtins([_owner(each.metadata) for each in found])
+        spec = msgspec.to_builtins(_memory(found, gang.spec, forget=_is_made_by_owner(gang)))
+        await self.patch(cluster, root, {"metadata": {"ownerReferences": owners}, "spec": spec})
+
+
+def _is_made_by_owner(gang: PodGang) -> bool:
+    return gang.metadata.annotations.get(ANNOTATION_RECREATE) == "owner"
+
+
+def _is_going(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+def _is_gated(pod: Pod) -> bool:
+    return any(gate.name == GATE for gate in pod.spec.scheduling_gates)
+
+
+def _is_stranger(pod: Pod, root: Root) -> bool:
+    """Somebody else made it, and it is not remembered yet."""
+    notes, meta = pod.metadata.annotations, pod.metadata
+    return not (_is_going(pod) or ANNOTATION_MADE_BY in notes or root.companions.get(meta.name) == meta.uid)
+
+
+def _memory(found: Sequence[PodManifest], known: PodGangSpec, *, forget: bool = False) -> PodGangSpec:
+    """
+    *known*, and what is new in *found*. With *forget*, names that nobody has any more are dropped.
+
+    Pods that healthd made are not remembered anew: what it told them was for one attempt.
+    """
+    manifests = {} if forget else unpacked(known.manifests)
+    uids = {} if forget else {member.name: member.uid for member in known.members}
+    for pod in found:
+        if ANNOTATION_MADE_BY not in pod.metadata.annotations or pod.metadata.name not in manifests:
+            manifests[pod.metadata.name] = remembered(pod)
+        uids[pod.metadata.name] = pod.metadata.uid
+    members = [PodGangMember(name=name, uid=uids[name]) for name in sorted(uids)]
+    return PodGangSpec(members=members, size=max(known.size, len(members)), manifests=packed(manifests))
+
+
+def _owner(meta: ObjectMeta) -> OwnerReference:
+    """The PodGang goes when all its pods have been deleted, and by nobody's doing but the cluster's."""
+    return OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid)
+
+
+async def _members(cluster: Reader, root: Root) -> list[Pod]:
+    listed = await cluster.list(Pod, namespace=root.ref.namespace, labels={LABEL_GANG: root.ref.name})
+    return [pod for pod in listed.items if is_plain_member(pod)]
+
+
+async def _manifests(cluster: Reader, namespace: str, name: str) -> list[PodManifest]:
+    """The pods of a gang as they were written, without those that are going."""
+    listed = await cluster.list(PodManifest, namespace=namespace, labels={LABEL_GANG: name})
+    there = [pod for pod in listed.items if pod.metadata.deletion_timestamp is None]
+    return [pod for pod in there if not any(owner.controller for owner in pod.metadata.owner_references)]
+
+
+async def _delete_all(cluster: Cluster, root: Root) -> None:
+    """Every pod up to the attempt of *root*, also one that ended: its name is needed. Later attempts are not ours."""
+    for pod in await _members(cluster, root):
+        if attempt_of(pod) <= root.attempt and not _is_going(pod):
+            await _delete(cluster, pod.metadata)
+
+
+async def _delete(cluster: Cluster, meta: ObjectMeta) -> None:
+    try:
+        await cluster.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid)
+    except NotFound:
+        return
+
+
+async def _clear_stage(cluster: Cluster, root: Root, hint: StartHint) -> None:
+    """Delete what another start left behind its gates. Raises Conflict while any other pod could still run."""
+    for pod in await _members(cluster, root):
+        mine = attempt_of(pod) == hint.attempt and pod.metadata.annotations.get(ANNOTATION_MADE_BY) == hint.recovery
+        if mine or will_not_run(pod):
+            continue
+        if not _is_gated(pod):
+            raise Conflict(f"{pod.metadata.name} of attempt {attempt_of(pod)} is still there")
+        await _delete(cluster, pod.metadata)
+
+
+async def _make(cluster: Cluster, pod: PodManifest) -> ObjectMeta:
+    """
+    The identity of the new pod, or of the same pod where it was made before.
+
+    Raises Conflict when another pod has the name.
+    """
+    meta = pod.metadata
+    try:
+        return (await cluster.create(pod)).metadata
+    except AlreadyExists:
+        there = (await cluster.get(PodManifest, meta.name, meta.namespace)).metadata
+    mine = {key: there.annotations.get(key) for key in (ANNOTATION_ATTEMPT, ANNOTATION_MADE_BY)}
+    if there.deletion_timestamp is not None or mine != {key: meta.annotations[key] for key in mine}:
+        raise Conflict(f"another pod is called {meta.name}")
+    return there
+
+
+async def _open_gate(cluster: Cluster, pod: Pod) -> None:
+    meta = pod.metadata
+    gates: list[Any] = [msgspec.to_builtins(gate) for gate in pod.spec.scheduling_gates if gate.name != GATE]
+    patch = {"spec": {"schedulingGates": gates or None}}
+    await cluster.patch(Pod, meta.name, patch, namespace=meta.namespace, uid=meta.uid)
