@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from healthd.cluster.port import Event, EventType, Invalid
+from healthd.cluster.port import Event, EventType, Invalid, Unavailable
 from healthd.cluster.remote.answers import Status, failure
 from healthd.core.objects import RESOURCES, AnyObject, Lease, Slim, to_wire
 
@@ -81,25 +81,33 @@ def _page_decoder(kind: type[T]) -> msgspec.json.Decoder[Page[T]]:
 
 
 def parse_object(kind: type[T], body: bytes) -> T:
-    """Raises Invalid when it does not fit the struct."""
+    """Raises Invalid when it does not fit the struct, Unavailable when it is no JSON: not an API server's answer."""
     try:
         obj: T = _decoder(kind).decode(body)
-    except msgspec.MsgspecError as error:
+    except msgspec.ValidationError as error:
         unreadable = _unreadable(kind, body, error)
         name = "/".join(part for part in (unreadable.namespace, unreadable.name) if part)
         raise Invalid(f"{unreadable.kind} {name}: cannot be read: {error}") from error
+    except msgspec.DecodeError as error:
+        raise _foreign(body, error) from error
     return obj
 
 
 def parse_page(kind: type[T], body: bytes) -> tuple[Page[T], list[Unreadable]]:
-    """One page of a list, decoded in one pass, and what had to be left out."""
+    """One page of a list, decoded in one pass, and what had to be left out. Raises Unavailable for what is no list."""
     try:
         return _page_decoder(kind).decode(body), []
     except msgspec.ValidationError:
-        return _sifted(kind, _RAW_PAGE.decode(body))
+        return _sifted(kind, body)
+    except msgspec.DecodeError as error:
+        raise _foreign(body, error) from error
 
 
-def _sifted(kind: type[T], page: _RawPage) -> tuple[Page[T], list[Unreadable]]:
+def _sifted(kind: type[T], body: bytes) -> tuple[Page[T], list[Unreadable]]:
+    try:
+        page = _RAW_PAGE.decode(body)
+    except msgspec.DecodeError as error:
+        raise _foreign(body, error) from error
     items: list[T] = []
     unreadable: list[Unreadable] = []
     for raw in page.items or []:
@@ -116,7 +124,10 @@ def parse_event(kind: type[T], line: bytes, where: str) -> tuple[Event[T], Unrea
 
     Raises what an ERROR event stands for: Gone, or Unavailable.
     """
-    told = _LINE.decode(line)
+    try:
+        told = _LINE.decode(line)
+    except msgspec.DecodeError as error:
+        raise _foreign(line, error) from error
     if told.type == "ERROR":
         raise failure(msgspec.json.decode(told.object, type=Status), where)
     if told.type == EventType.BOOKMARK:
@@ -126,6 +137,10 @@ def parse_event(kind: type[T], line: bytes, where: str) -> tuple[Event[T], Unrea
     except msgspec.ValidationError as error:
         return Event(EventType.BOOKMARK, None, _version(told.object)), _unreadable(kind, told.object, error)
     return Event(EventType(told.type), obj, obj.metadata.resource_version), None
+
+
+def _foreign(body: bytes, error: Exception) -> Unavailable:
+    return Unavailable(f"not the answer of an API server: {error}: {body[:200].decode(errors='replace')}")
 
 
 def _version(raw: msgspec.Raw) -> str:

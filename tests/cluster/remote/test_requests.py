@@ -1,0 +1,244 @@
+"""Requests: what is sent, and what each answer means."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from healthd.cluster.port import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from healthd.cluster.remote import Access, Connection, Fixed, connect
+from healthd.core.objects import Lease, Node, Pod
+from tests.cluster.remote.scripted import LIMITS, Answer, Hasty, refuses, says, serving, talking, tells
+
+NODE = {"metadata": {"name": "n", "resourceVersion": "7"}}
+BUDGET = {"causes": [{"reason": "DisruptionBudget", "message": "needs 1 healthy pod"}]}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "words", "meant"),
+    [
+        (404, "NotFound", 'nodes "n" not found', NotFound),
+        (409, "Conflict", "the object has been modified", Conflict),
+        (409, "AlreadyExists", "object is being deleted", AlreadyExists),
+        (410, "Expired", "too old resource version", Gone),
+        (422, "Invalid", "spec.taints: Required value", Invalid),
+        (400, "BadRequest", "field label not supported", Invalid),
+        (403, "Forbidden", 'User "x" cannot patch nodes', Forbidden),
+        (500, "InternalError", "etcdserver: request timed out", Unavailable),
+        (503, "ServiceUnavailable", "shutting down", Unavailable),
+        (504, "Timeout", "timed out", Unavailable),
+    ],
+)
+async def test_refusal_keeps_the_servers_words(code: int, reason: str, words: str, meant: type[ClusterError]) -> None:
+    async with talking(refuses(code, words, reason)) as (cluster, _):
+        with pytest.raises(ClusterError) as caught:
+            await cluster.patch(Node, "n", {"spec": {}})
+
+    assert caught.type is meant
+    assert words in str(caught.value)
+
+
+async def test_answer_that_is_no_status_is_quoted() -> None:
+    async with talking(says(502, b"<html>Bad Gateway</html>")) as (cluster, server):
+        with pytest.raises(Unavailable, match="Bad Gateway") as caught:
+            await cluster.get(Node, "n")
+
+    assert f"GET {server.url}/api/v1/nodes/n" in str(caught.value)
+
+
+async def test_patch_names_what_it_has_seen() -> None:
+    async with talking(says(200, NODE)) as (cluster, server):
+        await cluster.patch(Node, "n", {"spec": {"unschedulable": True}}, resource_version="6", uid="u")
+
+    asked = server.asked[0]
+    assert (asked.method, asked.path, asked.query) == ("PATCH", "/api/v1/nodes/n", {"fieldManager": "healthd"})
+    assert asked.headers["Content-Type"] == "application/merge-patch+json"
+    assert asked.body == b'{"spec":{"unschedulable":true},"metadata":{"resourceVersion":"6","uid":"u"}}'
+
+
+async def test_credentials_go_with_every_request() -> None:
+    async with talking(says(200, NODE)) as (cluster, server):
+        await cluster.get(Node, "n")
+
+    assert server.asked[0].headers["Authorization"] == "Bearer secret"
+
+
+async def test_busy_server_is_asked_again_when_it_said() -> None:
+    clock = Hasty()
+    busy = refuses(429, "too many requests", Retry_After="3")
+    async with talking(busy, says(200, NODE), clock=clock) as (cluster, server):
+        node = await cluster.patch(Node, "n", {})
+
+    assert node.metadata.name == "n"
+    assert len(server.asked) == 2
+    assert timedelta(seconds=3) <= clock.slept[0] <= timedelta(seconds=6)
+
+
+async def test_server_that_stays_busy_is_not_asked_for_ever() -> None:
+    clock = Hasty()
+    async with talking(refuses(429, "too many requests", Retry_After="3"), clock=clock) as (cluster, _):
+        with pytest.raises(TooManyRequests, match="too many requests"):
+            await cluster.get(Node, "n")
+
+    assert sum(clock.slept, timedelta(0)) <= LIMITS.throttled
+
+
+async def test_eviction_refused_by_a_budget_is_not_tried_again() -> None:
+    refusal = {"code": 429, "message": "Cannot evict pod as it would violate the pod's disruption budget."}
+    async with talking(says(429, {**refusal, "details": BUDGET}, Retry_After="10")) as (cluster, server):
+        with pytest.raises(TooManyRequests, match="disruption budget"):
+            await cluster.evict("p", "ns")
+
+    assert len(server.asked) == 1
+
+
+class Renewing:
+    """A connection whose first token has expired."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._token = "old"
+
+    async def access(self, *, fresh: bool = False) -> Access:
+        if fresh:
+            self._token = "new"
+        return Access(self._url, "a test", authorization=f"Bearer {self._token}")
+
+
+async def test_refused_credentials_are_renewed_once() -> None:
+    async with serving(refuses(401, "Unauthorized"), says(200, NODE)) as server:
+        connection: Connection = Renewing(server.url)
+        async with connect(connection, clock=Hasty(), luck=lambda: 0.5, limits=LIMITS) as cluster:
+            await cluster.get(Node, "n")
+
+    assert [asked.headers["Authorization"] for asked in server.asked] == ["Bearer old", "Bearer new"]
+
+
+async def test_credentials_that_stay_refused_are_unavailable_and_named() -> None:
+    async with talking(refuses(401, "Unauthorized")) as (cluster, server):
+        with pytest.raises(Unavailable, match=r"\(a test\): 401: Unauthorized"):
+            await cluster.get(Node, "n")
+
+    assert len(server.asked) == 2
+
+
+async def test_server_that_does_not_answer_is_unavailable() -> None:
+    impatient = replace(LIMITS, request=timedelta(milliseconds=50))
+    async with talking(tells(b"{", then="hang"), limits=impatient) as (cluster, _):
+        with pytest.raises(Unavailable, match=r"nothing came for 0\.05 s"):
+            await cluster.get(Node, "n")
+
+
+async def test_answer_that_breaks_off_is_unavailable() -> None:
+    async with talking(tells(b"{", then="cut")) as (cluster, _):
+        with pytest.raises(Unavailable):
+            await cluster.get(Node, "n")
+
+
+async def test_answer_of_something_else_is_unavailable() -> None:
+    async with talking(says(200, b"<html>please log in</html>")) as (cluster, _):
+        with pytest.raises(Unavailable, match="please log in"):
+            await cluster.get(Node, "n")
+        with pytest.raises(Unavailable, match="please log in"):
+            await cluster.list(Node)
+
+
+async def test_port_that_nobody_listens_on_is_unavailable() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        await expect_unavailable(f"http://127.0.0.1:{bound.getsockname()[1]}", "Connect call failed")
+
+
+async def test_name_that_does_not_resolve_is_unavailable() -> None:
+    await expect_unavailable("https://api-server.invalid:6443", r"api-server\.invalid:6443")
+
+
+async def expect_unavailable(url: str, words: str) -> None:
+    async with connect(Fixed(Access(url, "a test")), clock=Hasty(), luck=lambda: 0.5, limits=LIMITS) as cluster:
+        with pytest.raises(Unavailable, match=words):
+            await cluster.get(Node, "n")
+
+
+def page(version: str, *names: str, more: str = "") -> Answer:
+    """One page of a list of pods."""
+    items = [{"metadata": {"name": name, "namespace": "ns"}} for name in names]
+    return says(200, {"metadata": {"resourceVersion": version, "continue": more}, "items": items})
+
+
+async def test_pages_of_a_list_are_put_together() -> None:
+    async with talking(page("5", "a", "b", more="x"), page("5", "c")) as (cluster, server):
+        listed = await cluster.list(Pod)
+
+    assert [pod.metadata.name for pod in listed.items] == ["a", "b", "c"]
+    assert listed.resource_version == "5"
+    assert [asked.query.get("continue") for asked in server.asked] == [None, "x"]
+
+
+async def test_list_whose_pages_expire_is_begun_again() -> None:
+    expired = refuses(410, "the provided continue parameter is too old", "Expired")
+    async with talking(page("5", "a", more="x"), expired, page("9", "a", "b")) as (cluster, _):
+        listed = await cluster.list(Pod)
+
+    assert [pod.metadata.name for pod in listed.items] == ["a", "b"]
+    assert listed.resource_version == "9"
+
+
+async def test_list_whose_pages_always_expire_is_unavailable() -> None:
+    async with talking(refuses(410, "too old", "Expired")) as (cluster, _):
+        with pytest.raises(Unavailable, match="too old"):
+            await cluster.list(Pod)
+
+
+async def test_one_unreadable_object_hides_no_other() -> None:
+    bad = {"metadata": {"name": "bad"}, "spec": {"taints": "none"}}
+    body = {"metadata": {"resourceVersion": "5"}, "items": [NODE, bad]}
+    async with talking(says(200, body)) as (cluster, _):
+        listed = await cluster.list(Node)
+
+    assert [node.metadata.name for node in listed.items] == ["n"]
+
+
+async def test_unreadable_object_is_an_error_where_it_is_asked_for() -> None:
+    async with talking(says(200, {"metadata": {"name": "bad"}, "spec": {"taints": "none"}})) as (cluster, _):
+        with pytest.raises(Invalid, match=r"Node bad: .*spec\.taints"):
+            await cluster.get(Node, "bad")
+
+
+async def test_selectors_are_sent_as_an_api_server_reads_them() -> None:
+    async with talking(page("5")) as (cluster, server):
+        await cluster.list(
+            Pod, labels={"a": "b", "c": None, "d": ""}, fields={"spec.nodeName": "n", "status.phase": "F"}
+        )
+
+    query = server.asked[0].query
+    assert query["labelSelector"] == "a=b,c,d="
+    assert query["fieldSelector"] == "spec.nodeName=n,status.phase=F"
+
+
+async def test_object_without_a_name_is_not_the_list_of_all() -> None:
+    async with talking(says(200, {})) as (cluster, server):
+        with pytest.raises(NotFound):
+            await cluster.delete(Lease, "", namespace="ns")
+
+    assert server.asked == []
+
+
+async def test_redirect_is_not_followed_with_our_token() -> None:
+    async with talking(says(307, b"", Location="http://127.0.0.1:1/")) as (cluster, server):
+        with pytest.raises(Unavailable, match="307"):
+            await cluster.get(Node, "n")
+
+    assert len(server.asked) == 1
