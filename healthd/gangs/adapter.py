@@ -26,6 +26,9 @@ class GangAdapter(ABC, Generic[T]):
     labels: Labels | None = None
     """What a root of this kind carries; None: any object of it may be one."""
 
+    makes_roots: bool = False
+    """Its gangs have no root until healthd makes one (`discover`)."""
+
     @abstractmethod
     def read(self, obj: T) -> Root | None:
         """The root as the decisions see it; None when *obj* is none, or none that healthd was told about."""

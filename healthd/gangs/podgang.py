@@ -65,6 +65,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
     """The adapter of plain pods."""
 
     kind = PodGang
+    makes_roots = True
 
     def read(self, obj: PodGang) -> Root | None:
         """The root as the decisions see it, without what its pods say."""
