@@ -8,7 +8,6 @@ off is only what slows tests down: fsync of etcd, and throttling (see `Options`)
 from __future__ import annotations
 
 import base64
-import json
 import os
 import secrets
 import shutil
@@ -24,6 +23,7 @@ from typing import Self
 
 import yaml
 
+from tests.lab import flags
 from tests.lab.api import Api, ApiError, Json
 from tests.lab.build import binaries
 from tests.lab.programs import LabError, Program, end_remembered, free_port, is_abandoned, remember, wait_until
@@ -38,9 +38,6 @@ STATE = "state.json"
 
 _MASTERS = "system:masters"
 _NODES = "system:nodes"
-_SERVICES = "10.96.0.0/16"
-_NAMES = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
-"""What the API server's certificate is good for: from here, and from inside, where the first service is its own."""
 _UP = 60
 """Seconds until a program must be up; it takes three, but the machine may be busy."""
 _DAY = 86_400
@@ -108,15 +105,23 @@ class ControlPlane:
         """Return when pods can be made: all programs run and the default service account is there. Raises LabError."""
         try:
             self._write_files()
-            self.run("etcd", [*self._binaries.etcd, *self._etcd_flags()])
-            self.run("kube-apiserver", [*self._binaries.kube_apiserver, *self._api_server_flags()])
-            self._await_api_server()
-            self.run("kube-controller-manager", [*self._binaries.kube_controller_manager, *self._controller_flags()])
-            self.run("kube-scheduler", [*self._binaries.kube_scheduler, *self._scheduler_flags()])
+            self._start_programs()
             self.await_service_account("default")
         except BaseException:
             self.stop()
             raise
+
+    def _start_programs(self) -> None:
+        at, known, options = self.directory, self._binaries, self.options
+        api_server = flags.api_server(at, self.port, etcd_port=self._etcd_port, throttling=options.throttling)
+        controllers = flags.controller_manager(at, node_grace_seconds=options.node_grace_seconds)
+        self.run("etcd", [*known.etcd, *flags.etcd(at, self._etcd_port)])
+        self.run("kube-apiserver", [*known.kube_apiserver, *api_server, *options.api_server_flags])
+        self._await_api_server()
+        self.run(
+            "kube-controller-manager", [*known.kube_controller_manager, *controllers, *options.controller_manager_flags]
+        )
+        self.run("kube-scheduler", [*known.kube_scheduler, *flags.scheduler(at), *options.scheduler_flags])
 
     def stop(self) -> None:
         """End everything and remove the directory. Nothing is worth a graceful end here."""
@@ -266,64 +271,12 @@ class ControlPlane:
         return [*usual, *programs, *nodes, *self.options.users]
 
     def _write_files(self) -> None:
-        subprocess.run([*self._binaries.certificates, str(self.directory), *_NAMES], check=True)
+        subprocess.run([*self._binaries.certificates, str(self.directory), *flags.NAMES], check=True)
         rows = [f'{self._tokens[user]},{user},{user},"{",".join(groups)}"' for user, groups in self._users()]
         (self.directory / "tokens.csv").write_text("\n".join(rows) + "\n")
         self.write_kubeconfig(self.kubeconfig, self.token)
         self.write_kubeconfig(self.directory / "controllers.kubeconfig", self._tokens[CONTROLLERS])
         self.write_kubeconfig(self.directory / "scheduler.kubeconfig", self._tokens[SCHEDULER])
-
-    def _etcd_flags(self) -> list[str]:
-        url = f"http://127.0.0.1:{self._etcd_port}"
-        return [
-            f"--data-dir={self.directory}/etcd",
-            f"--listen-client-urls={url}",
-            f"--advertise-client-urls={url}",
-            "--listen-peer-urls=http://127.0.0.1:0",
-            "--unsafe-no-fsync",
-            "--log-level=error",
-        ]
-
-    def _api_server_flags(self) -> list[str]:
-        at, options = self.directory, self.options
-        limits = [] if options.throttling else ["--max-requests-inflight=0", "--max-mutating-requests-inflight=0"]
-        return [
-            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={self.port}",
-            f"--tls-cert-file={at}/server.crt",
-            f"--tls-private-key-file={at}/server.key",
-            f"--token-auth-file={at}/tokens.csv",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={at}/accounts.pub",
-            f"--service-account-signing-key-file={at}/accounts.key",
-            f"--service-cluster-ip-range={_SERVICES}",
-            "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
-            "--allow-privileged=true",
-            "--kubelet-preferred-address-types=InternalIP",
-            f"--enable-priority-and-fairness={json.dumps(options.throttling)}",
-            *limits,
-            *options.api_server_flags,
-        ]
-
-    def _controller_flags(self) -> list[str]:
-        at = self.directory
-        return [
-            f"--kubeconfig={at}/controllers.kubeconfig",
-            "--use-service-account-credentials=true",
-            f"--service-account-private-key-file={at}/accounts.key",
-            f"--root-ca-file={self.authority}",
-            f"--node-monitor-grace-period={self.options.node_grace_seconds}s",
-            *_UNTHROTTLED,
-            *self.options.controller_manager_flags,
-        ]
-
-    def _scheduler_flags(self) -> list[str]:
-        return [f"--kubeconfig={self.directory}/scheduler.kubeconfig", *_UNTHROTTLED, *self.options.scheduler_flags]
-
-
-_UNTHROTTLED = ("--leader-elect=false", "--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0")
 
 
 def home() -> Path:
