@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, Command] = {
     "explain": Command("healthd.cli.explain", "tell why a gang was restarted, and what was done"),
     "klog": Command("healthd.cli.klog", "show what healthd reads in a kernel log"),
     "agent": Command("healthd.cli.agent", "guard a Kubernetes node: judge its hardware, cordon it when that is broken"),
+    "controller": Command("healthd.cli.controller", "restart the training gangs of a Kubernetes cluster"),
     "checkpoints": Command("healthd.cli.checkpoints", "find the newest checkpoint that will really load"),
     "config": Command("healthd.cli.config", "check a configuration file, or print the reference of all keys"),
 }

@@ -159,6 +159,12 @@ class Metrics:
             registry=registry,
         )
 
+        self.leading = Gauge(
+            "healthd_leading",
+            "1 in the controller that leads, 0 in one that stands by: only the leader shows the gauges of the cluster.",
+            registry=registry,
+        )
+
     def _start_at_zero(self) -> None:
         """Make every series of a closed set now: `rate()` does not see the event that a series begins with."""
         for cause in CauseKind:
@@ -186,6 +192,12 @@ class Metrics:
             self.gang_attempt.labels(*labels).set(root.attempt)
             if root.progress.step >= 0:
                 self.gang_step.labels(*labels).set(root.progress.step)
+
+    def forget_the_world(self) -> None:
+        """Show nothing of the cluster any more: another controller does it from now on."""
+        for gauge in (self.leading, self.spares, self.recovery_in_progress, self.quarantined_nodes):
+            gauge.set(0)
+        self.show_gangs(())
 
     def count_ended(self, cause: CauseKind, outcome: Phase) -> None:
         """Count a recovery that reached one of the phases in `ENDED`."""

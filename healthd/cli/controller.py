@@ -1,0 +1,84 @@
+"""`healthd controller`: restart the training gangs of a Kubernetes cluster when the hardware under them breaks."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import socket
+import sys
+import uuid
+from pathlib import Path
+
+import structlog
+
+from healthd.cli import which_cluster
+from healthd.cli.config import load
+from healthd.cli.errors import UserError
+from healthd.clock import Clock, SystemClock
+from healthd.cluster.port import Unusable
+from healthd.cluster.remote import connect
+from healthd.controller.daemon import ControllerDaemon
+from healthd.controller.lookup import FileCheckpoints
+from healthd.core.policy import Config
+from healthd.gangs import ADAPTERS
+from healthd.telemetry.address import AddressError
+from healthd.telemetry.logs import configure
+
+log = structlog.get_logger(__name__)
+
+EPILOG = """\
+Run two: the one that holds the Lease `healthd-controller` acts, the other one
+takes over at once when it ends. SIGTERM gives the lease back.
+
+example, outside a cluster:
+  healthd controller --kubeconfig ~/.kube/config
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `healthd controller`."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file, see `healthd config`")
+    parser.add_argument("--metrics", default="", metavar="ADDR", help="serve /metrics, /healthz and /readyz there")
+    which_cluster.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Watch over all gangs until a signal."""
+    config = load(args.config)
+    if args.metrics:
+        config = which_cluster.serving_at(config, args.metrics)
+    configure(config.log.format, config.log.level, sys.stderr)
+    try:
+        asyncio.run(_run(config, args, SystemClock()))
+    except (Unusable, AddressError) as error:
+        raise UserError(str(error)) from None
+    except BaseExceptionGroup as group:
+        if (unusable := which_cluster.first_of(group, Unusable)) is None:
+            raise
+        raise UserError(str(unusable)) from None
+    return 0
+
+
+async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
+    async with connect(which_cluster.connection(args, clock), clock=clock, luck=random.random) as cluster:
+        identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        daemon = ControllerDaemon(
+            config,
+            cluster,
+            clock,
+            ADAPTERS,
+            FileCheckpoints(),
+            identity=identity,
+            namespace=os.environ.get("POD_NAMESPACE") or config.quarantine.namespace,
+            luck=random.random,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, daemon.stop)
+        log.info("controller.starts", identity=identity)
+        await daemon.run()

@@ -1,0 +1,55 @@
+"""Which Kubernetes cluster a command is about: the one of a kubeconfig, or the one that this process runs in."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from healthd.clock import Clock
+from healthd.cluster.remote import Connection, in_cluster
+from healthd.core.policy import Config
+
+E = TypeVar("E", bound=BaseException)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say which cluster is meant."""
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="how to reach the cluster (as kubectl chooses)")
+    parser.add_argument("--context", default="", metavar="NAME", help="the context in the kubeconfig")
+
+
+def is_named(args: argparse.Namespace) -> bool:
+    """Whether an option names a cluster."""
+    return bool(args.kubeconfig or args.context)
+
+
+def is_inside() -> bool:
+    """Whether this process runs in a pod."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def connection(args: argparse.Namespace, clock: Clock) -> Connection:
+    """The way to the cluster. Raises Unusable where there is none."""
+    if is_inside() and not is_named(args):
+        return in_cluster(clock)
+    from healthd.cluster.remote.kubeconfig import from_kubeconfig  # here: it costs 20 MB, which pods need not pay
+
+    return from_kubeconfig(args.kubeconfig, args.context or None, clock=clock)
+
+
+def serving_at(config: Config, address: str) -> Config:
+    """The command line beats the file."""
+    return msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, address=address))
+
+
+def first_of(group: BaseExceptionGroup[BaseException], kind: type[E]) -> E | None:
+    """The first error of *kind* in a group that holds no other; None where it holds others, too."""
+    matching, rest = group.split(kind)
+    if matching is None or rest is not None:
+        return None
+    first = matching.exceptions[0]
+    return first_of(first, kind) if isinstance(first, BaseExceptionGroup) else first

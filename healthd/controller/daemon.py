@@ -1,0 +1,117 @@
+"""
+The controller of a Kubernetes cluster, put together: what a replica runs until it is told to stop.
+
+Every replica watches, so that a standby knows all that the leader knows, and only the leader acts. Who leads is decided
+by a Lease; that two may believe it for a moment is no harm, as every write has a precondition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.leader import Candidacy, Deposed, lead
+from healthd.cluster.port import Cluster
+from healthd.controller.census import Census
+from healthd.controller.controller import Controller
+from healthd.controller.feed import Feed
+from healthd.controller.ports import Checkpoints
+from healthd.controller.tending import Tending, in_parallel
+from healthd.core.policy import Config
+from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.metrics import Metrics
+
+log = structlog.get_logger()
+
+LEASE = "healthd-controller"
+
+
+class ControllerDaemon:
+    """One replica. *identity* is its own; *namespace* holds the lease; *luck* draws from 0 to 1."""
+
+    def __init__(
+        self,
+        config: Config,
+        cluster: Cluster,
+        clock: Clock,
+        adapters: Mapping[str, GangAdapter[Any]],
+        checkpoints: Checkpoints,
+        *,
+        identity: str,
+        namespace: str,
+        luck: Callable[[], float],
+    ) -> None:
+        self.metrics = Metrics()
+        self.census = Census(adapters)
+        self._config = config
+        self._cluster = cluster
+        self._clock = clock
+        self._adapters = adapters
+        self._checkpoints = checkpoints
+        self._candidacy = Candidacy(identity=identity, name=LEASE, namespace=namespace)
+        self._luck = luck
+        self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._feed = Feed(cluster, clock, self.census, adapters, self._wake.set)
+
+    def stop(self) -> None:
+        """End soon, and let a standby take over. May be called from a signal handler of the event loop."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Until `stop`. Raises Unusable, AddressError."""
+        async with self._serving(), asyncio.TaskGroup() as group:
+            feeding = group.create_task(self._feed.run(), name="feed")
+            leading = group.create_task(self._lead(), name="lead")
+            await self._stop.wait()
+            leading.cancel()
+            await asyncio.gather(leading, return_exceptions=True)  # it gives the lease back
+            feeding.cancel()
+
+    async def _lead(self) -> None:
+        """Become the leader again and again; only whoever can see the cluster stands for it."""
+        while True:
+            await self._feed.until_synced()
+            try:
+                await lead(self._cluster, self._clock, self._candidacy, self._work)
+            except Deposed as why:
+                log.warning("leader.deposed", why=str(why))
+
+    async def _work(self) -> None:
+        """What a leader does, anew for each time that it leads: it may have been away for long."""
+        controller = Controller(
+            self._cluster,
+            self._clock,
+            self._adapters,
+            self._checkpoints,
+            recovery=self._config.recovery,
+            hang=self._config.hang,
+            metrics=self.metrics,
+            census=self.census,
+            mirror=self._feed,
+            look_every=self._config.recovery.look_every,
+            together=in_parallel(),
+            jitter=lambda: 0.5 + self._luck(),
+        )
+        self.metrics.leading.set(1)
+        try:
+            await Tending(controller, self._clock, self._wake, self._feed.trouble).run()
+        finally:
+            self.metrics.forget_the_world()
+
+    @contextlib.asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
+        address = self._config.http.address
+        if not address:
+            yield
+            return
+        from healthd.telemetry.http import serve  # here: nobody should pay for a server that is not asked for
+
+        async with await serve(address, self.metrics, {"watch": self._feed.trouble}) as server:
+            log.info("http.serving", url=server.url)
+            yield

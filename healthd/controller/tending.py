@@ -1,0 +1,105 @@
+"""
+Attend to many gangs at the same time, one task for each: what takes minutes for one of them is no wait for the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.waiting import first
+from healthd.controller.census import GangKey
+from healthd.controller.controller import Controller
+from healthd.controller.look import Together
+
+log = structlog.get_logger()
+
+AT_ONCE = 256
+"""Gangs that are attended to at the same time. A task that waits for a store costs nothing; a crowd of writers does."""
+READS_AT_ONCE = 16
+"""Requests that the look at one gang makes at the same time."""
+SWEEP_EVERY = timedelta(seconds=1)
+
+
+class Tending:
+    """Lets *controller* attend to whoever is due, while there is no *trouble* with what it sees. *wake* ends a wait."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        clock: Clock,
+        wake: asyncio.Event,
+        trouble: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._controller = controller
+        self._clock = clock
+        self._wake = wake
+        self._trouble = trouble
+        self._said = ""
+        self._under_way: set[GangKey] = set()
+
+    async def run(self) -> None:
+        """Until cancelled; what is under way then is cancelled, too."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sweep(), name="sweep")
+            while True:
+                self._wake.clear()
+                if self._may_decide():
+                    for key in self._due():
+                        self._under_way.add(key)
+                        tasks.create_task(self._attend(key), name=f"gang {key.name}")
+                await first(self._wake.wait(), self._clock.sleep(self._controller.rest(self._clock.now())))
+
+    def _due(self) -> list[GangKey]:
+        """Whom to begin with now. Whoever is over the limit comes when another is done, which wakes."""
+        return self._controller.due(self._clock.now())[: max(0, AT_ONCE - len(self._under_way))]
+
+    async def _attend(self, key: GangKey) -> None:
+        try:
+            await self._controller.attend(key, self._clock.now())
+        finally:
+            self._under_way.discard(key)
+            self._wake.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            if self._may_decide():
+                try:
+                    await self._controller.sweep(self._clock.now())
+                except Exception as error:  # what is loose can wait; the gangs must not be left unguarded for it
+                    log.exception("sweep.failed", error=str(error))
+            await self._clock.sleep(SWEEP_EVERY)
+
+    def _may_decide(self) -> bool:
+        """Said once, when it begins and when it ends: then nothing is decided on what was seen."""
+        trouble = self._trouble() or ""
+        if trouble and not self._said:
+            log.error("controller.blind", why=trouble, note="nothing is decided on an old sight of the cluster")
+        elif self._said and not trouble:
+            log.info("controller.sees_again")
+        self._said = trouble
+        return not trouble
+
+
+def in_parallel(limit: int = READS_AT_ONCE) -> Together:
+    """Several reads at the same time, up to *limit*."""
+
+    async def together(reads: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+        slots = asyncio.Semaphore(limit)
+
+        async def one(read: Callable[[], Awaitable[Any]]) -> Any:
+            async with slots:
+                return await read()
+
+        answers = await asyncio.gather(*map(one, reads), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+    return together
