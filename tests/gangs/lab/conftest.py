@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.lab.control_plane import ControlPlane
 from tests.lab.simulated import SimulatedNodes
 
 NODES = 8
+CRDS = Path(__file__).parents[3] / "deploy" / "crds.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,16 @@ async def remote(control_plane: ControlPlane) -> AsyncIterator[RemoteCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def own_kinds(control_plane: ControlPlane) -> None:
+    """The kinds of healthd itself are known, also to the garbage collector: it looks for new ones when it starts."""
+    control_plane.apply(CRDS)
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    collector = control_plane.programs["kube-controller-manager"]
+    collector.stop()
+    collector.start()
+
+
 @pytest.fixture
 def theatre(
     remote: RemoteCluster,
@@ -40,6 +52,7 @@ def theatre(
     simulated_nodes: SimulatedNodes,
     nodes: list[str],
     jobset_controller: None,
+    own_kinds: None,
 ) -> Theatre:
     """Where one gang plays."""
     control_plane.await_service_account(namespace)

@@ -61,6 +61,12 @@ def stateful_set(*, notes: Mapping[str, str] | None = None, replicas: int = 4) -
     }
 
 
+def plain_pods(*names: str, notes: Mapping[str, str] | None = None, **spec: Any) -> list[dict[str, Any]]:
+    """Pods that a script makes."""
+    one = pods(labels={"healthd.dev/gang": "train"}, notes={**ENABLED, **(notes or {})}, **spec)
+    return [{"apiVersion": "v1", "kind": "Pod", **one, "metadata": {**one["metadata"], "name": name}} for name in names]
+
+
 def launcher() -> dict[str, Any]:
     """The Job that starts the work on the pods of the StatefulSet `train`."""
     one = {"parallelism": 1, "completions": 1, "completionMode": "NonIndexed"}

@@ -20,6 +20,7 @@ KINDS = {
     "Job without indexes": [manifests.job(completionMode="NonIndexed")],
     "JobSet": [manifests.jobset()],
     "StatefulSet": [manifests.stateful_set()],
+    "PodGang": manifests.plain_pods("rank-0", "rank-1", "rank-2", "rank-3"),
     "StatefulSet with a launcher": [
         manifests.launcher(),
         manifests.stateful_set(notes={"healthd.dev/launcher": "mpirun"}),
@@ -172,3 +173,52 @@ async def test_a_statefulset_is_not_rolled_by_its_hint(theatre: Theatre) -> None
     revisions = {pod.metadata.labels["controller-revision-hash"] for pod in pods}
     status = theatre.get("statefulset/train")["status"]
     assert revisions == {status["updateRevision"]} == {status["currentRevision"]}
+
+
+async def test_pods_made_again_are_given_a_node_only_when_the_whole_gang_is_there(theatre: Theatre) -> None:
+    theatre.apply(*manifests.plain_pods("rank-0", "rank-1"))
+    before = {pod.metadata.name: pod.spec for pod in await theatre.until_running("PodGang")}
+    await theatre.stop("PodGang")
+
+    await theatre.start("PodGang")
+
+    after = {pod.metadata.name: pod for pod in await theatre.until_running("PodGang", attempt=1)}
+    assert not any(pod.spec.scheduling_gates for pod in after.values())
+    assert {name: pod.spec.restart_policy for name, pod in after.items()} == {
+        n: s.restart_policy for n, s in before.items()
+    }
+
+
+async def test_the_memory_of_plain_pods_outlives_their_stop_and_goes_with_their_user(theatre: Theatre) -> None:
+    theatre.apply(*manifests.plain_pods("rank-0", "rank-1"))
+    await theatre.until_running("PodGang")
+    await theatre.stop("PodGang")
+    await theatre.start("PodGang")
+    await theatre.until_running("PodGang", attempt=1)
+
+    theatre.kubectl("delete", "pods", "--all", "--wait=false")
+
+    async def gone() -> bool:
+        return not theatre.kubectl("get", "podgangs", "-o", "name")
+
+    await theatre.until(gone, "the memory to go")
+
+
+async def test_plain_pods_come_back_as_their_user_wrote_them(theatre: Theatre) -> None:
+    volume = {"name": "scratch", "emptyDir": {}}
+    mount = {"name": "scratch", "mountPath": "/scratch"}
+    container = {"name": "main", "image": "none", "env": [{"name": "RANK", "value": "0"}], "volumeMounts": [mount]}
+    theatre.apply(*manifests.plain_pods("rank-0", volumes=[volume], containers=[container]))
+    await theatre.until_running("PodGang")
+    written = theatre.get("pod/rank-0")["spec"]
+    await theatre.stop("PodGang")
+    await theatre.start("PodGang", checkpoint=STEP_7)
+    await theatre.until_running("PodGang", attempt=1)
+
+    made = theatre.get("pod/rank-0")["spec"]
+    env = {each["name"]: each["value"] for each in made["containers"][0]["env"]}
+    assert env["RANK"] == "0"
+    assert env["HEALTHD_RESUME_FROM"] == "/data/step_7"
+    assert made["volumes"][0] == volume
+    assert len(made["volumes"]) == len(written["volumes"])
+    assert len(made["containers"][0]["volumeMounts"]) == len(written["containers"][0]["volumeMounts"])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from healthd.clock import SystemClock
-from healthd.cluster.port import Conflict
+from healthd.cluster.port import Conflict, NotFound
 from healthd.cluster.remote import RemoteCluster
 from healthd.core.gang import Root, StartHint, attempt_of, will_not_run
 from healthd.core.objects import ChosenCheckpoint, Pod
@@ -66,10 +67,14 @@ class Theatre:
         hint = StartHint(recovery="train-1", attempt=attempt, checkpoint=checkpoint or ChosenCheckpoint(), placement={})
         await self._act(kind, lambda root: ADAPTERS[kind].start(self.cluster, root, hint))
 
+    async def discover(self, kind: str) -> None:
+        """What a controller does with members of a gang that has no root yet."""
+        await ADAPTERS[kind].discover(self.cluster, self.namespace, "train", await self.pods())
+
     async def tend(self, kind: str) -> None:
-        """What a controller does at every look."""
-        root = await self.root(kind)
-        await ADAPTERS[kind].tend(self.cluster, root, await self.pods())
+        """What a controller does at every look; whoever was faster has done it."""
+        with suppress(Conflict, NotFound):
+            await ADAPTERS[kind].tend(self.cluster, await self.root(kind), await self.pods())
 
     async def until_stopped(self, kind: str) -> Root:
         """As a recovery waits: no member runs, and the root's own controller says that it makes no more."""
@@ -86,8 +91,9 @@ class Theatre:
         running: list[Pod] = []
 
         async def whole() -> bool:
+            await self.discover(kind)
+            await self.tend(kind)
             root = await self.root(kind)
-            await ADAPTERS[kind].tend(self.cluster, root, await self.pods())
             running[:] = [p for p in await self.alive() if p.status.phase == "Running" and attempt_of(p) == attempt]
             return len(running) == root.world
 
