@@ -87,6 +87,11 @@ class AgentDaemon:
         """End soon. May be called from a signal handler of the event loop."""
         self._stop.set()
 
+    @property
+    def ready_checks(self) -> dict[str, Callable[[], str | None]]:
+        """What `/readyz` asks: each answers why not, or None."""
+        return {"state": self._not_loaded, "watch": self._view.trouble, "kernel_log": self._listener.trouble}
+
     async def run(self) -> None:
         """Until `stop`. Raises Unusable, AddressError."""
         self.metrics.quarantine_budget.set(self._config.quarantine.budget)
@@ -182,7 +187,6 @@ class AgentDaemon:
             return
         from healthd.telemetry.http import serve  # here: nobody should pay for a server that is not asked for
 
-        checks = {"state": self._not_loaded, "watch": self._view.trouble, "kernel_log": self._listener.trouble}
-        async with await serve(address, self.metrics, checks) as server:
+        async with await serve(address, self.metrics, self.ready_checks) as server:
             log.info("http.serving", url=server.url)
             yield

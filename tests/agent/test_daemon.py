@@ -1,0 +1,247 @@
+"""The agent of a node as it is put together, on an embedded cluster and with a kernel log of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from healthd.agent.daemon import LOOK_AT_PODS, AgentDaemon, NodeSources
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Unavailable, Unusable
+from healthd.core.model import Verdict
+from healthd.core.objects import ANNOTATION_QUARANTINE, Device, KernelLogCursor, Node, NodeHealth, Slim
+from healthd.core.pod_lives import PodTasks
+from healthd.core.policy import Config, HttpPolicy
+from healthd.probes.errors import CannotRead
+from healthd.probes.kernel_log import KernelLog
+from healthd.probes.kmsg import open_kmsg
+from healthd.probes.nvml import Inventory
+from healthd.probes.pipe import KernelLogPipe
+from healthd.telemetry.address import AddressError
+from tests.agent.counting import CountingCluster
+from tests.builders import a_node
+from tests.fakes import ManualClock, counting_uids, settle
+
+T = TypeVar("T", bound=Slim)
+
+OFF_THE_BUS = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+PATIENCE = 60
+GPU = Device(pci="0000:3b:00.0", uuid="GPU-1")
+
+
+class Machine:
+    """What the daemon reads, turned by the test."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.pipe = KernelLogPipe(clock)
+        self.refusal: CannotRead | None = None
+        self.pods: list[PodTasks] | None = None
+        self.inventory = Inventory(devices=[GPU])
+        self.opened = 0
+        self._clock = clock
+
+    def sources(self) -> NodeSources:
+        """As the daemon takes them."""
+        return NodeSources(
+            boot_id="boot-1",
+            open_kernel_log=self._open,
+            read_inventory=lambda: self.inventory,
+            read_pods=self._read_pods,
+        )
+
+    def _open(self, cursor: KernelLogCursor) -> KernelLog:
+        if self.refusal:
+            raise self.refusal
+        self.opened += 1
+        time = self.pipe.kernel_time
+        return open_kmsg(fd=self.pipe.fd, clock=self._clock, boot_id="boot-1", cursor=cursor, kernel_time=time)
+
+    def _read_pods(self) -> list[PodTasks]:
+        if self.pods is None:
+            raise CannotRead("/sys/fs/cgroup", "it is not mounted", "mount it")
+        return self.pods
+
+
+class Node1:
+    """A cluster with `node-a`, its machine and its agent."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.truth = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids())
+        self.cluster = CountingCluster(self.truth)
+        self.machine = Machine(self.clock)
+        self.daemon = self.new_daemon()
+
+    def new_daemon(self, config: Config | None = None) -> AgentDaemon:
+        """Another life of the agent."""
+        return AgentDaemon(
+            "node-a", config or Config(), self.machine.sources(), self.cluster, self.clock, luck=lambda: 0.0
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[AgentDaemon]:
+        """The daemon, until the block ends; then it is told to stop."""
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+            group.create_task(self.daemon.run())
+            yield self.daemon
+            self.daemon.stop()
+
+    async def until(self, kind: type[T], holds: Callable[[Any], bool]) -> T:
+        """The object of `node-a`, once it is so."""
+        listed = await self.truth.list(kind, fields={"metadata.name": "node-a"})
+        if listed.items and holds(listed.items[0]):
+            return listed.items[0]
+        events: Any = self.truth.watch(kind, since=listed.resource_version, fields={"metadata.name": "node-a"})
+        async with aclosing(events):
+            async for event in events:
+                if event.obj is not None and holds(event.obj):
+                    found: T = event.obj
+                    return found
+        raise AssertionError("the watch ended")
+
+    async def until_verdict(self, verdict: Verdict) -> NodeHealth:
+        """The report with it."""
+        return await self.until(NodeHealth, lambda health: health.status.verdict is verdict)
+
+    def records_read(self) -> float:
+        """How many the agent has taken in."""
+        [counter] = self.daemon.metrics.kernel_records.collect()
+        return counter.samples[0].value
+
+    def troubles(self) -> dict[str, str]:
+        """What `/readyz` would say."""
+        return {name: why for name, check in self.daemon.ready_checks.items() if (why := check())}
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node1]:
+    """A node whose agent does not run yet."""
+    world = Node1()
+    await world.truth.create(a_node())
+    yield world
+    world.machine.pipe.close()
+
+
+def is_quarantined(node: Node) -> bool:
+    """Whether healthd took it out of service."""
+    return ANNOTATION_QUARANTINE in node.metadata.annotations
+
+
+async def test_a_record_of_the_kernel_becomes_a_cordon_and_a_report(node: Node1) -> None:
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        node.machine.pipe.write(OFF_THE_BUS)
+        await node.until(Node, is_quarantined)
+        health = await node.until_verdict(Verdict.UNHEALTHY)
+
+    assert [finding.rule for finding in health.status.findings] == ["xid-79"]
+
+
+async def test_an_agent_that_works_is_ready(node: Node1) -> None:
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        troubles = node.troubles()
+
+    assert troubles == {}
+
+
+async def test_the_gpus_of_the_node_are_in_its_report(node: Node1) -> None:
+    async with node.running():
+        health = await node.until(NodeHealth, lambda health: bool(health.status.inventory))
+
+    assert health.status.inventory == [GPU]
+
+
+async def test_a_node_without_gpus_is_no_trouble(node: Node1) -> None:
+    node.machine.inventory = Inventory(reason="NVML: Shared Library Not Found")
+    async with node.running():
+        health = await node.until_verdict(Verdict.HEALTHY)
+
+    assert health.status.inventory == []
+
+
+async def test_an_agent_without_the_log_is_blind_and_says_so_until_it_gets_it(node: Node1) -> None:
+    node.machine.refusal = CannotRead("/run/healthd/kmsg.sock", "no opener", "start it")
+    async with node.running():
+        await node.until_verdict(Verdict.UNKNOWN)
+        troubles = node.troubles()
+        node.machine.refusal = None
+        await node.clock.run_for(timedelta(seconds=30))
+        await node.until_verdict(Verdict.HEALTHY)
+
+    assert "no opener" in troubles["kernel_log"]
+    assert node.machine.opened == 1
+
+
+async def test_a_log_that_broke_is_opened_again_and_nothing_is_judged_twice(node: Node1) -> None:
+    async with node.running():
+        node.machine.pipe.write(OFF_THE_BUS)
+        await node.until_verdict(Verdict.UNHEALTHY)
+        broken, node.machine.pipe = node.machine.pipe, KernelLogPipe(node.clock)
+        node.machine.pipe.write(OFF_THE_BUS)  # the same record, which a fresh descriptor shows again
+        node.machine.pipe.write("NVRM: Xid (PCI:0000:5e:00): 79, pid=1, GPU has fallen off the bus.")
+        broken.close()
+        while node.machine.opened < 2:
+            await node.clock.run_for(timedelta(seconds=1))
+        health = await node.until(NodeHealth, lambda health: len(health.status.findings) == 2)
+
+    assert [finding.count for finding in health.status.findings] == [1, 1]
+
+
+async def test_pods_that_end_are_published(node: Node1) -> None:
+    node.machine.pods = [PodTasks("uid-1", 4)]
+    async with node.running():
+        while not (await node.until(NodeHealth, lambda _: True)).status.live_pods:
+            await node.clock.run_for(LOOK_AT_PODS)
+        node.machine.pods = []
+        while not (health := await node.until(NodeHealth, lambda _: True)).status.gone_pods:
+            await node.clock.run_for(LOOK_AT_PODS)
+
+    assert ([end.uid for end in health.status.gone_pods], health.status.live_pods) == (["uid-1"], [])
+
+
+async def test_what_was_read_before_the_end_is_written_down(node: Node1) -> None:
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        node.machine.pipe.write("usb 1-1: new device")
+        node.machine.pipe.write(OFF_THE_BUS)
+        health = await node.until_verdict(Verdict.UNHEALTHY)
+        node.machine.pipe.write("NVRM: not worth a write", priority=6)
+        while node.records_read() < 3:
+            await settle()
+
+    assert health.status.cursor.sequence == 1
+    assert (await node.truth.get(NodeHealth, "node-a")).status.cursor.sequence == 2
+
+
+async def test_an_agent_that_starts_without_an_api_server_begins_when_it_is_there(node: Node1) -> None:
+    node.cluster.trouble = Unavailable("connection refused")
+    async with node.running():
+        await settle()
+        troubles = node.troubles()
+        node.cluster.trouble = None
+        node.machine.pipe.write(OFF_THE_BUS)
+        await node.clock.run_for(timedelta(minutes=1))
+        await node.until(Node, is_quarantined)
+
+    assert set(troubles) == {"state", "watch", "kernel_log"}
+    assert troubles["watch"] == "connection refused"
+
+
+async def test_a_configuration_that_can_never_work_ends_it(node: Node1) -> None:
+    node.cluster.trouble = Unusable("there is no service account")
+    with pytest.raises(ExceptionGroup) as ended:
+        await node.daemon.run()
+
+    assert ended.group_contains(Unusable, match="no service account")
+
+
+async def test_an_address_that_is_taken_ends_it(node: Node1) -> None:
+    daemon = node.new_daemon(Config(http=HttpPolicy(address="192.0.2.1:1")))
+    with pytest.raises(AddressError, match="no such address"):
+        await daemon.run()
