@@ -8,6 +8,7 @@ controller outside of its cluster, never for the agent.
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import ssl
 from datetime import datetime, timedelta
@@ -28,6 +29,7 @@ REREAD = timedelta(minutes=1)
 """How often the file is read again: tokens in it, and files that it names, are replaced by other programs."""
 EARLY = timedelta(minutes=1)
 """So long before it expires, what a plugin gave is asked for anew."""
+_PROVIDER_LIMIT = aiohttp.ClientTimeout(total=30)
 _ENOUGH = timedelta(seconds=1)
 """Of many requests that are refused at once, the first renews for all."""
 
@@ -67,13 +69,13 @@ class KubeConfig:
     async def _read(self) -> tuple[Access, datetime | None]:
         configuration = Configuration()
         try:
-            loader = _loader(self._paths, self._context)
+            loader: Any = _loader(self._paths, self._context)
             await loader.load_and_set(configuration)
             tls = _trust(configuration)
-        except (ConfigException, YAMLError, OSError, ValueError, ssl.SSLError) as error:
-            raise Unusable(f"kubeconfig {self._paths}: {error}") from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unavailable(f"kubeconfig {self._paths}: cannot renew the credentials: {error}") from error
+        except (ConfigException, YAMLError, OSError, ValueError) as error:
+            raise Unusable(f"kubeconfig {self._paths}: {error}") from error
         expiry: datetime | None = getattr(loader, "exec_plugin_expiry", None)
         source = f"kubeconfig {self._paths}, context {loader.current_context['name']}"
         access = Access(
@@ -87,16 +89,48 @@ class KubeConfig:
         return access, expiry and expiry - EARLY
 
 
-def _loader(paths: str, context: str | None) -> Any:
+class _Loader(KubeConfigLoader):
     """
-    A loader that writes renewed OIDC tokens back: providers accept a refresh token only once.
+    Renews OIDC tokens over connections that are verified, and writes them back: providers take a refresh token once.
 
-    `load_kube_config(persist_config=True)` of kubernetes 37 saves once, before anything changed, and never again.
+    kubernetes 37 verifies no provider's certificate unless the file names an authority, and fails when it does.
     """
+
+    async def _refresh_oidc(self, provider: Any) -> None:
+        config: dict[str, str] = provider["config"].value
+        tokens = await _renewed(config)
+        config["id-token"] = tokens["id_token"]
+        config["refresh-token"] = tokens.get("refresh_token", config["refresh-token"])
+        self._config_persister(self._config.value)
+
+
+async def _renewed(config: dict[str, str]) -> dict[str, str]:
+    missing = [key for key in ("client-id", "idp-issuer-url", "refresh-token") if not config.get(key)]
+    if missing:
+        raise ConfigException(f"oidc: the token has expired, and cannot be renewed without {missing[0]}")
+    tls = ssl.create_default_context(
+        cafile=config.get("idp-certificate-authority"),
+        cadata=base64.b64decode(config.get("idp-certificate-authority-data", "")).decode() or None,
+    )
+    secret = f"{config['client-id']}:{config.get('client-secret', '')}".encode()
+    who = {"Authorization": f"Basic {base64.b64encode(secret).decode()}"}
+    form = {"grant_type": "refresh_token", "refresh_token": config["refresh-token"], "client_id": config["client-id"]}
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=tls), raise_for_status=True, trust_env=True, timeout=_PROVIDER_LIMIT
+    )
+    async with session:
+        async with session.get(f"{config['idp-issuer-url'].rstrip('/')}/.well-known/openid-configuration") as told:
+            endpoint = (await told.json())["token_endpoint"]
+        async with session.post(endpoint, data=form, headers=who) as answer:
+            tokens: dict[str, str] = await answer.json()
+            return tokens
+
+
+def _loader(paths: str, context: str | None) -> _Loader:
     merger: Any = KubeConfigMerger(paths)  # type: ignore[no-untyped-call]  # the package is half typed
     if merger.config is None:
         raise ConfigException("there is no such file")
-    return KubeConfigLoader(  # type: ignore[no-untyped-call]  # as above
+    return _Loader(  # type: ignore[no-untyped-call]  # as above
         config_dict=merger.config,
         active_context=context,
         config_base_path=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ def line(event: str, obj: dict[str, Any]) -> bytes:
 
 
 @asynccontextmanager
-async def serving(*answers: Answer) -> AsyncIterator[Scripted]:
+async def serving(*answers: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Scripted]:
     """A server that gives these answers."""
     left, scripted = list(answers), Scripted()
 
@@ -108,9 +109,9 @@ async def serving(*answers: Answer) -> AsyncIterator[Scripted]:
     app.router.add_route("*", "/{path:.*}", handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
-    scripted.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    scripted.url = f"http{'s' if tls else ''}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield scripted
     finally:
