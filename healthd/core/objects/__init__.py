@@ -64,6 +64,11 @@ from healthd.core.objects.nodes import (
     Taint,
     Toleration,
 )
+from healthd.core.objects.occurrences import (
+    EventSource,
+    ObjectReference,
+    Occurrence,
+)
 from healthd.core.objects.pods import (
     Container,
     ContainerState,
@@ -160,6 +165,7 @@ __all__ = [
     "ContainerStatus",
     "Device",
     "EnvVar",
+    "EventSource",
     "FenceOverride",
     "FencedPod",
     "GangRef",
@@ -179,6 +185,8 @@ __all__ = [
     "NodeStatus",
     "NodeSystemInfo",
     "ObjectMeta",
+    "ObjectReference",
+    "Occurrence",
     "OwnerReference",
     "Pod",
     "PodEnd",

@@ -10,6 +10,7 @@ from healthd.core.objects.health import NodeHealth
 from healthd.core.objects.leases import Lease
 from healthd.core.objects.meta import Slim
 from healthd.core.objects.nodes import Node
+from healthd.core.objects.occurrences import Occurrence
 from healthd.core.objects.pods import Pod
 from healthd.core.objects.recoveries import Recovery
 from healthd.core.objects.workloads import Job, JobSet, PodGang, PodManifest, StatefulSet
@@ -35,11 +36,12 @@ RESOURCES: dict[type[Slim], Resource] = {
     PodGang: Resource("healthd.dev/v1alpha1", "PodGang", "podgangs", namespaced=True, has_status=False),
     PodManifest: Resource("v1", "Pod", "pods", namespaced=True, has_status=True),
     Lease: Resource("coordination.k8s.io/v1", "Lease", "leases", namespaced=True, has_status=False),
+    Occurrence: Resource("v1", "Event", "events", namespaced=True, has_status=False),
     NodeHealth: Resource("healthd.dev/v1alpha1", "NodeHealth", "nodehealths", namespaced=False, has_status=True),
     Recovery: Resource("healthd.dev/v1alpha1", "Recovery", "recoveries", namespaced=True, has_status=True),
 }
 
-AnyObject = Node | Pod | Job | JobSet | StatefulSet | PodGang | PodManifest | Lease | NodeHealth | Recovery
+AnyObject = Node | Pod | Job | JobSet | StatefulSet | PodGang | PodManifest | Lease | Occurrence | NodeHealth | Recovery
 
 
 def to_wire(obj: AnyObject) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""Kubernetes Events: what `kubectl describe` tells of an object beside its state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from healthd.core.objects.meta import ObjectMeta, Slim
+
+
+class ObjectReference(Slim, frozen=True, kw_only=True):
+    """The object that an event is about."""
+
+    api_version: str = ""
+    kind: str
+    namespace: str = ""
+    name: str
+    uid: str = ""
+
+
+class EventSource(Slim, frozen=True, kw_only=True):
+    """Who tells it."""
+
+    component: str = ""
+    host: str = ""
+
+
+class Occurrence(Slim, frozen=True, kw_only=True):
+    """A core/v1 Event. It is made once and never changed; the API server drops it after an hour or so."""
+
+    metadata: ObjectMeta
+    involved_object: ObjectReference
+    type: str = "Normal"
+    """`Normal` or `Warning`."""
+    reason: str = ""
+    """One word in CamelCase: what happened."""
+    message: str = ""
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+    count: int = 1
+    source: EventSource = EventSource()
+    reporting_controller: str = msgspec.field(default="", name="reportingComponent")
+    reporting_instance: str = ""
