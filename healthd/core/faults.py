@@ -13,13 +13,15 @@ from datetime import datetime, timedelta
 from healthd.core.foreign import Effect, Sign
 from healthd.core.gang import GangView, Root, index_of, members
 from healthd.core.model import CauseKind, Verdict
-from healthd.core.objects import Cause, Node, NodeHealth, Pod
+from healthd.core.objects import Cause, Node, NodeHealth, Pod, Terminated
 from healthd.core.policy import HangPolicy
 from healthd.core.progress import NO_PROGRESS, silence_allowed
 from healthd.core.quarantine import read_record
 
 LATE = 2.0
 """A step is late after so many of the longest interval between two: a gang that lost a node stands still."""
+RAN = timedelta(minutes=2)
+"""A container that ended sooner and is started again is still starting: it may wait for its peers or their names."""
 LOST = "Lost"
 """Pod reason: whoever supervised its processes went away, and they were ended for that."""
 
@@ -38,6 +40,7 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     causes = [cause for name in bad_nodes if (cause := node_fault(name, view, now))]
     blamed = {cause.node for cause in causes}
     causes += [_rank_failure(pod, now) for pod in lost_members(view) if pod.spec.node_name not in blamed]
+    causes += [_gone(index, now) for index in (view.root.gone if view.root else ())]
     if not causes and (hang := _hang(view, members(view), policy, now)):
         causes.append(hang)
     return sorted(causes, key=lambda cause: _TELLING.index(cause.kind))
@@ -124,6 +127,7 @@ def _is_history(pod: Pod, present: Sequence[Pod], root: Root) -> bool:
 
 def _lost_at(pod: Pod) -> datetime | None:
     ends = [status.state.terminated for status in pod.status.container_statuses if status.state.terminated]
+    ends += [end for end in [_ended_before(pod)] if end is not None]
     moments = [end.finished_at for end in ends if end.finished_at is not None]
     if pod.metadata.deletion_timestamp is not None:
         grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
@@ -132,12 +136,26 @@ def _lost_at(pod: Pod) -> datetime | None:
 
 
 def _is_lost(pod: Pod) -> bool:
-    """Failed, or deleted under the running gang: either way the others wait for it in vain."""
-    return pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None
+    """Failed, deleted under the running gang, or started again alone: either way the others wait for it in vain."""
+    return pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None or _ended_before(pod) is not None
+
+
+def _ended_before(pod: Pod) -> Terminated | None:
+    """How a container ended that had run for a while, and that its kubelet started again: without what it knew."""
+    ends = [status.last_state.terminated for status in pod.status.container_statuses if status.restart_count]
+    return next((end for end in ends if end is not None and _ran(end) >= RAN), None)
+
+
+def _ran(end: Terminated) -> timedelta:
+    return end.finished_at - end.started_at if end.finished_at and end.started_at else timedelta(0)
+
+
+def _gone(index: str, now: datetime) -> Cause:
+    return Cause(kind=CauseKind.INTERRUPTED, message=f"{index} is gone, and nobody makes it again", at=now)
 
 
 def _rank_failure(pod: Pod, now: datetime) -> Cause:
-    ended = next((s.state.terminated for s in pod.status.container_statuses if s.state.terminated), None)
+    ended = next((s.state.terminated for s in pod.status.container_statuses if s.state.terminated), _ended_before(pod))
     deleted = pod.metadata.deletion_timestamp is not None
     kind = CauseKind.INTERRUPTED if deleted or pod.status.reason == LOST else CauseKind.SOFTWARE
     how = "was deleted" if deleted else pod.status.message or pod.status.reason

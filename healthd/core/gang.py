@@ -86,8 +86,8 @@ class Root:
     progress: Progress = NO_PROGRESS
     started_at: datetime | None = None
     """When it was last set going; None: not known."""
-    replaces_lost: bool = True
-    """Somebody makes a member that is gone again; False: it stays away, and the others wait for it in vain."""
+    gone: tuple[str, ...] = ()
+    """Indexes of members whose objects are gone and that nobody makes again: the others wait for them in vain."""
     companions: Mapping[str, str] = field(default_factory=dict)
     """Further objects that it consists of: name -> which one of that name, or which version of it, was seen."""
     has_begun: bool = True

@@ -86,19 +86,20 @@ class PodGangAdapter(GangAdapter[PodGang]):
             deleting=meta.deletion_timestamp is not None,
             options=read_options(notes, may_shrink=False),
             progress=read_progress(notes),
-            replaces_lost=by_owner,
             companions={member.name: member.uid for member in obj.spec.members},
         )
 
     async def complete(self, cluster: Reader, root: Root) -> Root:
-        """With what its pods say: all of them have done their work, or their user has deleted them all."""
+        """With what its pods say: all have done their work, some are gone, or their user has deleted them all."""
         if root.suspended:
             return root
         pods = await _members(cluster, root)
         done = sum(pod.status.phase == "Succeeded" for pod in pods if attempt_of(pod) == root.attempt)
+        names = {pod.metadata.name for pod in pods}
+        gone = tuple(name for name in root.seats if name not in names)
         is_gone = not pods and any(root.companions.values())
         ending = Ending.COMPLETE if 0 < root.world <= done else Ending.NOT_ENDED
-        return dataclasses.replace(root, ending=ending, deleting=root.deleting or is_gone)
+        return dataclasses.replace(root, ending=ending, deleting=root.deleting or is_gone, gone=gone)
 
     def root_name(self, pod: Pod) -> str | None:
         """What its label says, where nobody controls it."""

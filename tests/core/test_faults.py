@@ -276,3 +276,22 @@ def test_it_stands_still_when_its_next_step_is_late() -> None:
     root = a_gang_whose_last_step_was(2.5)
 
     assert kinds(a_member(0), a_member(1), root=root, signs={"node-1": long_silent}) == [CauseKind.HARDWARE]
+
+
+def test_a_member_that_nobody_makes_again_is_missed() -> None:
+    assert kinds(a_member(0), root=a_root(gone=("rank-1",))) == [CauseKind.INTERRUPTED]
+
+
+def restarted_in_place(*, after: timedelta) -> Pod:
+    """A member whose container ended so long after its start, and runs again."""
+    end = Terminated(exit_code=134, started_at=START, finished_at=START + after)
+    status = ContainerStatus(name="main", restart_count=1, last_state=ContainerState(terminated=end))
+    return a_pod("rank-0", node="node-0", index=0, status=PodStatus(phase="Running", container_statuses=[status]))
+
+
+def test_a_rank_that_its_kubelet_started_again_alone_is_lost_to_the_others() -> None:
+    assert kinds(restarted_in_place(after=timedelta(minutes=5)), a_member(1)) == [CauseKind.SOFTWARE]
+
+
+def test_a_rank_that_is_started_again_while_it_waits_for_its_peers_is_no_fault() -> None:
+    assert kinds(restarted_in_place(after=timedelta(seconds=20)), a_member(1)) == []

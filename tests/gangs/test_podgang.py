@@ -330,3 +330,18 @@ async def test_a_late_look_at_a_stopped_gang_deletes_nothing_of_one_that_was_sta
     await tend(cluster, stale)
 
     assert (await pods(cluster))["try2-0"].metadata.deletion_timestamp is None
+
+
+async def test_one_member_that_is_gone_is_missed_and_all_of_them_are_their_users_doing(
+    cluster: EmbeddedCluster,
+) -> None:
+    await make(cluster, "rank-0", "rank-1")
+    root = await discover(cluster)
+    await cluster.delete(Pod, "rank-1", namespace="default", grace_seconds=0)
+    one = await found(cluster)
+    await cluster.patch(PodGang, "train", {"metadata": {"ownerReferences": None}}, namespace="default")
+    await cluster.delete(Pod, "rank-0", namespace="default", grace_seconds=0)
+
+    assert (root.gone, root.deleting) == ((), False)
+    assert (one.gone, one.deleting) == (("rank-1",), False)
+    assert (await found(cluster)).deleting

@@ -77,6 +77,8 @@ class ContainerStatus(Slim, frozen=True, kw_only=True):
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    """How it ended before its kubelet started it again."""
 
 
 class PodStatus(Slim, frozen=True, kw_only=True):
