@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from healthd.cluster.crds import definitions
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-KINDS = ("nodehealths.healthd.dev", "recoveries.healthd.dev")
+KINDS = [definition["metadata"]["name"] for definition in definitions()]
 
 
 @pytest.fixture(scope="module")

@@ -63,10 +63,8 @@ def broken(installed: ControlPlane, simulated_nodes: SimulatedNodes) -> Broken:
     installed.api.create(HEALTHS, a_health(other))
     installed.api.create(LEASES, a_slot("healthd-quarantine-cluster-7", other))
     installed.api.create(RECOVERIES, A_RECOVERY)
-    cordon = {"spec": {"unschedulable": True}}
-    wait_until(
-        "the policies at work", lambda: agent.tries("PATCH", "/api/v1/nodes/{other}", cordon)[0] == 403, limit=30
-    )
+    cordon, dry = {"spec": {"unschedulable": True}}, "/api/v1/nodes/{other}?dryRun=All"
+    wait_until("the policies at work", lambda: agent.tries("PATCH", dry, cordon)[0] == 403, limit=30)
     return agent
 
 

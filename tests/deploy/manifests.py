@@ -1,0 +1,41 @@
+"""The shipped manifests as objects, without kustomize: what the files say before names and images are put in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+
+Manifest = dict[str, Any]
+
+
+def all_of(path: Path) -> list[Manifest]:
+    """Every object in a file."""
+    return [manifest for manifest in yaml.safe_load_all(path.read_text()) if manifest]
+
+
+def shipped() -> list[Manifest]:
+    """Every object that the kustomization lists."""
+    (kustomization,) = all_of(DEPLOY / "kustomization.yaml")
+    return [manifest for name in kustomization["resources"] for manifest in all_of(DEPLOY / name)]
+
+
+def of_kind(kind: str) -> dict[str, Manifest]:
+    """The shipped objects of one kind, by name."""
+    return {manifest["metadata"]["name"]: manifest for manifest in shipped() if manifest["kind"] == kind}
+
+
+def pod_specs() -> dict[str, Manifest]:
+    """The pods that are made, by the name of what makes them."""
+    made = {**of_kind("DaemonSet"), **of_kind("Deployment")}
+    return {name: manifest["spec"]["template"]["spec"] for name, manifest in made.items()}
+
+
+def containers() -> dict[str, Manifest]:
+    """Every container, by name."""
+    specs = pod_specs().values()
+    return {one["name"]: one for spec in specs for one in [*spec.get("initContainers", []), *spec["containers"]]}

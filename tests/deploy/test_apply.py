@@ -1,0 +1,116 @@
+"""The manifests at a real API server: every one is valid, known field by field, and accepted without a warning."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.deploy.manifests import DEPLOY, ROOT
+from tests.deploy.schemas import write_schemas
+from tests.lab.build import KUBECONFORM, program
+from tests.lab.control_plane import ControlPlane
+from tests.lab.fixtures import get
+from tests.lab.programs import wait_until
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+OVERLAYS = [DEPLOY, ROOT / "tests" / "lab" / "deploy"]
+COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
+
+
+@pytest.fixture(params=[*OVERLAYS, *COMPONENTS], ids=lambda what: getattr(what, "name", what))
+def rendered(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path: Path) -> str:
+    """What a person would apply: the base, an overlay, or an overlay of theirs with one of our components."""
+    if isinstance(request.param, Path):
+        return control_plane.kubectl("kustomize", str(request.param))
+    return control_plane.kubectl("kustomize", str(with_component(request.param, tmp_path)))
+
+
+def with_component(name: str, folder: Path) -> Path:
+    """A kustomization of somebody who uses ours."""
+    (folder / "ours").symlink_to(DEPLOY)
+    own = folder / "own"
+    own.mkdir()
+    lines = {"resources": ["../ours"], "components": [f"../ours/components/{name}"]}
+    (own / "kustomization.yaml").write_text(yaml.safe_dump(lines))
+    return own
+
+
+@pytest.fixture(scope="module")
+def kubeconform(request: pytest.FixtureRequest) -> Path:
+    """The program, from the lab."""
+    get(KUBECONFORM, request)
+    return program(KUBECONFORM)
+
+
+def test_kubeconform_knows_every_field(
+    rendered: str, kubeconform: Path, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    (tmp_path / "schemas").mkdir()
+    location = write_schemas(control_plane, tmp_path / "schemas")
+
+    done = subprocess.run(
+        [str(kubeconform), "-strict", "-summary", "-verbose", "-schema-location", location, "-"],
+        input=rendered,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    count = sum(1 for one in yaml.safe_load_all(rendered) if one)
+    assert done.returncode == 0, done.stdout
+    assert f"Valid: {count}, Invalid: 0, Errors: 0, Skipped: 0" in done.stdout
+
+
+def test_kubeconform_finds_a_field_that_is_misspelt(
+    kubeconform: Path, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    location = write_schemas(control_plane, tmp_path)
+    wrong = (DEPLOY / "daemonset.yaml").read_text().replace("tolerations:", "toleration:")
+
+    done = subprocess.run(
+        [str(kubeconform), "-strict", "-schema-location", location, "-"],
+        input=wrong,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "toleration" in done.stdout
+
+
+def test_the_api_server_accepts_everything_as_it_is_written(rendered: str, installed: ControlPlane) -> None:
+    answer = installed.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", input=rendered
+    )
+
+    assert len(answer.splitlines()) == sum(1 for one in yaml.safe_load_all(rendered) if one)
+
+
+@pytest.mark.parametrize("kind", ["validatingadmissionpolicies", "mutatingadmissionpolicies"])
+def test_the_types_of_every_policy_are_right(installed: ControlPlane, kind: str) -> None:
+    def policies() -> list[dict[str, object]]:
+        items: list[dict[str, object]] = installed.api.get(f"/apis/admissionregistration.k8s.io/v1/{kind}")["items"]
+        return items
+
+    if kind == "validatingadmissionpolicies":  # the API server checks the types of these, in its own time
+        wait_until("checked policies", lambda: all("typeChecking" in _status(one) for one in policies()), limit=30)
+
+    found = policies()
+    assert found
+    assert [_status(one).get("typeChecking", {}) for one in found] == [{}] * len(found)
+
+
+def test_installing_twice_changes_nothing(installed: ControlPlane) -> None:
+    again = installed.kubectl("diff", "--server-side", "-k", str(DEPLOY))
+
+    assert again == ""
+
+
+def _status(policy: dict[str, object]) -> dict[str, object]:
+    status = policy.get("status")
+    return status if isinstance(status, dict) else {}

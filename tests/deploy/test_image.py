@@ -1,0 +1,65 @@
+"""The Dockerfile, as far as it can be checked without an engine."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from tests.deploy.manifests import ROOT, containers
+
+TEXT = (ROOT / "deploy" / "Dockerfile").read_text()
+INSTRUCTIONS = [
+    line.split(None, 1) for line in re.sub(r"\\\n\s*", "", TEXT).splitlines() if line and not line.startswith("#")
+]
+FINAL = INSTRUCTIONS[max(number for number, (word, _) in enumerate(INSTRUCTIONS) if word == "FROM") :]
+
+
+def test_what_is_copied_exists_and_is_sent_to_the_engine() -> None:
+    sources = [
+        Path(source)
+        for word, rest in INSTRUCTIONS
+        if word == "COPY" and "--from" not in rest
+        for source in rest.split()[:-1]
+    ]
+    sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+
+    assert sources
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+    assert {source.parts[0] for source in sources} == sent
+
+
+def test_the_image_runs_as_the_user_that_the_manifests_name() -> None:
+    (user,) = [rest for word, rest in FINAL if word == "USER"]
+
+    assert user == "65532:65532"
+    assert containers()["agent"]["securityContext"]["runAsUser"] == 65532
+
+
+def test_its_program_is_the_one_that_the_project_installs() -> None:
+    (entrypoint,) = [rest for word, rest in FINAL if word == "ENTRYPOINT"]
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+
+    assert entrypoint == '["healthd"]'
+    assert "healthd" in scripts
+    assert {containers()[name]["command"][0] for name in ("agent", "controller")} == {"healthd"}
+
+
+def test_the_opener_lies_where_the_manifest_looks_for_it() -> None:
+    copied = dict(rest.split() for word, rest in FINAL if word == "COPY" and "--from" not in rest)
+
+    assert copied["healthd/probes/opener.py"] in containers()["opener"]["command"]
+
+
+def test_both_bases_can_be_pinned_by_whoever_builds() -> None:
+    bases = [rest.split()[0] for word, rest in INSTRUCTIONS if word == "FROM"]
+
+    assert bases == ["${PYTHON}", "${PYTHON}"]
+    assert any(word == "ARG" and rest.startswith("PYTHON=") for word, rest in INSTRUCTIONS)
+
+
+def test_nothing_is_fetched_but_pinned_packages() -> None:
+    runs = [rest for word, rest in INSTRUCTIONS if word == "RUN"]
+
+    assert not any(word in run for run in runs for word in ("curl", "wget", "apt-get", "ADD"))
+    assert all("requirements.lock" in run for run in runs if "install" in run)

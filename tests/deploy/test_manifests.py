@@ -1,0 +1,163 @@
+"""What the manifests promise, read from the files; no cluster is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from healthd.cli.config import load
+from healthd.core.policy import Config
+from tests.deploy.manifests import DEPLOY, all_of, containers, of_kind, pod_specs, shipped
+
+UNPRIVILEGED = sorted(set(containers()) - {"opener"})
+
+
+def test_the_configuration_is_one_that_healthd_takes() -> None:
+    config = load(DEPLOY / "config" / "healthd.yaml")
+
+    assert isinstance(config, Config)
+    assert config.http.address == ":9400"
+
+
+def test_the_agent_reads_the_kernel_log_where_the_opener_hands_it_out() -> None:
+    config = load(DEPLOY / "config" / "healthd.yaml")
+    opener, agent = containers()["opener"], containers()["agent"]
+    folders = [one["mountPath"] for one in (*opener["volumeMounts"], *agent["volumeMounts"]) if one["name"] == "run"]
+
+    assert config.kernel_log.socket in opener["command"]
+    assert folders == ["/run/healthd", "/run/healthd"]
+    assert config.kernel_log.socket.startswith("/run/healthd/")
+
+
+def test_the_opener_serves_the_agents_user_and_nobody_else() -> None:
+    assert containers()["opener"]["command"][-1] == str(containers()["agent"]["securityContext"]["runAsUser"])
+
+
+def test_the_agent_sees_the_control_groups_of_the_host_read_only() -> None:
+    config = load(DEPLOY / "config" / "healthd.yaml")
+    (mount,) = [one for one in containers()["agent"]["volumeMounts"] if one["name"] == "cgroup"]
+
+    assert (mount["mountPath"], mount["readOnly"]) == (config.pods.cgroups, True)
+
+
+def test_the_budget_is_kept_where_the_agents_may_write_it() -> None:
+    config = load(DEPLOY / "config" / "healthd.yaml")
+    (kustomization,) = all_of(DEPLOY / "kustomization.yaml")
+
+    assert kustomization["namespace"] == config.quarantine.namespace
+    assert list(of_kind("Namespace")) == [config.quarantine.namespace]
+
+
+def test_only_the_opener_is_privileged() -> None:
+    privileged = [name for name, one in containers().items() if one["securityContext"].get("privileged")]
+
+    assert privileged == ["opener"]
+
+
+@pytest.mark.parametrize("name", UNPRIVILEGED)
+def test_everything_else_has_no_rights_on_its_node(name: str) -> None:
+    (spec,) = [spec for spec in pod_specs().values() if name in [one["name"] for one in spec["containers"]]]
+    context = spec["securityContext"] | containers()[name]["securityContext"]
+
+    assert context == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize("name", pod_specs())
+def test_no_pod_shares_a_namespace_of_its_host(name: str) -> None:
+    assert not {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"} & set(pod_specs()[name])
+
+
+def test_the_opener_has_no_token_and_no_host_path() -> None:
+    opener = containers()["opener"]
+
+    assert pod_specs()["healthd-agent"]["automountServiceAccountToken"] is False
+    assert [mount["name"] for mount in opener["volumeMounts"]] == ["run"]
+    assert opener["securityContext"]["readOnlyRootFilesystem"] is True
+    assert "env" not in opener
+
+
+def test_the_one_host_path_is_the_tree_of_control_groups() -> None:
+    volumes = [volume for spec in pod_specs().values() for volume in spec["volumes"]]
+
+    assert [one["hostPath"]["path"] for one in volumes if "hostPath" in one] == ["/sys/fs/cgroup"]
+
+
+def test_the_agent_runs_on_nodes_that_nothing_else_may_use() -> None:
+    assert pod_specs()["healthd-agent"]["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_healthd_ends_no_other_pod_to_get_a_place() -> None:
+    (priority,) = of_kind("PriorityClass").values()
+
+    assert priority["preemptionPolicy"] == "Never"
+    assert {spec["priorityClassName"] for spec in pod_specs().values()} == {priority["metadata"]["name"]}
+
+
+@pytest.mark.parametrize("name", containers())
+def test_every_container_says_what_it_needs_and_its_limit_of_memory(name: str) -> None:
+    resources = containers()[name]["resources"]
+
+    assert set(resources["requests"]) == {"cpu", "memory"}
+    assert set(resources["limits"]) == {"memory"}
+
+
+@pytest.mark.parametrize("name", UNPRIVILEGED)
+def test_probes_follow_the_http_contract(name: str) -> None:
+    container = containers()[name]
+    paths = {key: container[key]["httpGet"]["path"] for key in ("startupProbe", "livenessProbe", "readinessProbe")}
+
+    assert paths == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+
+
+@pytest.mark.parametrize("kind", ["Service", "PodDisruptionBudget", "NetworkPolicy"])
+def test_what_selects_pods_finds_ours(kind: str) -> None:
+    templates = [one["spec"]["template"] for one in (*of_kind("DaemonSet").values(), *of_kind("Deployment").values())]
+    labels: list[dict[str, str]] = [template["metadata"]["labels"] for template in templates]
+    for manifest in of_kind(kind).values():
+        spec = manifest["spec"]
+        selector = spec.get("podSelector", spec.get("selector"))
+        wanted: dict[str, str] = selector.get("matchLabels", selector)
+
+        assert any(wanted.items() <= mine.items() for mine in labels), manifest["metadata"]["name"]
+
+
+def test_every_policy_is_bound() -> None:
+    for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"):
+        bound = {binding["spec"]["policyName"] for binding in of_kind(f"{kind}Binding").values()}
+
+        assert bound == set(of_kind(kind))
+
+
+def test_the_policies_name_the_accounts_that_exist() -> None:
+    accounts = {f"system:serviceaccount:healthd-system:{name}" for name in of_kind("ServiceAccount")}
+    named = [_account_of(policy) for policy in of_kind("ValidatingAdmissionPolicy").values()]
+
+    assert set(named) == accounts
+
+
+def test_a_policy_that_guards_fails_closed_and_one_that_helps_fails_open() -> None:
+    guards = {one["spec"]["failurePolicy"] for one in of_kind("ValidatingAdmissionPolicy").values()}
+    helps = {one["spec"]["failurePolicy"] for one in of_kind("MutatingAdmissionPolicy").values()}
+
+    assert (guards, helps) == ({"Fail"}, {"Ignore"})
+
+
+def test_nothing_is_shipped_twice() -> None:
+    identities = [(one["apiVersion"], one["kind"], one["metadata"]["name"]) for one in shipped()]
+
+    assert sorted(identities) == sorted(set(identities))
+
+
+def _account_of(policy: dict[str, Any]) -> str:
+    (condition,) = policy["spec"]["matchConditions"]
+    name: str = condition["expression"].split("'")[1]
+    return name
