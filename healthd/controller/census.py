@@ -35,6 +35,7 @@ from healthd.core.quarantine import read_record
 from healthd.core.spares import is_spare
 from healthd.gangs.adapter import GangAdapter
 
+T = TypeVar("T", bound=Slim)
 K = TypeVar("K")
 E = TypeVar("E")
 V = TypeVar("V")
@@ -129,6 +130,10 @@ class Census:
             if not as_of or _version(last) <= as_of:
                 self.lose(last, as_of)
 
+    def known(self, kind: type[T], key: ObjectKey) -> T | None:
+        """The object as it was last told, less what the census leaves out; None when it is not there."""
+        return self._objects[kind].get(key)
+
     # What is asked ---------------------------------------------------------------------------------------------------
 
     def gangs(self, key: GangKey) -> list[GangRef]:
@@ -139,6 +144,13 @@ class Census:
         if root is not None and root.options.restart:
             active[root.ref.uid] = root.ref
         return list(active.values())
+
+    def rootless(self, key: GangKey) -> tuple[Pod, ...]:
+        """Pods that say that they are of a gang without a root, where healthd is to make the root itself."""
+        adapter = self._adapters.get(key.kind)
+        if adapter is None or not adapter.makes_roots or key in self.roots:
+            return ()
+        return tuple(pod for pod in self._members.get(key, {}).values() if self.home(_key_of(pod)) is None)
 
     def watched(self) -> set[GangKey]:
         """Every gang that healthd has to do with."""

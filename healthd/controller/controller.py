@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,26 +20,28 @@ import msgspec
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Reader
+from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, NotFound, Reader
 from healthd.controller.act import perform, point_hint, record
+from healthd.controller.announce import announce_move
 from healthd.controller.census import Census, GangKey
 from healthd.controller.look import Look, Lookout, Together, one_by_one, phase_of
 from healthd.controller.measure import measure_move, measure_world
 from healthd.controller.notice import read_everything
 from healthd.controller.ports import Activity, Checkpoints, NoActivity
 from healthd.controller.tidy import Tidier
-from healthd.core import breaker
+from healthd.core import breaker, foreign
 from healthd.core.acts import FindCheckpoint, StartGang
 from healthd.core.choosing import choose_checkpoint
 from healthd.core.faults import find_faults
 from healthd.core.gang import Ending, GangView, Root
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import ANNOTATION_PROGRESS, LABEL_GANG, Cause, GangRef, Recovery
-from healthd.core.policy import HangPolicy, RecoveryPolicy
+from healthd.core.policy import ForeignPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
 from healthd.core.recovery import Decision, decide, open_recovery
 from healthd.core.telling import label_value
 from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.events import Announce, silently
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
@@ -74,9 +77,11 @@ class Controller:
         census: Census | None = None,
         mirror: Reader | None = None,
         activity: Activity | None = None,
+        foreign_signs: ForeignPolicy | None = None,
         look_every: timedelta = timedelta(seconds=10),
         together: Together = one_by_one,
         jitter: Callable[[], float] = lambda: 1.0,
+        announce: Announce = silently,
     ) -> None:
         self.census = census or Census(adapters)
         self._is_fed = census is not None
@@ -88,15 +93,17 @@ class Controller:
         self._activity = activity or NoActivity()
         self._recovery = recovery
         self._hang = hang
+        self._foreign = foreign.rules_of(foreign_signs or ForeignPolicy())
         self._metrics = metrics
         self._look_every = look_every
         self._jitter = jitter
+        self._announce = announce
         self._lookout = Lookout(cluster, self.census, adapters, together)
         self._tidier = Tidier(cluster, self.census, self._lookout, adapters)
         self._due: dict[GangKey, datetime] = {}
+        self._attended: set[GangKey] = set()
         self._failures: dict[GangKey, int] = {}
         self._looked: dict[str, datetime] = {}
-        self._opening: dict[str, Recovery] = {}
         self._swept: datetime | None = None
 
     async def cycle(self, now: datetime) -> timedelta:
@@ -116,34 +123,46 @@ class Controller:
     def due(self, now: datetime) -> list[GangKey]:
         """Whom to attend to now: the gangs that something touched, and those whose time has come."""
         for key in self.census.touched:
-            if self.census.gangs(key):
+            if self.census.gangs(key) or self.census.rootless(key):
                 self._due[key] = min(now, self._due.get(key, now))
         self.census.touched.clear()
-        return sorted(key for key, at in self._due.items() if at <= now)
+        return sorted(key for key, at in self._due.items() if at <= now and key not in self._attended)
 
     def rest(self, now: datetime) -> timedelta:
         """How long until somebody is due, if nothing happens."""
-        first = min(self._due.values(), default=now + self._look_every)
+        waiting = (at for key, at in self._due.items() if key not in self._attended)
+        first = min(waiting, default=now + self._look_every)
         return min(self._look_every, max(SOON, first - now))
 
-    async def attend(self, key: GangKey, now: datetime) -> timedelta:
+    async def attend(self, key: GangKey, now: datetime) -> None:
         """Do what there is to do for one gang. Trouble with it is no trouble for the others."""
-        gangs = self.census.gangs(key)
-        if not gangs:
-            self._due.pop(key, None)
-            self._failures.pop(key, None)
-            return self._look_every
+        self._due.pop(key, None)
+        self._attended.add(key)
         try:
-            wait = min([await self._attend(gang, now) for gang in gangs])
+            wait = await self._attend_all(key, now)
+        finally:
+            self._attended.discard(key)
+        if wait is not None:
+            # Whatever touched it meanwhile has made it due again.
+            self._due[key] = min(now + wait, self._due.get(key, now + wait))
+
+    async def _attend_all(self, key: GangKey, now: datetime) -> timedelta | None:
+        """Answers when to look again; None for a gang that is none of ours any more."""
+        gangs, rootless = self.census.gangs(key), self.census.rootless(key)
+        if not gangs and not rootless:
+            self._failures.pop(key, None)
+            return None
+        try:
+            if rootless:
+                await self._adapters[key.kind].discover(self._cluster, key.namespace, key.name, rootless)
+            wait = min([await self._attend(gang, now) for gang in gangs], default=self._look_every)
         except (ClusterError, OSError) as error:
             log.warning("gang.retry", gang=key.name, error=str(error), kind=type(error).__name__)
-            wait = self._retry(key)
+            return self._retry(key)
         except Exception as error:  # a fault of ours that one gang brings out must not leave the others unguarded
             log.exception("gang.failed", gang=key.name, error=str(error))
-            wait = self._retry(key)
-        else:
-            self._failures.pop(key, None)
-        self._due[key] = now + wait
+            return self._retry(key)
+        self._failures.pop(key, None)
         return wait
 
     def _retry(self, key: GangKey) -> timedelta:
@@ -156,9 +175,10 @@ class Controller:
                 "gang.unknown_kind", gang=gang.name, kind=gang.kind, note="this version of healthd cannot read it"
             )
             return self._look_every
+        noticed = await self._noticed(gang)
+        await self._tend(noticed)
         active = self.census.active(gang)
         if active is None:
-            noticed = await self._noticed(gang)
             faults = self._faults(noticed, now)
             if not faults:
                 # Only now: a store that fails or is slow must not keep a fault from being seen.
@@ -166,6 +186,12 @@ class Controller:
                 return self._stagger(gang)
             active = await self._open(gang, faults)
         return await self._pursue(active) if active else self._look_every
+
+    async def _tend(self, noticed: GangView) -> None:
+        """What a kind leaves to be done at every look; whoever was faster has done it."""
+        if noticed.root is not None:
+            with suppress(Conflict, NotFound):
+                await self._adapters[noticed.root.ref.kind].tend(self._cluster, noticed.root, noticed.pods)
 
     def _stagger(self, gang: GangRef) -> timedelta:
         """Gangs with nothing to do are looked at one by one over the time, not all at the same moment."""
@@ -192,26 +218,16 @@ class Controller:
             return None
         if faults[0].kind is CauseKind.HANG and not await self._is_silent(root):
             return None
-        return await self._create(root, faults[0], await self._lookout.recoveries(gang), now)
+        return await self._create(root, faults[0], await self._lookout.recoveries(gang))
 
-    async def _create(self, root: Root, cause: Cause, earlier: list[Recovery], now: datetime) -> Recovery | None:
+    async def _create(self, root: Root, cause: Cause, earlier: list[Recovery]) -> Recovery | None:
         wanted = open_recovery(root, cause, earlier)
         meta = msgspec.structs.replace(wanted.metadata, labels={LABEL_GANG: label_value(root.ref.name)})
-        # Those that others are about to open count, too: the answers of the API server may take a while.
-        begun = [*self.census.recoveries(), *self._opening.values()]
-        if refusal := breaker.refuses(begun, self._recovery, now):
-            log.error("recovery.refused", gang=root.ref.name, why=refusal.reason, cause=cause.message)
-            return None
-        self._opening[root.ref.uid] = msgspec.structs.replace(
-            wanted, metadata=msgspec.structs.replace(meta, creation_timestamp=now)
-        )
         try:
             opened = await self._cluster.create(msgspec.structs.replace(wanted, metadata=meta))
         except AlreadyExists:
             # Another controller saw the same fault first; its recovery is this one.
             return None
-        finally:
-            del self._opening[root.ref.uid]
         self.census.take(opened)
         log.warning("recovery.opened", recovery=opened.metadata.name, cause=cause.kind, why=cause.message)
         return opened
@@ -245,7 +261,15 @@ class Controller:
     async def _decide(self, active: Recovery, view: GangView) -> Decision:
         view = await self._look_closer(view, active)
         now = self._clock.now()
-        return decide(active, view, self._faults(view, now), self._recovery, now)
+        view = dataclasses.replace(self._with_signs(view, now), busy=self.census.busy_nodes())
+        return decide(active, view, self._faults(view, now), self._recovery, now, self._refusal(active, now))
+
+    def _refusal(self, active: Recovery, now: datetime) -> str:
+        """Why the breaker holds this recovery back; empty when it does not, or has let it through before."""
+        if active.status.let_through is not None:
+            return ""
+        outage = breaker.outage_of(self.census.nodes.values(), self.census.health, self._recovery, now)
+        return breaker.refuses(active, self.census.recoveries(), outage, self._recovery, now)
 
     async def _carry_out(self, decision: Decision, active: Recovery, look: Look) -> Recovery:
         """Write or do what was decided; the recovery as it is afterwards. Raises ClusterError."""
@@ -284,8 +308,12 @@ class Controller:
         return dataclasses.replace(view, newest=answer.found)
 
     def _faults(self, view: GangView, now: datetime) -> list[Cause]:
-        seen = dataclasses.replace(view, last_activity=self._activity.last(view.pods))
+        seen = dataclasses.replace(self._with_signs(view, now), last_activity=self._activity.last(view.pods))
         return find_faults(seen, self._hang, now)
+
+    def _with_signs(self, view: GangView, now: datetime) -> GangView:
+        """And what other detectors say of the nodes."""
+        return dataclasses.replace(view, sign_on=foreign.reader(view.nodes, self._foreign, now))
 
     # Progress -------------------------------------------------------------------------------------------------------
 
@@ -330,12 +358,14 @@ class Controller:
         if self._swept is None or now - self._swept >= timedelta(seconds=1):
             self._swept = now
             watched = self.census.watched()
-            self._due |= {key: now for key in watched if key not in self._due}
+            self._due |= {key: now for key in watched if key not in self._due and key not in self._attended}
             uids = {root.ref.uid for root in self.census.roots.values()}
             self._looked = {uid: at for uid, at in self._looked.items() if uid in uids}
             measure_world(self._metrics, self.census)
 
     def _tell(self, before: Recovery, after: Recovery) -> None:
+        adapter = self._adapters[after.spec.gang.kind]
+        announce_move(self._announce, before, after, adapter, self.census.nodes.get)
         for refused in after.status.rejected:
             if refused not in before.status.rejected:
                 log.warning("checkpoint.rejected", path=refused.path, step=refused.step, why=refused.reason)

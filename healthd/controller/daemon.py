@@ -24,11 +24,14 @@ from healthd.controller.ports import Checkpoints
 from healthd.controller.tending import Tending, in_parallel
 from healthd.core.policy import Config
 from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.events import Announcer
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
 
 LEASE = "healthd-controller"
+LAST_WORDS = 0.5
+"""Seconds in which a replica that was told to stop may still tell what happened."""
 
 
 class ControllerDaemon:
@@ -57,6 +60,9 @@ class ControllerDaemon:
         self._luck = luck
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
+        self._announcer = Announcer(
+            cluster, clock, component="healthd-controller", instance=identity, metrics=self.metrics
+        )
         self._feed = Feed(cluster, clock, self.census, adapters, self._wake.set)
 
     def stop(self) -> None:
@@ -67,11 +73,14 @@ class ControllerDaemon:
         """Until `stop`. Raises Unusable, AddressError."""
         async with self._serving(), asyncio.TaskGroup() as group:
             feeding = group.create_task(self._feed.run(), name="feed")
+            telling = group.create_task(self._announcer.run(), name="events")
             leading = group.create_task(self._lead(), name="lead")
             await self._stop.wait()
             leading.cancel()
             await asyncio.gather(leading, return_exceptions=True)  # it gives the lease back
+            telling.cancel()
             feeding.cancel()
+        await self._announcer.tell_the_rest(LAST_WORDS)
 
     async def _lead(self) -> None:
         """Become the leader again and again; only whoever can see the cluster stands for it."""
@@ -97,6 +106,8 @@ class ControllerDaemon:
             look_every=self._config.recovery.look_every,
             together=in_parallel(),
             jitter=lambda: 0.5 + self._luck(),
+            announce=self._announcer,
+            foreign_signs=self._config.foreign,
         )
         self.metrics.leading.set(1)
         try:

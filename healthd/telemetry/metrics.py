@@ -146,6 +146,11 @@ class Metrics:
             registry=registry,
         )
         self.spares = Gauge("healthd_spares", "Spare nodes that are free to be taken.", registry=registry)
+        self.events_dropped = Counter(
+            "healthd_events_dropped_total",
+            "Kubernetes Events that were not told: too many at once, or the API server refused them.",
+            registry=registry,
+        )
         self._start_at_zero()
 
     def _make_gangs(self, registry: CollectorRegistry) -> None:

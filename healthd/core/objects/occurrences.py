@@ -31,8 +31,8 @@ class Occurrence(Slim, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     involved_object: ObjectReference
-    type: str = "Normal"
-    """`Normal` or `Warning`."""
+    type: str
+    """`Normal` or `Warning`. Always sent: an API server has no default for it."""
     reason: str = ""
     """One word in CamelCase: what happened."""
     message: str = ""

@@ -1,0 +1,161 @@
+"""
+Tell what happens as Kubernetes Events, so that `kubectl describe` of a recovery, a gang or a node shows it.
+
+Telling is a courtesy: it never waits, never fails, and never costs the API server much. What is said goes into a short
+queue that one task empties at a bounded rate; what does not fit any more is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.port import Cluster, ClusterError, Unavailable
+from healthd.core.objects import (
+    RESOURCES,
+    EventSource,
+    GangRef,
+    ObjectMeta,
+    ObjectReference,
+    Occurrence,
+    Slim,
+)
+from healthd.telemetry.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+NORMAL, WARNING = "Normal", "Warning"
+LONGEST_MESSAGE = 1024
+"""Characters; the API server refuses more."""
+NOWHERE = "default"
+"""The namespace of events about objects that are in none."""
+QUEUE = 1000
+BURST, EVERY = 50, timedelta(milliseconds=200)
+"""So many at once, and after that one in so long: five a second."""
+RETRY = timedelta(seconds=2)
+
+
+class Announce(Protocol):
+    """Say that something happened to an object. Never waits, never fails."""
+
+    def __call__(self, about: ObjectReference, kind: str, reason: str, message: str) -> None: ...
+
+
+def silently(about: ObjectReference, kind: str, reason: str, message: str) -> None:
+    """Say nothing: where there is no Kubernetes."""
+
+
+class Said(NamedTuple):
+    """One thing that happened, on its way."""
+
+    about: ObjectReference
+    kind: str
+    reason: str
+    message: str
+    at: datetime
+
+
+class Announcer:
+    """
+    Says things as *component* of the process *instance*. An `Announce`; somebody has to `run` it.
+
+    What is said twice in a row about an object is told once.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock, *, component: str, instance: str, metrics: Metrics) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._component = component
+        self._instance = instance
+        self._metrics = metrics
+        self._queue: deque[Said] = deque()
+        self._bell = asyncio.Event()
+        self._last: dict[str, tuple[str, str]] = {}
+
+    def __call__(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
+        """Say that something happened."""
+        key = about.uid or f"{about.kind}/{about.namespace}/{about.name}"
+        if self._last.get(key) == (reason, message):
+            return
+        if len(self._last) >= QUEUE:
+            self._last.pop(next(iter(self._last)))
+        self._last[key] = (reason, message)
+        if len(self._queue) >= QUEUE:
+            self._queue.popleft()
+            self._metrics.events_dropped.inc()
+        self._queue.append(Said(about, kind, reason, message, self._clock.now()))
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Tell what was said, until cancelled."""
+        allowed, since = float(BURST), self._clock.now()
+        while True:
+            while not self._queue:
+                self._bell.clear()
+                await self._bell.wait()
+            now = self._clock.now()
+            allowed, since = min(float(BURST), allowed + (now - since) / EVERY), now
+            if allowed < 1:
+                await self._clock.sleep(EVERY)
+                continue
+            allowed -= 1
+            await self._tell(self._queue.popleft())
+
+    async def tell_the_rest(self, limit: float) -> None:
+        """What is still in the queue, before the process ends; in *limit* seconds, or not at all."""
+        try:
+            async with asyncio.timeout(limit):
+                while self._queue:
+                    await self._tell(self._queue.popleft(), again=False)
+        except TimeoutError:
+            self._metrics.events_dropped.inc(len(self._queue))
+
+    async def _tell(self, said: Said, *, again: bool = True) -> None:
+        try:
+            await self._cluster.create(self._occurrence(said))
+        except Unavailable as error:
+            log.debug("event.waits", error=str(error))
+            if again and len(self._queue) < QUEUE:
+                self._queue.appendleft(said)
+                await self._clock.sleep(RETRY)
+            else:
+                self._metrics.events_dropped.inc()
+        except ClusterError as error:  # its namespace is being deleted, or we may not: saying it again is no use
+            log.info("event.refused", reason=said.reason, error=str(error))
+            self._metrics.events_dropped.inc()
+
+    def _occurrence(self, said: Said) -> Occurrence:
+        namespace = said.about.namespace or NOWHERE
+        return Occurrence(
+            metadata=ObjectMeta(generate_name=f"{said.about.name[:200]}.", namespace=namespace),
+            involved_object=said.about,
+            type=said.kind,
+            reason=said.reason,
+            message=said.message[:LONGEST_MESSAGE],
+            first_timestamp=said.at,
+            last_timestamp=said.at,
+            source=EventSource(component=self._component),
+            reporting_controller=self._component,
+            reporting_instance=self._instance,
+        )
+
+
+def about(obj: Any) -> ObjectReference:
+    """How an event names a stored object."""
+    resource, meta = RESOURCES[type(obj)], obj.metadata
+    return ObjectReference(
+        api_version=resource.api_version, kind=resource.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
+    )
+
+
+def about_gang(gang: GangRef, kind: type[Slim]) -> ObjectReference:
+    """How an event names the root of a gang, which is an object of *kind*."""
+    resource = RESOURCES[kind]
+    return ObjectReference(
+        api_version=resource.api_version, kind=resource.kind, namespace=gang.namespace, name=gang.name, uid=gang.uid
+    )
