@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import random
-import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from healthd.agent.agent import Agent, KernelNews
 from healthd.clock import SystemClock
-from healthd.cluster.port import Cluster
-from healthd.cluster.remote import Access, Fixed, connect
 from healthd.core.model import KernelRecord, Verdict
 from healthd.core.objects import ANNOTATION_REPAIRED, Lease, Node, NodeHealth
 from healthd.core.policy import QuarantinePolicy
 from healthd.telemetry.metrics import Metrics
+from tests.deploy.accounts import SYSTEM, as_holder_of, token_of_agent
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
@@ -29,7 +24,6 @@ from tests.lab.simulated import SimulatedNodes
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 OFF_THE_BUS = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
-SYSTEM = "healthd-system"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 HEALTHS = "/apis/healthd.dev/v1alpha1/nodehealths"
 RECOVERIES = "/apis/healthd.dev/v1alpha1/namespaces/default/recoveries"
@@ -332,7 +326,7 @@ async def test_the_real_agent_may_do_all_that_it_does(broken: Broken) -> None:
     silent = {"status": {"conditions": conditions_with_a_silent_kubelet(broken)}}
     broken.control_plane.api.patch(f"/api/v1/nodes/{broken.node}/status", silent)
     clock = SystemClock()
-    async with as_agent(broken) as cluster:
+    async with as_holder_of(broken.control_plane, broken.token) as cluster:
         agent = Agent(broken.node, cluster, clock, boot_id="boot-1", policy=QuarantinePolicy(), metrics=Metrics())
         await agent.load(clock.now())
         fault = KernelRecord(sequence=1, at=clock.now(), text=OFF_THE_BUS, boot_id="boot-1")
@@ -363,29 +357,3 @@ def say_repaired(broken: Broken, clock: SystemClock) -> None:
     stamp = (clock.now() + timedelta(seconds=1)).isoformat()
     body = {"metadata": {"annotations": {ANNOTATION_REPAIRED: stamp}}}
     broken.control_plane.api.patch(f"/api/v1/nodes/{broken.node}", body)
-
-
-@asynccontextmanager
-async def as_agent(broken: Broken) -> AsyncIterator[Cluster]:
-    """The cluster as the agent's pod sees it."""
-    tls = ssl.create_default_context(cafile=str(broken.control_plane.authority))
-    url, bearer = broken.control_plane.url, f"Bearer {broken.token}"
-    access = Access(url=url, source="a test", authorization=bearer, tls=tls)
-    async with connect(Fixed(access), clock=SystemClock(), luck=random.random) as cluster:
-        yield cluster
-
-
-def token_of_agent(control_plane: ControlPlane, node: str) -> str:
-    """The token that a kubelet would mount into the agent's pod on *node*."""
-    pods: list[Any] = []
-
-    def made() -> bool:
-        path = f"/api/v1/namespaces/{SYSTEM}/pods?fieldSelector=spec.nodeName={node}"
-        labels = "&labelSelector=app.kubernetes.io/component=agent"
-        pods[:] = control_plane.api.get(path + labels)["items"]
-        return bool(pods)
-
-    wait_until(f"the agent's pod on {node}", made, limit=60)
-    meta = pods[0]["metadata"]
-    bound = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
-    return control_plane.service_account_token(SYSTEM, "healthd-agent", bound_to=bound)

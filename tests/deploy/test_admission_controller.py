@@ -9,13 +9,13 @@ import pytest
 from healthd.core.objects import Node, Taint, to_wire
 from healthd.core.spares import Claim, claim_patch, return_patch, settle_patch
 from tests.builders import a_node
+from tests.deploy.accounts import SYSTEM, token_of_controller
 from tests.lab.api import ApiError, Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-SYSTEM = "healthd-system"
 NODE = "/api/v1/nodes/spare-1"
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -25,7 +25,7 @@ Request = tuple[str, str, Json | None]
 @pytest.fixture(scope="module")
 def token(installed: ControlPlane) -> str:
     """The controller's, once the policies are at work."""
-    made = installed.service_account_token(SYSTEM, "healthd-controller")
+    made = token_of_controller(installed)
     node = a_node("spare-1")
     taints = [Taint(key="nvidia.com/gpu")]
     body = to_wire(node) | {"spec": {"taints": [{"key": taint.key, "effect": taint.effect} for taint in taints]}}

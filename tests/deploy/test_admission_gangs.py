@@ -174,7 +174,7 @@ def test_affinity_between_pods_stays(installed: ControlPlane, namespace: str) ->
         ("StatefulSet", {"labels": {LABEL_GANG: NAME}}),
         ("JobSet", {"labels": {"jobset.sigs.k8s.io/jobset-name": NAME, "jobset.sigs.k8s.io/jobset-uid": UID}}),
         ("JobSet", {"labels": {"jobset.sigs.k8s.io/jobset-name": NAME}}),
-        ("ConfigMap", {"labels": {LABEL_GANG: NAME}}),
+        ("PodGang", {"labels": {LABEL_GANG: NAME}}),
     ],
 )
 def test_members_of_every_kind_are_known(
@@ -195,8 +195,8 @@ def test_members_of_every_kind_are_known(
         ("JobSet", {"labels": {"jobset.sigs.k8s.io/jobset-name": NAME, "jobset.sigs.k8s.io/jobset-uid": "another"}}),
         ("JobSet", {"labels": {"jobset.sigs.k8s.io/jobset-name": "mistral"}}),
         ("StatefulSet", {"owner": "another-uid"}),
-        ("ConfigMap", {"labels": {LABEL_GANG: "mistral"}}),
-        ("ConfigMap", {"labels": {}}),
+        ("PodGang", {"labels": {LABEL_GANG: "mistral"}}),
+        ("PodGang", {"labels": {}}),
     ],
 )
 def test_other_pods_are_not_touched(installed: ControlPlane, namespace: str, kind: str, marks: dict[str, Any]) -> None:
@@ -321,7 +321,7 @@ def tell(
     namespace: str,
     hint: PodHint,
     *,
-    kind: str = "ConfigMap",
+    kind: str = "PodGang",
     name: str = "recovery",
     gang: str = NAME,
     uid: str = UID,
