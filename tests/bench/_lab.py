@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.lab.control_plane import ControlPlane, Options
 from tests.lab.simulated import SimulatedNodes
 
-CRDS = Path(__file__).parents[2] / "deploy" / "crds.yaml"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 NAMESPACE = "healthd-system"
 
 
@@ -17,7 +17,7 @@ NAMESPACE = "healthd-system"
 def a_lab(options: Options | None = None) -> Iterator[tuple[ControlPlane, SimulatedNodes]]:
     """Runs until the block ends; no node is there yet."""
     with ControlPlane(options) as control_plane:
-        control_plane.apply(CRDS)
+        control_plane.apply(DEPLOY / "crds.yaml")
         control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
         control_plane.kubectl("create", "namespace", NAMESPACE)
         nodes = SimulatedNodes(control_plane)
