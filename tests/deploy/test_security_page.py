@@ -1,0 +1,27 @@
+"""The page that people read about rights names tests and policies that exist."""
+
+from __future__ import annotations
+
+import re
+
+from tests.deploy.manifests import ROOT, of_kind
+
+PAGE = (ROOT / "docs" / "security.md").read_text()
+
+
+def test_every_test_that_it_names_exists() -> None:
+    named: list[tuple[str, str]] = []
+    file = ""
+    for path, test in re.findall(r"`([\w/]*\.py)?(?:::(\w+))?`", PAGE):
+        file = path or file
+        if test:
+            named.append((file, test))
+
+    assert len(named) > 8
+    assert [(path, test) for path, test in named if f"def {test}(" not in (ROOT / "tests" / path).read_text()] == []
+
+
+def test_every_policy_and_account_that_is_shipped_is_on_it() -> None:
+    policies = [*of_kind("ValidatingAdmissionPolicy"), "healthd-controller-plain-pods"]
+
+    assert [name for name in policies if name not in PAGE] == []
