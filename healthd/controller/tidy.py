@@ -41,6 +41,8 @@ class Tidier:
         """Everything that is loose now. Raises ClusterError."""
         for name in self._loose_spares():
             await self._settle(name)
+        for name in sorted(self._census.spare_nodes):
+            await self._hold(name)
         for key in self._loose_pods():
             await self._let_go(key)
         for recovery in [each for each in self._census.recoveries() if LABEL_HINT in each.metadata.labels]:
@@ -73,6 +75,17 @@ class Tidier:
         roots = [root.placement for root in self._census.roots.values() if not _is_over(root)]
         coming = [recovery.status.placement for recovery in self._census.active_recoveries()]
         return {node for plan in (*roots, *coming) for node in plan.values()}
+
+    async def _hold(self, name: str) -> None:
+        """Keep other pods off a spare that a person has only labelled."""
+        if not spares.unheld([self._census.nodes[name]]):
+            return
+        node = await self._node(name)
+        if node is None:
+            return
+        for step in spares.unheld([node]):
+            self._census.take(await settle(self._cluster, step, node))
+            log.info("spare.held", node=name, why=step.reason)
 
     async def _settle(self, name: str) -> None:
         """
@@ -172,6 +185,9 @@ def _may_start(phase: Phase, held_in: Phase | None) -> bool:
 
 
 def _is_history(pod: Pod, root: Root) -> bool:
+    """No later recovery has anything to prove about *pod*, which will not run: it is of the past, or never ran."""
+    if not pod.spec.node_name:
+        return True
     return root.ending is not Ending.NOT_ENDED or root.deleting or attempt_of(pod) < root.attempt
 
 

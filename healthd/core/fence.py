@@ -43,15 +43,17 @@ ALL = "all"
 """In a person's override: every pod that is still without proof."""
 
 
-def fence_pods(view: GangView, known: Sequence[FencedPod], now: datetime) -> list[FencedPod]:
+def fence_pods(
+    view: GangView, known: Sequence[FencedPod], now: datetime, *, since: datetime | None = None
+) -> list[FencedPod]:
     """
     *known* and every further pod that may still write, each with the proof that there is by now, as they were made.
 
     A proof once recorded stays, so the pod object may go afterwards. A member of the present attempt whose object
-    vanished is listed, too: what was last known of it is the proof, or there is none.
+    vanished is listed, too, unless it was made before *since*: what was last known of it proves its end or does not.
     """
     fenced = {pod.uid: pod for pod in known}
-    vanished = [pod for pod in view.departed if _is_of_this_attempt(pod, view)]
+    vanished = [pod for pod in view.departed if _is_of_this_attempt(pod, view) and not _is_older(pod, since)]
     for pod in sorted((*vanished, *(pod for pod in view.pods if _may_write(pod, view))), key=_age):
         fenced.setdefault(pod.metadata.uid, _fenced(pod))
     said: dict[str, list[Pod]] = {}
@@ -83,6 +85,11 @@ def _age(pod: Pod) -> tuple[bool, str, str]:
 
 def _is_of_this_attempt(pod: Pod, view: GangView) -> bool:
     return view.root is not None and attempt_of(pod) == view.root.attempt
+
+
+def _is_older(pod: Pod, since: datetime | None) -> bool:
+    created = pod.metadata.creation_timestamp
+    return since is not None and created is not None and created < since
 
 
 def _may_write(pod: Pod, view: GangView) -> bool:

@@ -236,9 +236,9 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
     breaker_restarts: Annotated[
         int,
         Meta(
-            description="When more recoveries than this begin within `breaker_window`, across all gangs, no new one "
-            "starts until the window has passed: faults that come in crowds are a broken switch, store or "
-            "healthd itself.",
+            description="When so many recoveries have begun within `breaker_window`, across all gangs, the next one is "
+            "held until the window has passed: faults that come in crowds are a broken switch, store or "
+            "healthd itself. A gang that lost a member is stopped and waits; one that still runs, runs on.",
             ge=1,
         ),
     ] = 10
@@ -246,6 +246,31 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         timedelta,
         _duration("The time over which `breaker_restarts` counts.", at_least=timedelta(seconds=1)),
     ] = timedelta(minutes=10)
+    breaker_share: Annotated[
+        float,
+        Meta(
+            description="The same while more than this share of all nodes with GPUs are bad (in quarantine, not ready "
+            "or unhealthy) that went bad within `breaker_fresh`. One in ten at once is hardly ever ten broken "
+            "machines, and spares for them would hardly be there. 1 never holds.",
+            gt=0,
+            le=1,
+        ),
+    ] = 0.1
+    breaker_nodes: Annotated[
+        int,
+        Meta(
+            description="Fewer bad nodes than this never hold a restart, whatever their share: in a small cluster two "
+            "are soon one in ten.",
+            ge=1,
+        ),
+    ] = 3
+    breaker_fresh: Annotated[
+        timedelta,
+        _duration(
+            "A node that has been bad for longer does not count: people know of it, and parts may take days.",
+            at_least=timedelta(minutes=1),
+        ),
+    ] = timedelta(hours=1)
 
     def __post_init__(self) -> None:
         if self.backoff_max < self.backoff_base:

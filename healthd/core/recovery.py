@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from healthd.core.acts import Act, ClaimSpare, FindCheckpoint, ReleasePods, RemovePods, StartGang, StopGang
 from healthd.core.faults import blames_node, lost_members, node_fault
-from healthd.core.fence import fence_pods, overridden, unproven
+from healthd.core.fence import CLOCKS_DIFFER, fence_pods, overridden, unproven
 from healthd.core.foreign import Effect
 from healthd.core.gang import Ending, GangView, Root, StartHint, members, will_not_run
 from healthd.core.model import CauseKind, Phase
@@ -32,6 +32,7 @@ from healthd.core.objects import (
     Attempt,
     Cause,
     ChosenCheckpoint,
+    FencedPod,
     FenceOverride,
     ObjectMeta,
     Pod,
@@ -83,16 +84,23 @@ def decide(
     faults: Sequence[Cause],
     policy: RecoveryPolicy,
     now: datetime,
+    refusal: str = "",
 ) -> Decision:
-    """The next move of *recovery*. *faults* are those of the root's present attempt (`core.faults`)."""
+    """
+    The next move of *recovery*. *faults* are those of the root's present attempt (`core.faults`); *refusal* is why the
+    breaker would not let it through now.
+    """
     status = recovery.status
     root = view.root
     if not status.timeline:
-        return _begin(recovery, now)
+        # In one write with what follows at once: a root with a small retry limit is Failed within two seconds.
+        begun = _begin(recovery, now)
+        then = decide(replace(recovery, status=begun), view, faults, policy, now, refusal)
+        return then if then.record is not None else Decision(record=begun, reason=f"{begun.phase}: {begun.message}")
     if root is None or root.deleting or root.ref.uid != recovery.spec.gang.uid:
         return _enter(status, Phase.SUPERSEDED, "the gang was deleted", now)
     phase = status.held_in if status.phase is Phase.HELD and status.held_in else status.phase
-    situation = Situation(recovery, status, phase, view, root, tuple(faults), policy, now)
+    situation = Situation(recovery, status, phase, view, root, tuple(faults), policy, now, refusal)
     return _stepped_aside(situation) or _PHASES[phase](situation)
 
 
@@ -108,6 +116,7 @@ class Situation:
     faults: tuple[Cause, ...]
     policy: RecoveryPolicy
     now: datetime
+    refusal: str = ""
 
     @property
     def name(self) -> str:
@@ -130,20 +139,24 @@ class Situation:
         return _enter(replace(self.status, held_in=self.phase), Phase.HELD, message, self.now)
 
 
-def _begin(recovery: Recovery, now: datetime) -> Decision:
+def _begin(recovery: Recovery, now: datetime) -> RecoveryStatus:
     cause = recovery.spec.cause
     status = replace(recovery.status, causes=[cause], attempt=recovery.spec.first_attempt)
-    return _enter(status, Phase.DETECTED, f"{cause.kind}: {cause.message}", now)
+    return _entered(status, Phase.DETECTED, f"{cause.kind}: {cause.message}", now)
 
 
 def _enter(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> Decision:
+    return Decision(record=_entered(status, phase, message, now), reason=f"{phase}: {message}")
+
+
+def _entered(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> RecoveryStatus:
     entry = TimelineEntry(phase=phase, at=now, message=message)
     held_in = status.held_in if phase is Phase.HELD else None
     timeline = status.timeline
     if phase is Phase.HELD and status.phase is Phase.HELD:
         # One entry however often the reason changes: a fence of thousands of pods opens one by one.
         entry, timeline = replace(timeline[-1], message=message), timeline[:-1]
-    record = replace(
+    return replace(
         status,
         phase=phase,
         phase_since=now,
@@ -151,7 +164,6 @@ def _enter(status: RecoveryStatus, phase: Phase, message: str, now: datetime) ->
         held_in=held_in,
         timeline=[*timeline, entry],
     )
-    return Decision(record=record, reason=f"{phase}: {message}")
 
 
 _BEFORE_START = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESERVING})
@@ -189,7 +201,12 @@ def _detected(s: Situation) -> Decision:
             f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon; "
             "the gang runs on until a rank fails"
         )
-    return s.enter(Phase.STOPPING, "stop first, diagnose later", pods=fence_pods(s.view, [], s.now))
+    pods = _members_to_fence(s)
+    if not s.refusal:
+        return s.enter(Phase.STOPPING, "stop first, diagnose later", pods=pods, let_through=s.now)
+    if not lost_members(s.view):
+        return s.hold(s.refusal)
+    return s.enter(Phase.STOPPING, f"stop it before it fails for good; {s.refusal}", pods=pods)
 
 
 def _is_out_of_service(s: Situation, node_name: str) -> bool:
@@ -199,7 +216,7 @@ def _is_out_of_service(s: Situation, node_name: str) -> bool:
 
 
 def _stopping(s: Situation) -> Decision:
-    pods = fence_pods(s.view, s.status.pods, s.now)
+    pods = _with_latecomers(s)
     if pods != s.status.pods:
         return Decision(record=replace(s.status, pods=pods), reason="one more pod to see the end of")
     if joined := _joined(s):
@@ -218,6 +235,20 @@ def _stopping(s: Situation) -> Decision:
     return s.enter(Phase.FENCING, f"{_some(late)} should have ended long ago" if late else "no member runs any more")
 
 
+def _members_to_fence(s: Situation) -> list[FencedPod]:
+    """
+    The pods of the attempt that is to be stopped.
+
+    What vanished before the gang was last set going is history: its user did that, without a new attempt.
+    """
+    return fence_pods(s.view, [], s.now, since=s.root.started_at)
+
+
+def _with_latecomers(s: Situation) -> list[FencedPod]:
+    """The pods on record, and those that were made while the gang was being stopped."""
+    return fence_pods(s.view, s.status.pods, s.now, since=_began(s, Phase.STOPPING) - CLOCKS_DIFFER)
+
+
 def _has_kubelet(s: Situation, node_name: str) -> bool:
     """Whether somebody is there who will soon say himself that a pod ended."""
     node = s.view.nodes.get(node_name)
@@ -231,7 +262,7 @@ def _is_overdue(pod: Pod, now: datetime) -> bool:
 
 
 def _fencing(s: Situation) -> Decision:
-    pods = fence_pods(s.view, s.status.pods, s.now)
+    pods = _with_latecomers(s)
     if pods != s.status.pods:
         return Decision(record=replace(s.status, pods=pods), reason="one more end is proven")
     if open_ends := unproven(pods):
@@ -289,6 +320,10 @@ def _choosing(s: Situation) -> Decision:
 def _reserving(s: Situation) -> Decision:
     if joined := _joined(s):
         return joined
+    if s.status.let_through is None:
+        if s.refusal:
+            return s.hold(s.refusal)
+        return Decision(record=replace(s.status, let_through=s.now), reason="the breaker lets it through")
     if s.status.not_before is not None and s.now < s.status.not_before:
         return Decision(reason="backing off", recheck=s.status.not_before - s.now)
     plan = place(s.status, s.view, s.root, s.name, s.policy)
@@ -408,7 +443,7 @@ def _again(s: Situation, causes: Sequence[Cause]) -> Decision:
         f"again, {causes[0].kind}: {causes[0].message}",
         causes=[*s.status.causes, *causes],
         attempt=s.status.attempt + 1,
-        pods=fence_pods(s.view, [], s.now),
+        pods=_members_to_fence(s),
         not_before=None,
     )
 

@@ -34,6 +34,13 @@ def a_recovery_in(
     """A recovery for attempt 1 that came to *phase* at the start of time."""
     known = causes or [SOFTWARE]
     entered = TimelineEntry(phase=phase, at=START, message="so it was")
-    fields = {"attempt": 1, "phase_since": START, "message": "so it was", "timeline": [entered], **status}
+    fields = {
+        "attempt": 1,
+        "let_through": START,
+        "phase_since": START,
+        "message": "so it was",
+        "timeline": [entered],
+        **status,
+    }
     recorded = RecoveryStatus(phase=phase, causes=known, **fields)
     return a_recovery(cause=known[0], status=recorded, annotations=annotations or {})

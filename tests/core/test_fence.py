@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
@@ -113,6 +113,16 @@ def test_what_vanished_in_an_earlier_attempt_was_fenced_then() -> None:
     view = GangView(root=a_root(attempt=1), departed=(a_member("Running", RUNS),), nodes={"node-a": a_node()})
 
     assert fence_pods(view, [], NOW) == []
+
+
+def test_what_vanished_before_its_user_let_the_gang_run_again_is_his() -> None:
+    old = a_member("Running", RUNS, creation_timestamp=START)
+
+    def fenced_after_start_at(started: datetime) -> list[FencedPod]:
+        return fence_pods(GangView(root=a_root(), departed=(old,)), [], NOW, since=started)
+
+    assert fenced_after_start_at(START + timedelta(minutes=1)) == []
+    assert len(fenced_after_start_at(START)) == 1
 
 
 LOST = ContainerStatus(

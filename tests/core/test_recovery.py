@@ -362,3 +362,63 @@ def test_it_is_not_waited_for_either() -> None:
 
     assert waits.reason == "waiting for r1 to end"
     assert entered(goes_on)[0] is Phase.FENCING
+
+
+OPEN_BREAKER = "the breaker is open: it is a bad day"
+
+
+def held_back(recovery: Recovery, root: Root, faults: list[Cause], **view: Any) -> Decision:
+    """The next move while the breaker is open."""
+    return decide(recovery, GangView(root=root, nodes=NODES, **view), faults, POLICY, NOW, OPEN_BREAKER)
+
+
+def test_a_gang_that_still_runs_is_not_stopped_while_the_breaker_is_open() -> None:
+    quarantined = {**NODES, "node-1": a_node("node-1", unschedulable=True)}
+    fault = a_cause(node="node-1")
+    detected = a_recovery_in(Phase.DETECTED, causes=[fault], let_through=None)
+    view = GangView(root=a_root(), nodes=quarantined)
+
+    assert entered(decide(detected, view, [fault], POLICY, NOW, OPEN_BREAKER)) == (Phase.HELD, OPEN_BREAKER)
+
+
+FAILED = a_pod("rank-1", uid="u1", node="node-1", index=1, status=PodStatus(phase="Failed"))
+
+
+def test_one_that_lost_a_member_is_stopped_before_it_fails_for_good_and_not_started_yet() -> None:
+    detected = a_recovery_in(Phase.DETECTED, let_through=None)
+
+    stopping = held_back(detected, a_root(), [SOFTWARE], pods=(FAILED,)).record
+    reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN, let_through=None)
+
+    assert stopping is not None
+    assert (stopping.phase, stopping.let_through) == (Phase.STOPPING, None)
+    assert entered(held_back(reserving, a_root(**STOPPED), [])) == (Phase.HELD, OPEN_BREAKER)
+
+
+def test_when_the_breaker_closes_that_is_recorded_before_anything_else() -> None:
+    reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN, let_through=None)
+
+    record = decided(reserving, a_root(**STOPPED)).record
+
+    assert record is not None
+    assert (record.phase, record.let_through) == (Phase.RESERVING, NOW)
+
+
+def test_a_recovery_that_was_let_through_is_not_held_by_a_breaker_that_opens_later() -> None:
+    reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN)
+
+    record = held_back(reserving, a_root(**STOPPED), []).record
+
+    assert record is not None
+    assert record.phase is Phase.RESERVING
+    assert record.placement == {"0": "node-0", "1": "node-1"}
+
+
+def test_a_new_recovery_sets_out_to_stop_the_gang_in_its_first_write() -> None:
+    opened = open_recovery(a_root(), SOFTWARE)
+
+    first = decided(opened, a_root(), [SOFTWARE], pods=(FAILED,)).record
+
+    assert first is not None
+    assert [entry.phase for entry in first.timeline] == [Phase.DETECTED, Phase.STOPPING]
+    assert (first.attempt, first.let_through) == (1, NOW)

@@ -153,6 +153,8 @@ class Watchdog:
         recovery = self.recoveries.get(before.metadata.annotations.get(STOPPED_BY, ""))
         numbers = [attempt.number for attempt in recovery.status.attempts] if recovery else []
         expect(4, bool(numbers) and numbers[-1] == new, f"attempt {new} of {name} was started with no intent on record")
+        let_through = recovery is not None and recovery.status.let_through is not None
+        expect(10, let_through, f"attempt {new} of {name} was started, and the breaker was never asked")
 
     def _check_placement(self, by: str, name: str, after: Job) -> None:
         placement = json.loads(after.metadata.annotations.get("healthd.dev/placement", "{}"))
@@ -199,20 +201,22 @@ class Watchdog:
         after: Recovery | None = write.after
         if after is None:
             return
+        before: Recovery | None = write.before
+        if after.status.let_through is not None and (before is None or before.status.let_through is None):
+            expect(10, self._breaker_allows(after), f"{after.metadata.name} was let through an open breaker")
         self.recoveries[after.metadata.name] = after
-        if write.before is None:
-            expect(10, self._breaker_allows(after), f"{after.metadata.name} was opened though the breaker is open")
+        if before is None:
             expect(11, bool(after.spec.cause.message), f"{after.metadata.name} has no cause")
         mute = [entry.phase for entry in after.status.timeline if not entry.message]
         expect(11, not mute, f"{after.metadata.name} does not say why it is in {mute}")
 
-    def _breaker_allows(self, opened: Recovery) -> bool:
+    def _breaker_allows(self, recovery: Recovery) -> bool:
         policy = self._config.recovery
         window = policy.breaker_window - CLOCKS_DIFFER
-        now = opened.metadata.creation_timestamp
-        begun = [r.metadata.creation_timestamp for r in self.recoveries.values()]
+        now = recovery.status.let_through
+        begun = [r.status.let_through for r in self.recoveries.values()]
         recent = [at for at in begun if at is not None and now is not None and now - at < window]
-        return len(recent) < policy.breaker_restarts + self.controllers
+        return len(recent) < policy.breaker_restarts + self.controllers - 1
 
     # Between steps ---------------------------------------------------------------------------------------------------
 

@@ -168,6 +168,8 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """The furthest step known to have been reached before the stop; -1 when unknown."""
     no_advance: int = 0
     """Restarts in a row that brought no new step."""
+    let_through: datetime | None = None
+    """When the breaker let it go on; until then its gang is not started."""
     not_before: datetime | None = None
     """Back-off: the next start waits for this."""
     replacements: dict[str, str] = {}
