@@ -17,13 +17,10 @@ import argparse
 import asyncio
 import io
 import json
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import aclosing, contextmanager
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
 from healthd.cluster.port import Cluster, EventType
@@ -38,13 +35,14 @@ from healthd.core.objects import (
 from healthd.core.policy import LogFormat, LogLevel, QuarantinePolicy
 from healthd.telemetry.logs import configure
 from tests.bench._figures import machine, spread
-from tests.bench._lab import DEPLOY, a_lab
+from tests.bench._lab import DEPLOY, a_lab, controller_process
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import FALLEN_OFF, connected, fleet
 
 PATIENCE = 60.0
 SPARES = 8
 NAME = "llama"
+CONFIG = "recovery:\n  breaker_restarts: 1000\n  confirm_after: 1s\n"
 SELECTED = {"batch.kubernetes.io/job-name": NAME}
 
 
@@ -61,7 +59,7 @@ def main() -> int:
         control_plane.kubectl(
             "taint", "nodes", *nodes.add(SPARES, labels={LABEL_SPARE: "true"}), f"{LABEL_SPARE}=:NoSchedule"
         )
-        with controller(control_plane):
+        with controller_process(control_plane, CONFIG):
             try:
                 taken = asyncio.run(measure(control_plane, args.pods, args.rounds))
             except BaseException:
@@ -70,22 +68,6 @@ def main() -> int:
                 raise
     print(json.dumps(report(args.pods, taken), indent=2))
     return 0
-
-
-@contextmanager
-def controller(control_plane: ControlPlane) -> Iterator[None]:
-    """`healthd controller`, as it is shipped."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "healthd.yaml"
-        config.write_text("recovery:\n  breaker_restarts: 1000\n  confirm_after: 1s\n")
-        command = [sys.executable, "-m", "healthd.cli.main", "controller", f"--kubeconfig={control_plane.kubeconfig}"]
-        with (control_plane.directory / "controller.log").open("w") as log:
-            process = subprocess.Popen([*command, f"--config={config}"], stderr=log)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(10)
 
 
 async def measure(control_plane: ControlPlane, pods: int, rounds: int) -> dict[str, list[float]]:
