@@ -24,6 +24,9 @@ from tests.lab.real.oci import Image, Layer
 
 STORE = "/var/lib/containerd"
 
+_KEPT = 2
+"""Stores of this machine; a new one is made when the pins change."""
+
 _SOCKET = "/run/containerd/containerd.sock"
 _SPEC = "/etc/containerd/spec.json"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -103,6 +106,8 @@ def _kept_store(base: Image) -> Path:
     with build.locked(build.cache() / "stores.lock"):
         if not kept.exists():
             _fill(kept, pause, base)
+            for older in sorted(kept.parent.iterdir(), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+                shutil.rmtree(older)
     return kept
 
 

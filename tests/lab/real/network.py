@@ -16,13 +16,18 @@ import sys
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from tests.lab.programs import LabError, Program
+from tests.lab.programs import LabError, Program, wait_until
 from tests.lab.real.machine import Machine
 
 MOST_NODES = 15
 
 _LABS = list(IPv4Network("198.18.0.0/15").subnets(new_prefix=20))
 _GATEWAY = Path(__file__).with_name("gateway.py")
+_SWITCH = "02:00:00:00:00:01"
+"""
+Said once and for all: else the switch takes the lowest hardware address of its links, another one whenever a node comes
+or goes, and nodes that know the old one talk to nobody for the better part of a minute.
+"""
 _FORWARD = "echo 1 > /proc/sys/net/ipv4/ip_forward"
 
 
@@ -55,7 +60,7 @@ class Network:
         self._at_switch(
             "link set lo up",
             f"addr add {self._service}/32 dev lo",
-            "link add lab0 type bridge",
+            f"link add lab0 address {_SWITCH} type bridge",
             f"addr add {self._subnets[0][1]}/24 dev lab0",
             "link set lab0 up",
             "link set uplink master lab0 up",
@@ -68,9 +73,11 @@ class Network:
         self._gateway.wait_until("listening", lambda: "listening" in self._gateway.log.read_text(), limit=10)
 
     def stop(self) -> None:
-        """Take it down; its link and route on this machine go with it."""
+        """Take it down; returns when its link and its route are gone from this machine, too."""
         self._gateway.stop()
         self._switch.stop()
+        link = Path("/sys/class/net") / self.link
+        wait_until(f"{self.link} is gone", lambda: not (self.link and link.exists()), limit=20)
 
     def address(self, number: int) -> IPv4Address:
         """Of node *number*, from 1."""

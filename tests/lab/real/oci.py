@@ -15,6 +15,7 @@ from typing import Any
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
+_KEPT = 4
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -68,7 +69,17 @@ def cached_layer(path: Path, make: Callable[[Path], None]) -> Layer:
         make(path)
         with path.open("rb") as content:
             digest.write_text(hashlib.file_digest(content, "sha256").hexdigest())
+        _forget_old(path)
     return Layer(path=path, digest=digest.read_text())
+
+
+def _forget_old(newest: Path) -> None:
+    """Of each kind of layer, which its name begins with, some are kept: whoever goes back to older code finds them."""
+    kind = newest.name.partition("-")[0]
+    known = sorted(newest.parent.glob(f"{kind}-*.tar"), key=lambda path: path.stat().st_mtime)
+    for path in known[:-_KEPT]:
+        path.with_suffix(".sha256").unlink()
+        path.unlink()
 
 
 def tar(files: Mapping[str, bytes], *, mode: int = 0o644) -> bytes:
