@@ -1,57 +1,129 @@
 """
-The checkpoints of gangs that save to a file system which this process can read.
+The checkpoints of gangs that save to a file system which this process can read: `file:///path`, or `pvc://claim/path`.
 
-Verification reads many files, so it runs in a thread: the controller's loop must not stand still for it.
+A claim is mounted here at another place than in the gang's pods, so there are two names for each checkpoint. What
+leaves this module is the one that the pods know; where they do not tell, it stays a `pvc://` URL.
+
+Verification reads many files, so it runs in threads. They are few: all gangs of a cluster may be restarted at once, and
+the file server has other work. A store that hangs keeps one thread, not one for each time that somebody looks.
 """
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from healthd.checkpoints.formats import UnknownFormat
 from healthd.checkpoints.latest import Cache, Latest, latest, newest_step
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.gang import Root
+from healthd.controller.threads import Threads
+from healthd.core.gang import Mount, Root
 from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
+
+T = TypeVar("T")
 
 LONGEST_LOOK = 10.0
 """Seconds; a file server that hangs must not hold up everything else for the sake of a look at progress."""
 KEPT_REJECTIONS = 20
 """They are stored in the Recovery, and an object has a size limit; the newest tell the story."""
+VERIFIERS, LOOKERS = 4, 16
+_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a gang's checkpoints are: *here*, and as its pods name the same folder."""
+
+    here: Path
+    there: str
+
+    def seen_there(self, path: str) -> str:
+        """The name that the pods have for a *path* of here."""
+        if self.there == str(self.here):
+            return path
+        if path == str(self.here):
+            return self.there
+        return self.there.rstrip("/") + "/" + path.removeprefix(f"{self.here}/")
 
 
 class FileCheckpoints:
-    """Looks below the `file://` URL, or the path, that the root of a gang names, and remembers what was proven."""
+    """Looks where the root of a gang says, and remembers what was proven. Claims are mounted below *volumes_at*."""
 
-    def __init__(self) -> None:
+    def __init__(self, volumes_at: Path = Path("/checkpoints")) -> None:
+        self._volumes_at = volumes_at
         self._proven = Cache()
+        self._verifiers = Threads("verify checkpoints", VERIFIERS)
+        self._lookers = Threads("look for checkpoints", LOOKERS)
+        self._looked_at: set[str] = set()
 
     async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
         """The newest checkpoint that will load. Raises OSError when the store cannot be read."""
         location = root.options.checkpoint
-        where = path_of(location)
-        if where is None:
+        place = place_of(root, self._volumes_at)
+        if isinstance(place, str):
             # Not the same as empty: what is saved there must not be lost by a fresh start.
-            unseen = RejectedCheckpoint(path=location, step=-1, reason="healthd reads directories only (file:///path)")
+            unseen = RejectedCheckpoint(path=location, step=-1, reason=place)
             return CheckpointAnswer(None, [unseen] if location else [])
-        return await asyncio.to_thread(self._look, where, root.options.checkpoint_format, newer_than)
+        return await self._verifiers.run(lambda: self._look(place, root.options.checkpoint_format, newer_than))
 
     async def newest_step(self, root: Root) -> int | None:
         """The highest step that there is by name. Raises OSError when the store cannot be read or does not answer."""
-        where = path_of(root.options.checkpoint)
-        if where is None:
+        place = place_of(root, self._volumes_at)
+        if isinstance(place, str):
             return None
-        async with asyncio.timeout(LONGEST_LOOK):
-            return await asyncio.to_thread(newest_step, where)
+        return await self._once(str(place.here), lambda: newest_step(place.here))
 
-    def _look(self, where: Path, declared: str, newer_than: int | None) -> CheckpointAnswer:
+    async def _once(self, where: str, look: Callable[[], T]) -> T:
+        """What *look* answers, unless an earlier look there has not come back."""
+        if where in self._looked_at:
+            raise TimeoutError(f"{where} has not answered an earlier look")
+
+        def looking() -> T:
+            self._looked_at.add(where)
+            try:
+                return look()
+            finally:
+                self._looked_at.discard(where)
+
+        async with asyncio.timeout(LONGEST_LOOK):
+            return await self._lookers.run(looking)
+
+    def _look(self, place: Place, declared: str, newer_than: int | None) -> CheckpointAnswer:
         try:
-            answer = latest(where, format=declared, newer_than=newer_than, cache=self._proven)
+            answer = latest(place.here, format=declared, newer_than=newer_than, cache=self._proven)
         except UnknownFormat as error:
-            return CheckpointAnswer(None, [RejectedCheckpoint(path=str(where), step=-1, reason=str(error))])
-        return _answer(answer)
+            return CheckpointAnswer(None, [RejectedCheckpoint(path=place.there, step=-1, reason=str(error))])
+        return _answer(answer, place)
+
+
+def place_of(root: Root, volumes_at: Path) -> Place | str:
+    """Where the checkpoints of *root* are, or why they cannot be read."""
+    location = root.options.checkpoint
+    if (path := path_of(location)) is not None:
+        return Place(path, str(path))
+    url = urlsplit(location)
+    if url.scheme != "pvc":
+        return "healthd reads directories only (file:///path or pvc://claim/path)"
+    claim, inside = url.netloc, PurePosixPath(unquote(url.path).strip("/") or ".")
+    if not _CLAIM.fullmatch(claim) or ".." in inside.parts:
+        return "not a place on a claim: write pvc://claim/path"
+    volume = volumes_at / root.ref.namespace / claim
+    if not volume.is_dir():
+        return f"the claim is not mounted in the controller's pod (at {volume}; see checkpoints.volumes_at)"
+    return Place(volume / inside, _in_pods(root.mounts, claim, inside) or location)
+
+
+def _in_pods(mounts: tuple[Mount, ...], claim: str, inside: PurePosixPath) -> str:
+    """Where the gang's pods see *inside* of *claim*; empty where they do not mount it."""
+    for mount in mounts:
+        if mount.claim == claim and inside.is_relative_to(mount.sub_path or "."):
+            return str(PurePosixPath(mount.path) / inside.relative_to(mount.sub_path or "."))
+    return ""
 
 
 def path_of(location: str) -> Path | None:
@@ -62,11 +134,16 @@ def path_of(location: str) -> Path | None:
     return None
 
 
-def _answer(answer: Latest) -> CheckpointAnswer:
+def _answer(answer: Latest, place: Place) -> CheckpointAnswer:
     found = answer.found
     return CheckpointAnswer(
-        ChosenCheckpoint(path=found.path, step=found.step, format=found.format, saved_ns=found.saved_ns)
+        ChosenCheckpoint(
+            path=place.seen_there(found.path), step=found.step, format=found.format, saved_ns=found.saved_ns
+        )
         if found
         else None,
-        [RejectedCheckpoint(path=r.path, step=r.step, reason=r.reason) for r in answer.rejected[:KEPT_REJECTIONS]],
+        [
+            RejectedCheckpoint(path=place.seen_there(r.path), step=r.step, reason=r.reason)
+            for r in answer.rejected[:KEPT_REJECTIONS]
+        ],
     )

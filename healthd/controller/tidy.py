@@ -57,7 +57,7 @@ class Tidier:
         if not census.claimed_nodes:
             return []
         active = {recovery.spec.gang.uid: recovery for recovery in census.active_recoveries()}
-        placements = {root.ref.uid: root.placement.values() for root in census.roots.values() if not _is_over(root)}
+        placements = {root.ref.uid: self._held(root) for root in census.roots.values() if not _is_over(root)}
         claims = {name: claim for name in census.claimed_nodes if (claim := read_claim(census.nodes[name]))}
         names = {*claims, *(claim.instead_of for claim in claims.values())}
         steps = spares.settle(
@@ -72,9 +72,12 @@ class Tidier:
 
     def _planned(self) -> set[str]:
         """The nodes that some gang was told to run on, or will be."""
-        roots = [root.placement for root in self._census.roots.values() if not _is_over(root)]
-        coming = [recovery.status.placement for recovery in self._census.active_recoveries()]
-        return {node for plan in (*roots, *coming) for node in plan.values()}
+        held = [self._held(root) for root in self._census.roots.values() if not _is_over(root)]
+        coming = [recovery.status.placement.values() for recovery in self._census.active_recoveries()]
+        return {node for plan in (*held, *coming) for node in plan}
+
+    def _held(self, root: Root) -> set[str]:
+        return held_nodes(root, self._census.members(root.ref))
 
     async def _hold(self, name: str) -> None:
         """Keep other pods off a spare that a person has only labelled."""
@@ -105,7 +108,7 @@ class Tidier:
         steps = spares.settle(
             nodes,
             self._census.health,
-            placements={root.ref.uid: root.placement.values()} if root and not _is_over(root) else {},
+            placements={root.ref.uid: self._held(root)} if root and not _is_over(root) else {},
             recovering={claim.gang_uid} if recovering else (),
             busy=self._census.busy_nodes() | self._planned(),
         )

@@ -56,6 +56,15 @@ class GangOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """Where the first container of a gang's pods sees a claim, or the folder *sub_path* of it."""
+
+    claim: str
+    path: str
+    sub_path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
     """The topmost object that can restart a gang, as its adapter reads it."""
 
@@ -88,6 +97,8 @@ class Root:
     """When it was last set going; None: not known."""
     gone: tuple[str, ...] = ()
     """Indexes of members whose objects are gone and that nobody makes again: the others wait for them in vain."""
+    mounts: tuple[Mount, ...] = ()
+    """The claims that its pods mount: a checkpoint on one of them has another path there than here."""
     companions: Mapping[str, str] = field(default_factory=dict)
     """Further objects that it consists of: name -> which one of that name, or which version of it, was seen."""
     has_begun: bool = True

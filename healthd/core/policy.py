@@ -412,6 +412,20 @@ class PodsPolicy(Policy, frozen=True, kw_only=True):
     ] = "/sys/fs/cgroup"
 
 
+class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
+    """How the controller on Kubernetes reads the checkpoints of gangs."""
+
+    volumes_at: Annotated[
+        str,
+        Meta(
+            description="Where the volumes of gangs are mounted in the controller's pod, read-only: what a gang calls "
+            "`pvc://claim/path` is read at `<volumes_at>/<namespace>/<claim>/<path>`.",
+            pattern="^/",
+            extra={"shape": "an absolute path"},
+        ),
+    ] = "/checkpoints"
+
+
 class HttpPolicy(Policy, frozen=True, kw_only=True):
     """The read-only HTTP endpoint: /metrics, /healthz, /readyz."""
 
@@ -478,6 +492,7 @@ class Config(Policy, frozen=True, kw_only=True):
     judge: JudgePolicy = JudgePolicy()
     kernel_log: KernelLogPolicy = KernelLogPolicy()
     pods: PodsPolicy = PodsPolicy()
+    checkpoints: CheckpointsPolicy = CheckpointsPolicy()
     http: HttpPolicy = HttpPolicy()
     log: LogPolicy = LogPolicy()
     foreign: ForeignPolicy = ForeignPolicy()

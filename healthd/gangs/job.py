@@ -37,6 +37,7 @@ from healthd.gangs.annotations import (
     template_patch,
     was_edited,
 )
+from healthd.gangs.volumes import read_mounts
 
 LABEL_JOB_NAME = "batch.kubernetes.io/job-name"
 """On every pod that the Job controller makes."""
@@ -95,6 +96,7 @@ def read_job(job: Job) -> Root:
         deleting=job.metadata.deletion_timestamp is not None,
         options=read_options(notes, may_shrink=indexed),
         progress=read_progress(notes),
+        mounts=read_mounts(job.spec.template.spec),
         started_at=job.status.start_time,
         has_begun=job.status.start_time is not None,
     )

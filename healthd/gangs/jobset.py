@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from healthd.cluster.port import Cluster
-from healthd.core.gang import Ending, Root, StartHint
+from healthd.core.gang import Ending, Mount, Root, StartHint
 from healthd.core.objects import ANNOTATION_STOPPED_BY, JobSet, JobSpec, Pod, Toleration
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
@@ -31,6 +31,7 @@ from healthd.gangs.annotations import (
     was_edited,
 )
 from healthd.gangs.job import is_controlled, world_of
+from healthd.gangs.volumes import read_mounts
 
 LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
 LABEL_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
@@ -70,6 +71,7 @@ class JobSetAdapter(GangAdapter[JobSet]):
             options=read_options(notes, may_shrink=False),
             progress=read_progress(notes),
             started_at=held.last_transition_time if held and not is_held else meta.creation_timestamp,
+            mounts=tuple(dict.fromkeys(mount for part in parts for mount in part.mounts)),
             has_begun=not is_held,
         )
 
@@ -102,6 +104,7 @@ class _Part(NamedTuple):
     replicas: int
     members: int
     is_indexed: bool
+    mounts: tuple[Mount, ...]
 
     def indexes(self) -> Iterator[str]:
         """As `healthd.core.gang.index_of` names their pods, and as their host names end."""
@@ -114,7 +117,8 @@ def _parts(jobset: JobSet) -> Iterator[_Part]:
     for job in jobset.spec.replicated_jobs:
         # Where a Job leaves its mode open, a JobSet makes it Indexed.
         spec = msgspec.convert({"completionMode": "Indexed", **job["template"]["spec"]}, JobSpec)
-        yield _Part(job["name"], job.get("replicas", 1), world_of(spec), spec.completion_mode == "Indexed")
+        mounts = read_mounts(spec.template.spec)
+        yield _Part(job["name"], job.get("replicas", 1), world_of(spec), spec.completion_mode == "Indexed", mounts)
 
 
 def _hinted(job: dict[str, Any], root: Root, hint: StartHint) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from healthd.gangs.annotations import (
     was_edited,
 )
 from healthd.gangs.job import is_controlled, read_job
+from healthd.gangs.volumes import read_mounts
 
 
 class StatefulSetAdapter(GangAdapter[StatefulSet]):
@@ -73,6 +74,7 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
             options=dataclasses.replace(options, restart=options.restart and not loses_volumes(obj)),
             progress=read_progress(notes),
             companions={launcher: ""} if launcher else {},
+            mounts=read_mounts(obj.spec.template.spec),
             has_begun=is_observed,
         )
 

@@ -5,6 +5,9 @@ Decoding ignores every field that is not named here, so an object must never be 
 change one with a patch (see `healthd.cluster.port`). All structs are immutable; `msgspec.structs.replace` copies.
 """
 
+from healthd.core.objects.admission import (
+    MutatingAdmissionPolicy,
+)
 from healthd.core.objects.health import (
     Device,
     KernelLogCursor,
@@ -70,6 +73,7 @@ from healthd.core.objects.occurrences import (
     Occurrence,
 )
 from healthd.core.objects.pods import (
+    ClaimSource,
     Container,
     ContainerState,
     ContainerStatus,
@@ -81,6 +85,8 @@ from healthd.core.objects.pods import (
     Running,
     SchedulingGate,
     Terminated,
+    Volume,
+    VolumeMount,
 )
 from healthd.core.objects.recoveries import (
     Attempt,
@@ -105,7 +111,9 @@ from healthd.core.objects.resources import (
 from healthd.core.objects.workloads import (
     ClaimRetention,
     Job,
+    JobManifest,
     JobSet,
+    JobSetManifest,
     JobSetSpec,
     JobSetStatus,
     JobSpec,
@@ -116,6 +124,7 @@ from healthd.core.objects.workloads import (
     PodManifest,
     ReplicatedJobStatus,
     StatefulSet,
+    StatefulSetManifest,
     StatefulSetSpec,
     StatefulSetStatus,
 )
@@ -159,6 +168,7 @@ __all__ = [
     "Cause",
     "ChosenCheckpoint",
     "ClaimRetention",
+    "ClaimSource",
     "Condition",
     "Container",
     "ContainerState",
@@ -170,7 +180,9 @@ __all__ = [
     "FencedPod",
     "GangRef",
     "Job",
+    "JobManifest",
     "JobSet",
+    "JobSetManifest",
     "JobSetSpec",
     "JobSetStatus",
     "JobSpec",
@@ -178,6 +190,7 @@ __all__ = [
     "KernelLogCursor",
     "Lease",
     "LeaseSpec",
+    "MutatingAdmissionPolicy",
     "Node",
     "NodeHealth",
     "NodeHealthStatus",
@@ -208,11 +221,14 @@ __all__ = [
     "SchedulingGate",
     "Slim",
     "StatefulSet",
+    "StatefulSetManifest",
     "StatefulSetSpec",
     "StatefulSetStatus",
     "Taint",
     "Terminated",
     "TimelineEntry",
     "Toleration",
+    "Volume",
+    "VolumeMount",
     "to_wire",
 ]

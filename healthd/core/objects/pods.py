@@ -17,6 +17,27 @@ class EnvVar(Slim, frozen=True, kw_only=True):
     value: str = ""
 
 
+class VolumeMount(Slim, frozen=True, kw_only=True):
+    """Where a container sees a volume of its pod."""
+
+    name: str
+    mount_path: str
+    sub_path: str = ""
+
+
+class ClaimSource(Slim, frozen=True, kw_only=True):
+    """The claim behind a volume."""
+
+    claim_name: str
+
+
+class Volume(Slim, frozen=True, kw_only=True):
+    """A volume of a pod; of the many sorts only claims are told apart."""
+
+    name: str
+    persistent_volume_claim: ClaimSource | None = None
+
+
 class Container(Slim, frozen=True, kw_only=True):
     """One process tree of a pod."""
 
@@ -27,6 +48,7 @@ class Container(Slim, frozen=True, kw_only=True):
     args: list[str] = []
     env: list[EnvVar] = []
     working_dir: str = ""
+    volume_mounts: list[VolumeMount] = []
 
 
 class SchedulingGate(Slim, frozen=True, kw_only=True):
@@ -43,6 +65,7 @@ class PodSpec(Slim, frozen=True, kw_only=True):
     tolerations: list[Toleration] = []
     restart_policy: str = ""
     scheduling_gates: list[SchedulingGate] = []
+    volumes: list[Volume] = []
     termination_grace_period_seconds: int = 30
 
 

@@ -1,0 +1,52 @@
+"""Calls that block, off the event loop: a few at a time, and without making the end of the process wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Threads:
+    """Runs up to *limit* calls at the same time; the others wait for their turn."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._slots = asyncio.Semaphore(limit)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """
+        What *work* answers or raises. When the waiting is cancelled the thread is left behind, and its slot is free.
+
+        `asyncio.to_thread` would hold up the end of the process until a file server that hangs gives its answer.
+        """
+        async with self._slots:
+            return await _in_thread(work, self._name)
+
+
+async def _in_thread(work: Callable[[], T], name: str) -> T:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def hand_over(result: T | None, error: BaseException | None) -> None:
+        if answer.done():  # cancelled
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)  # type: ignore[arg-type]  # None only where T allows it
+
+    def run() -> None:
+        result, trouble = None, None
+        try:
+            result = work()
+        except BaseException as error:  # whatever it is belongs to the one who waits
+            trouble = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(hand_over, result, trouble)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await answer
