@@ -1,0 +1,142 @@
+"""The shipped manifests on a real kubelet: everything comes up, and every process has the rights that it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from healthd.core.model import Verdict
+from tests.deploy.accounts import SYSTEM
+from tests.deploy.manifests import ROOT
+from tests.lab.api import ApiError, Json
+from tests.lab.control_plane import ControlPlane
+from tests.lab.programs import wait_until
+from tests.lab.real.nodes import RealNodes
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+PATIENCE = 120
+AGENT = 65532
+NOBODY = 65534
+CAP_SYSLOG = 1 << 34
+
+
+@pytest.fixture(scope="module")
+def real_node_count() -> int:
+    """What is shown here, one node shows."""
+    return 1
+
+
+@pytest.fixture(scope="module")
+def rolled_out(control_plane: ControlPlane, real_nodes: RealNodes) -> Json:
+    """The agent's pod, once the agent and both controllers are ready."""
+    control_plane.apply(ROOT / "tests" / "lab" / "deploy")
+    apps = f"/apis/apps/v1/namespaces/{SYSTEM}"
+
+    def agent_is_ready() -> bool:
+        status = control_plane.api.get(f"{apps}/daemonsets/healthd-agent")["status"]
+        return bool(status.get("numberReady") == 1)
+
+    def controllers_are_ready() -> bool:
+        status = control_plane.api.get(f"{apps}/deployments/healthd-controller")["status"]
+        return bool(status.get("availableReplicas") == 2)
+
+    wait_until("a ready agent", agent_is_ready, limit=PATIENCE)
+    wait_until("two ready controllers", controllers_are_ready, limit=PATIENCE)
+    path = f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector=app.kubernetes.io/component=agent"
+    pod: Json = control_plane.api.get(path)["items"][0]
+    return pod
+
+
+def test_the_agent_runs_as_nobody_in_particular(real_nodes: RealNodes, rolled_out: Json) -> None:
+    (agent,) = [one for one in processes(real_nodes, rolled_out) if one["Uid"] == AGENT]
+
+    assert [agent[right] for right in ("CapPrm", "CapEff", "CapBnd", "CapAmb", "CapInh")] == [0] * 5
+    assert (agent["NoNewPrivs"], agent["Seccomp"]) == (1, 2)
+
+
+def test_the_opener_has_given_up_all_but_the_kernel_log(real_nodes: RealNodes, rolled_out: Json) -> None:
+    (opener,) = [one for one in processes(real_nodes, rolled_out) if one["Uid"] != AGENT]
+
+    assert opener["Uid"] == NOBODY
+    assert opener["CapEff"] | opener["CapPrm"] | opener["CapBnd"] in (0, CAP_SYSLOG)
+    assert opener["NoNewPrivs"] == 1
+
+
+def test_only_the_agent_has_the_token(control_plane: ControlPlane, rolled_out: Json) -> None:
+    asked = "import os; print(os.path.exists('/var/run/secrets/kubernetes.io/serviceaccount/token'))"
+
+    answers = {name: run_in(control_plane, rolled_out, name, asked) for name in ("opener", "agent")}
+
+    assert answers == {"opener": "False", "agent": "True"}
+
+
+def test_the_agent_can_write_nothing_on_its_node(control_plane: ControlPlane, rolled_out: Json) -> None:
+    tried = "import os; print([p for p in ('/', '/host/sys/fs/cgroup', '/etc/healthd') if os.access(p, os.W_OK)])"
+
+    assert run_in(control_plane, rolled_out, "agent", tried) == "[]"
+
+
+def test_the_agent_reports_a_healthy_node(control_plane: ControlPlane, real_nodes: RealNodes, rolled_out: Json) -> None:
+    name = real_nodes[0].name
+    path = f"/apis/healthd.dev/v1alpha1/nodehealths/{name}"
+
+    def verdict() -> str | None:
+        try:
+            return str(control_plane.api.get(path)["status"]["verdict"])
+        except ApiError:
+            return None
+
+    wait_until("a report", lambda: verdict() == Verdict.HEALTHY, limit=PATIENCE)
+    conditions = control_plane.api.get(f"/api/v1/nodes/{name}")["status"]["conditions"]
+
+    assert {one["type"]: one["status"] for one in conditions}["AcceleratorHealthy"] == "True"
+
+
+def test_one_controller_leads(control_plane: ControlPlane, rolled_out: Json) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/healthd-controller"
+    pods = controllers(control_plane)
+
+    holder = control_plane.api.get(path)["spec"]["holderIdentity"]
+
+    assert [pod["metadata"]["name"] for pod in pods if holder.startswith(pod["metadata"]["name"])]
+
+
+def test_the_agent_sees_which_pods_have_processes(
+    control_plane: ControlPlane, real_nodes: RealNodes, rolled_out: Json
+) -> None:
+    uids = {pod["metadata"]["uid"] for pod in controllers(control_plane)}
+    path = f"/apis/healthd.dev/v1alpha1/nodehealths/{real_nodes[0].name}"
+
+    def seen() -> set[str]:
+        return set(control_plane.api.get(path)["status"].get("livePods", []))
+
+    wait_until("the controllers' pods in the report", lambda: uids <= seen(), limit=PATIENCE)
+
+    assert len(uids) == 2
+
+
+def controllers(control_plane: ControlPlane) -> list[Json]:
+    path = f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector=app.kubernetes.io/component=controller"
+    pods: list[Json] = control_plane.api.get(path)["items"]
+    return pods
+
+
+def processes(real_nodes: RealNodes, pod: Json) -> list[dict[str, int]]:
+    """What the kernel says of each process of a pod: its user, its capabilities as bits, its confinement."""
+    return [_status(pid) for pid in real_nodes[0].processes(pod["metadata"]["uid"])]
+
+
+def _status(pid: int) -> dict[str, int]:
+    lines = [line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+    values = {words[0].rstrip(":"): words[1] for words in lines if len(words) > 1}
+    numbers = {name: int(values[name]) for name in ("Uid", "NoNewPrivs", "Seccomp")}
+    return numbers | {name: int(value, 16) for name, value in values.items() if name.startswith("Cap")}
+
+
+def run_in(control_plane: ControlPlane, pod: Json, container: str, line: str) -> str:
+    """What Python prints for *line* in a container."""
+    name = pod["metadata"]["name"]
+    words = ("exec", "--namespace", SYSTEM, name, "--container", container, "--", "python3", "-c", line)
+    return control_plane.kubectl(*words).strip()
