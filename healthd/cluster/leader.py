@@ -44,6 +44,18 @@ class Candidacy:
     """A leader that could not renew for so long gives up; *lasts* is longer by the time that its work needs to end."""
     renew_every: timedelta = timedelta(seconds=2)
 
+    @classmethod
+    def lasting(cls, lasts: timedelta, *, identity: str, name: str, namespace: str) -> Candidacy:
+        """One whose lease lasts so long; all times in the proportion of the defaults."""
+        return cls(
+            identity=identity,
+            name=name,
+            namespace=namespace,
+            lasts=lasts,
+            renew_within=lasts * 2 / 3,
+            renew_every=lasts * 2 / 15,
+        )
+
 
 class Deposed(Exception):
     """The work was ended, because the lease is not ours any more or could not be renewed in time."""

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from healthd.clock import Clock
 from healthd.cluster.port import (
@@ -31,15 +32,20 @@ from healthd.cluster.port import (
 )
 from healthd.cluster.selection import selection
 from healthd.cluster.shelf import Departed, Key, Shelf, Watched
-from healthd.core.objects import RESOURCES, Slim
+from healthd.core.objects import RESOURCES, Pod, Slim
 
-__all__ = ["Change", "Departed", "Mirror", "Watched"]
+__all__ = ["Change", "Departed", "Mirror", "Watched", "without_containers"]
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Slim)
 
 _FIRST_RETRY, _LAST_RETRY = timedelta(seconds=1), timedelta(seconds=30)
+
+
+def without_containers(pod: Pod) -> Pod:
+    """A pod as decisions about gangs see it: where it runs and how it does. Less than half the memory."""
+    return replace(pod, spec=replace(pod.spec, containers=[]))
 
 
 class Change(NamedTuple):

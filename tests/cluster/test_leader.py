@@ -210,3 +210,17 @@ async def test_standby_waits_for_a_cluster_that_does_not_answer(cluster: Embedde
         await clock.run_for(60 * SECOND)
 
         assert (before, one.leads) == (False, True)
+
+
+def test_lease_of_the_usual_length_has_the_usual_times() -> None:
+    usual = Candidacy(identity="one", name="leader", namespace="healthd")
+
+    lasting = Candidacy.lasting(timedelta(seconds=15), identity="one", name="leader", namespace="healthd")
+
+    assert lasting == usual
+
+
+def test_leader_with_a_short_lease_ends_its_work_before_another_may_lead() -> None:
+    short = Candidacy.lasting(timedelta(seconds=2), identity="one", name="leader", namespace="healthd")
+
+    assert short.renew_every * 2 < short.renew_within < short.lasts

@@ -1,8 +1,8 @@
 """
 The access of a person's kubeconfig, with everything that it may hold: tokens, certificates, exec plugins, OIDC.
 
-`kubernetes.aio` reads it. Importing this module costs over 20 MB of memory: it is for the command line and for a
-controller outside of its cluster, never for the agent.
+`kubernetes.aio` reads it. It is for the command line and for a controller outside of its cluster, never for the agent:
+see the package for what it costs.
 """
 
 from __future__ import annotations
