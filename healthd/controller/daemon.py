@@ -56,7 +56,7 @@ class ControllerDaemon:
         self._clock = clock
         self._adapters = adapters
         self._checkpoints = checkpoints
-        self._candidacy = Candidacy(identity=identity, name=LEASE, namespace=namespace)
+        self._candidacy = Candidacy.lasting(config.leader.lease, identity=identity, name=LEASE, namespace=namespace)
         self._luck = luck
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()

@@ -426,6 +426,21 @@ class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
     ] = "/checkpoints"
 
 
+class LeaderPolicy(Policy, frozen=True, kw_only=True):
+    """Which one of several controllers acts."""
+
+    lease: Annotated[
+        timedelta,
+        _duration(
+            "After so long without a sign of the leader a standby takes over. The leader renews its lease seven times "
+            "in it, and stops acting when it could not for two thirds of it. 15 s is what the control plane's own "
+            "programs take; shorter costs requests, and makes a busy API server depose leaders. A leader that ends by "
+            "itself is followed at once.",
+            at_least=timedelta(seconds=2),
+        ),
+    ] = timedelta(seconds=15)
+
+
 class HttpPolicy(Policy, frozen=True, kw_only=True):
     """The read-only HTTP endpoint: /metrics, /healthz, /readyz."""
 
@@ -493,6 +508,7 @@ class Config(Policy, frozen=True, kw_only=True):
     kernel_log: KernelLogPolicy = KernelLogPolicy()
     pods: PodsPolicy = PodsPolicy()
     checkpoints: CheckpointsPolicy = CheckpointsPolicy()
+    leader: LeaderPolicy = LeaderPolicy()
     http: HttpPolicy = HttpPolicy()
     log: LogPolicy = LogPolicy()
     foreign: ForeignPolicy = ForeignPolicy()
