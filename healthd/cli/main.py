@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, Command] = {
     "klog": Command("healthd.cli.klog", "show what healthd reads in a kernel log"),
     "agent": Command("healthd.cli.agent", "guard a Kubernetes node: judge its hardware, cordon it when that is broken"),
     "controller": Command("healthd.cli.controller", "restart the training gangs of a Kubernetes cluster"),
+    "doctor": Command("healthd.cli.doctor", "say what stands in the way of a gang's recovery, before anything breaks"),
     "checkpoints": Command("healthd.cli.checkpoints", "find the newest checkpoint that will really load"),
     "config": Command("healthd.cli.config", "check a configuration file, or print the reference of all keys"),
 }

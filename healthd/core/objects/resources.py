@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from healthd.core.objects.admission import MutatingAdmissionPolicy
 from healthd.core.objects.health import NodeHealth
 from healthd.core.objects.leases import Lease
 from healthd.core.objects.meta import Slim
@@ -13,7 +14,16 @@ from healthd.core.objects.nodes import Node
 from healthd.core.objects.occurrences import Occurrence
 from healthd.core.objects.pods import Pod
 from healthd.core.objects.recoveries import Recovery
-from healthd.core.objects.workloads import Job, JobSet, PodGang, PodManifest, StatefulSet
+from healthd.core.objects.workloads import (
+    Job,
+    JobManifest,
+    JobSet,
+    JobSetManifest,
+    PodGang,
+    PodManifest,
+    StatefulSet,
+    StatefulSetManifest,
+)
 
 
 class Resource(NamedTuple):
@@ -35,6 +45,16 @@ RESOURCES: dict[type[Slim], Resource] = {
     StatefulSet: Resource("apps/v1", "StatefulSet", "statefulsets", namespaced=True, has_status=True),
     PodGang: Resource("healthd.dev/v1alpha1", "PodGang", "podgangs", namespaced=True, has_status=False),
     PodManifest: Resource("v1", "Pod", "pods", namespaced=True, has_status=True),
+    JobManifest: Resource("batch/v1", "Job", "jobs", namespaced=True, has_status=True),
+    JobSetManifest: Resource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", namespaced=True, has_status=True),
+    StatefulSetManifest: Resource("apps/v1", "StatefulSet", "statefulsets", namespaced=True, has_status=True),
+    MutatingAdmissionPolicy: Resource(
+        "admissionregistration.k8s.io/v1",
+        "MutatingAdmissionPolicy",
+        "mutatingadmissionpolicies",
+        namespaced=False,
+        has_status=False,
+    ),
     Lease: Resource("coordination.k8s.io/v1", "Lease", "leases", namespaced=True, has_status=False),
     Occurrence: Resource("v1", "Event", "events", namespaced=True, has_status=False),
     NodeHealth: Resource("healthd.dev/v1alpha1", "NodeHealth", "nodehealths", namespaced=False, has_status=True),

@@ -108,11 +108,27 @@ class StatefulSet(Slim, frozen=True, kw_only=True):
     status: StatefulSetStatus = StatefulSetStatus()
 
 
-class PodManifest(Slim, frozen=True, kw_only=True):
-    """A pod with everything that its maker wrote: *spec* as it was read. For remembering pods and making them again."""
+class Manifest(Slim, frozen=True, kw_only=True):
+    """An object with everything that its maker wrote: *spec* as it was read. Not for objects that there are many of."""
 
     metadata: ObjectMeta
     spec: dict[str, Any] = {}
+
+
+class PodManifest(Manifest, frozen=True, kw_only=True):
+    """A pod as it was written, to remember it and make it again."""
+
+
+class JobManifest(Manifest, frozen=True, kw_only=True):
+    """A Job as it was written."""
+
+
+class JobSetManifest(Manifest, frozen=True, kw_only=True):
+    """A JobSet as it was written."""
+
+
+class StatefulSetManifest(Manifest, frozen=True, kw_only=True):
+    """A StatefulSet as it was written."""
 
 
 class PodGangMember(Slim, frozen=True, kw_only=True):

@@ -1,0 +1,149 @@
+"""What the owner of the gang asked healthd for, and whether it can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from urllib.parse import urlsplit
+
+from healthd.core.doctor.chart import Chart, Level, Remark
+from healthd.core.objects import (
+    ANNOTATION_CHECKPOINT,
+    ANNOTATION_CHECKPOINT_FORMAT,
+    ANNOTATION_FENCE_TIMEOUT,
+    ANNOTATION_LAUNCHER,
+    ANNOTATION_MAX_NO_ADVANCE,
+    ANNOTATION_MIN_NODES,
+    ANNOTATION_RECREATE,
+    ANNOTATION_RESTART,
+)
+from healthd.core.policy import parse_duration
+
+OURS = "healthd.dev/"
+SHRINKING = frozenset({"Job", "StatefulSet"})
+"""Kinds that can run with fewer members."""
+
+
+def examine(chart: Chart) -> Iterator[Remark]:
+    """Is it asked for, and understood?"""
+    yield from _restart(chart)
+    yield from _checkpoint(chart)
+    yield from _values(chart)
+    yield from _misspelt(chart)
+
+
+def _restart(chart: Chart) -> Iterator[Remark]:
+    value = chart.meta.annotations.get(ANNOTATION_RESTART)
+    if value == "enabled":
+        return
+    said = f"says {value!r}, not 'enabled'" if value is not None else "is not there"
+    yield Remark(
+        Level.PREVENTS,
+        f"the annotation {ANNOTATION_RESTART} {said}",
+        "healthd restarts only gangs whose owner asked for it",
+        f"{chart.annotate} {ANNOTATION_RESTART}=enabled --overwrite",
+    )
+
+
+def _checkpoint(chart: Chart) -> Iterator[Remark]:
+    location = chart.meta.annotations.get(ANNOTATION_CHECKPOINT, "")
+    if not location:
+        yield Remark(
+            Level.RISKS,
+            f"the annotation {ANNOTATION_CHECKPOINT} is not there",
+            "healthd cannot choose a checkpoint that will load, nor see by new steps that training goes on",
+            f"{chart.annotate} {ANNOTATION_CHECKPOINT}=pvc://CLAIM/PATH",
+        )
+        return
+    url = urlsplit(location)
+    if url.scheme in ("", "file") and url.path.startswith("/") and not url.netloc:
+        yield from _mounted(chart, location, [path for path in _mounts(chart) if _is_below(url.path, path)])
+    elif url.scheme == "pvc" and url.netloc:
+        yield from _mounted(chart, location, [claim for claim in _claims(chart) if claim == url.netloc])
+    else:
+        yield Remark(
+            Level.PREVENTS,
+            f"{ANNOTATION_CHECKPOINT} is {location!r}, where healthd cannot look",
+            "with no checkpoint that was seen to load, a stopped gang is held until a person decides",
+            "use pvc://CLAIM/PATH or file:///PATH",
+        )
+
+
+def _mounted(chart: Chart, location: str, there: list[str]) -> Iterator[Remark]:
+    if not there and any(True for _ in chart.templates()):
+        yield Remark(
+            Level.RISKS,
+            f"no volume of the pods holds {location}",
+            "what the pods write elsewhere is lost with them, and what healthd looks at there is not theirs",
+            "mount the volume in the pods, or correct the annotation",
+        )
+
+
+def _mounts(chart: Chart) -> Iterator[str]:
+    for template in chart.templates():
+        for container in template.pods.get("containers", []):
+            yield from (mount["mountPath"] for mount in container.get("volumeMounts", []))
+
+
+def _claims(chart: Chart) -> Iterator[str]:
+    for template in chart.templates():
+        for volume in template.pods.get("volumes", []):
+            yield volume.get("persistentVolumeClaim", {}).get("claimName", "")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal()
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        parse_duration(text)
+    except ValueError:
+        return False
+    return True
+
+
+_MEANT: Mapping[str, tuple[Callable[[str], bool], str]] = {
+    ANNOTATION_MAX_NO_ADVANCE: (_is_count, "a number such as 3"),
+    ANNOTATION_MIN_NODES: (_is_count, "a number such as 6"),
+    ANNOTATION_FENCE_TIMEOUT: (_is_duration, "a duration such as 10m"),
+    ANNOTATION_RECREATE: (lambda text: text == "owner", "'owner'"),
+}
+
+
+def _values(chart: Chart) -> Iterator[Remark]:
+    for key, (is_meant, like) in _MEANT.items():
+        text = chart.meta.annotations.get(key)
+        if text is not None and not is_meant(text):
+            yield Remark(
+                Level.RISKS,
+                f"{key} is {text!r}, which is not understood",
+                "it counts as if it were not there",
+                f"write {like}",
+            )
+    if ANNOTATION_MIN_NODES in chart.meta.annotations and chart.kind not in SHRINKING:
+        yield Remark(
+            Level.NOTE,
+            f"{ANNOTATION_MIN_NODES} has no effect on a {chart.kind}",
+            "its size cannot be changed while it exists: without a spare it waits",
+            "keep more spares",
+        )
+
+
+_KNOWN = (*_MEANT, ANNOTATION_RESTART, ANNOTATION_CHECKPOINT, ANNOTATION_CHECKPOINT_FORMAT, ANNOTATION_LAUNCHER)
+
+
+def _misspelt(chart: Chart) -> Iterator[Remark]:
+    for key in chart.meta.annotations:
+        meant = get_close_matches(key, _KNOWN, n=1, cutoff=0.85)
+        if key.startswith(OURS) and key not in _KNOWN and meant:
+            yield Remark(
+                Level.RISKS,
+                f"{key} is no annotation that healthd knows",
+                "it is passed over without a word",
+                f"{meant[0]} may be meant",
+            )

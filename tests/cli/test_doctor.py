@@ -1,0 +1,120 @@
+"""`healthd doctor`: what it reads of a cluster, and how it tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from healthd.cli.doctor import as_json, as_text, parse_target, read_chart
+from healthd.cli.errors import UserError
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.doctor import HintPolicy, Level, Remark, examine
+from healthd.core.objects import Job, MutatingAdmissionPolicy, ObjectMeta
+from healthd.core.policy import RecoveryPolicy
+from tests.builders import a_job, a_node, a_nodehealth, a_pod
+from tests.fakes import ManualClock, counting_uids
+from tests.gangs.builders import a_statefulset
+
+POLICY = RecoveryPolicy()
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    """An empty cluster in memory."""
+    with EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids()) as embedded:
+        yield embedded
+
+
+@pytest.mark.parametrize("text", ["train", "job/", "deployment/train", "/train"])
+def test_a_target_that_is_none_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(UserError, match="write job/NAME, jobset/NAME, statefulset/NAME or pods/GANG"):
+        parse_target(text, "default")
+
+
+@pytest.mark.parametrize("text", ["job/train", "pods/train"])
+async def test_a_gang_that_is_not_there_is_said_so(cluster: EmbeddedCluster, text: str) -> None:
+    with pytest.raises(UserError, match="in namespace default"):
+        await read_chart(cluster, parse_target(text, "default"), POLICY)
+
+
+async def test_a_job_is_seen_with_its_pods_and_their_nodes(cluster: EmbeddedCluster) -> None:
+    job = await cluster.create(a_job(annotations={"healthd.dev/restart": "enabled"}))
+    labels = {"batch.kubernetes.io/job-name": "train"}
+    await cluster.create(a_pod("rank-0", node="node-a", owner=job, labels=labels))
+    await cluster.create(a_pod("stranger"))
+    await cluster.create(a_node("node-a"))
+    await cluster.create(a_nodehealth("node-a"))
+    await cluster.create(MutatingAdmissionPolicy(metadata=ObjectMeta(name="healthd-gangs")))
+
+    chart = await read_chart(cluster, parse_target("job/train", "default"), POLICY)
+
+    assert [pod.metadata.name for pod in chart.pods] == ["rank-0"]
+    assert (set(chart.nodes), set(chart.health)) == ({"node-a"}, {"node-a"})
+    assert chart.hint_policy is HintPolicy.INSTALLED
+    assert chart.spec["backoffLimit"] == 0
+    assert chart.root is not None
+
+
+async def test_an_admission_policy_that_is_not_installed_is_missed(cluster: EmbeddedCluster) -> None:
+    await cluster.create(a_job())
+
+    chart = await read_chart(cluster, parse_target("job/train", "default"), POLICY)
+
+    assert chart.hint_policy is HintPolicy.MISSING
+
+
+async def test_a_statefulset_is_seen_with_its_launcher(cluster: EmbeddedCluster) -> None:
+    await cluster.create(a_job("mpirun"))
+    await cluster.create(a_statefulset(annotations={"healthd.dev/launcher": "mpirun"}))
+
+    chart = await read_chart(cluster, parse_target("sts/train", "default"), POLICY)
+
+    assert chart.launcher is not None
+    assert chart.launcher["spec"]["completionMode"] == "Indexed"
+
+
+async def test_plain_pods_are_seen_before_healthd_remembers_them(cluster: EmbeddedCluster) -> None:
+    notes = {"healthd.dev/restart": "enabled"}
+    for name in ("rank-0", "rank-1"):
+        await cluster.create(a_pod(name, gang="train", annotations=notes))
+
+    chart = await read_chart(cluster, parse_target("pods/train", "default"), POLICY)
+
+    assert (chart.root, len(chart.spec["pods"]), chart.meta.annotations) == (None, 2, notes)
+    assert "annotation healthd.dev/restart" not in " ".join(remark.what for remark in examine(chart))
+
+
+REMARK = Remark(Level.PREVENTS, "the gate is shut", "nobody comes in", "open it")
+
+
+def test_a_remark_is_told_with_its_reason_and_what_to_do() -> None:
+    text = as_text(parse_target("job/train", "research"), [REMARK])
+
+    assert text == (
+        "job/train in research: healthd cannot recover it\n\n"
+        "PREVENTS  the gate is shut\n          nobody comes in\n          do: open it"
+    )
+
+
+def test_a_gang_in_order_is_told_in_one_line() -> None:
+    text = as_text(parse_target("job/train", "research"), [])
+
+    assert text == "job/train in research: nothing stands in the way of a recovery"
+
+
+def test_programs_read_the_same() -> None:
+    told = json.loads(as_json(parse_target("job/train", "research"), [REMARK]))
+
+    assert told["remarks"] == [
+        {"level": "prevents", "what": "the gate is shut", "why": "nobody comes in", "remedy": "open it"}
+    ]
+
+
+async def test_looking_changes_nothing(cluster: EmbeddedCluster) -> None:
+    before = await cluster.create(a_job())
+
+    await read_chart(cluster, parse_target("job/train", "default"), POLICY)
+
+    assert (await cluster.get(Job, "train", "default")).metadata.resource_version == before.metadata.resource_version
