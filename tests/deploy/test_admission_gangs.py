@@ -23,6 +23,7 @@ from healthd.core.objects import (
     RecoveryStatus,
     to_wire,
 )
+from healthd.core.telling import KEPT_NODES
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
@@ -153,6 +154,18 @@ def test_nodes_of_the_plan_are_preferred_beside_what_the_owner_prefers(installed
     wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["good-1", "good-2"]}
     preferred = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert preferred == [own, {"weight": 100, "preference": {"matchExpressions": [wanted]}}]
+
+
+def test_the_longest_lists_of_nodes_are_within_what_a_policy_may_cost(installed: ControlPlane, namespace: str) -> None:
+    many = [f"gpu-node-{number:04d}.cluster.example.com" for number in range(KEPT_NODES)]
+    tell(installed, namespace, PodHint(attempt=3, avoid=many, prefer=many))
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in ("a", "b", "c")]
+
+    spec = made(installed, namespace, affinity=with_required(terms))["spec"]
+
+    assert [len(term["matchFields"]) for term in required(spec)] == [KEPT_NODES] * 3
+    (preferred,) = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert preferred["preference"]["matchExpressions"][0]["values"] == many
 
 
 def test_affinity_between_pods_stays(installed: ControlPlane, namespace: str) -> None:
