@@ -20,6 +20,7 @@ from healthd.core import spares
 from healthd.core.gang import Ending, Root, attempt_of, will_not_run
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import LABEL_HINT, GangRef, Node, Pod, Recovery
+from healthd.core.placement import held_nodes
 from healthd.core.spares import Claim, read_claim
 from healthd.gangs.adapter import GangAdapter
 

@@ -95,7 +95,7 @@ def _cause(why: Why, width: int, number: int) -> Iterator[str]:
     for seen in why.evidence:
         record = f" record {seen.record}" if seen.record >= 0 else ""
         yield from _wrap(f"{_clock(seen.at)}  {seen.source}{record}: {seen.text}", width, indent=4)
-    if why.kind is CauseKind.HARDWARE:
+    if why.kind is CauseKind.HARDWARE or why.node:
         at = why.quarantined_at or why.at
         yield from _wrap(f"{_clock(at)}  {why.node} was {_taken(why, at)}", width, indent=4)
 
@@ -130,7 +130,9 @@ def _blame(story: Explanation) -> str:
     kinds = {why.kind for why in story.causes}
     kind = next(kind for kind in _BLAME if kind in kinds)
     bad = _bad_nodes(story)
-    return f"the nodes {_all(bad)} are to blame" if kind is CauseKind.HARDWARE and len(bad) > 1 else _BLAME[kind]
+    if len(bad) > 1:
+        return f"the nodes {_all(bad)} are to blame"
+    return _BLAME[CauseKind.HARDWARE] if bad else _BLAME[kind]
 
 
 _BLAME = {
@@ -155,7 +157,8 @@ def _plan(story: Explanation) -> str:
 
 
 def _bad_nodes(story: Explanation) -> list[str]:
-    return list(dict.fromkeys(why.node for why in story.causes if why.kind is CauseKind.HARDWARE))
+    named = (why.node for why in story.causes if why.node or why.kind is CauseKind.HARDWARE)
+    return list(dict.fromkeys(named))
 
 
 def _chosen(story: Explanation, checkpoint: ChosenCheckpoint) -> str:

@@ -4,13 +4,13 @@ Where the next attempt runs: every member stays where it was, only bad nodes are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from healthd.core.gang import GangView, Root
-from healthd.core.objects import FencedPod, RecoveryStatus
+from healthd.core.gang import GangView, Root, attempt_of
+from healthd.core.objects import FencedPod, Pod, RecoveryStatus
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.spares import choose, is_avoided, is_fit
 
@@ -60,6 +60,15 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
     compact = {str(rank): node for rank, node in enumerate(placement.values())}
     message = f"no spare for {', '.join(missing)}: shrinks from {root.world} to {len(compact)} members"
     return Plan(compact, spares, message)
+
+
+def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
+    """
+    The nodes that a gang holds: those that its members are on. While not all of them have one, also those that it was
+    told to run on: a scheduler may put members elsewhere, and a spare that was claimed in vain is free again.
+    """
+    there = [pod.spec.node_name for pod in pods if attempt_of(pod) == root.attempt and pod.spec.node_name]
+    return set(there) if len(there) >= root.world else {*there, *root.placement.values()}
 
 
 def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:

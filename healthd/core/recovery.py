@@ -28,6 +28,7 @@ from healthd.core.gang import Ending, GangView, Root, StartHint, members, will_n
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import (
     ANNOTATION_FENCE_OVERRIDE,
+    ANNOTATION_RESTART,
     FINALIZER_FENCE,
     Attempt,
     Cause,
@@ -180,6 +181,13 @@ def _stepped_aside(s: Situation) -> Decision | None:
     if s.root.suspended and not s.stopped_by_us:
         # Also where the mark of an earlier recovery is left over from when that one gave the gang up.
         return s.enter(Phase.SUPERSEDED, "the user suspended the gang; it stays so")
+    if not s.root.options.restart:
+        # His way to keep a gang stopped that healthd has stopped: there is no other mark that he could set on it.
+        left = "it stays stopped" if s.stopped_by_us else "it is left as it is"
+        return s.enter(Phase.SUPERSEDED, f"restarts of the gang were switched off ({ANNOTATION_RESTART}); {left}")
+    if s.stopped_by_us and s.root.edited_since_stop:
+        message = "somebody changed the gang while it was stopped; it stays so, for him to resume when he is done"
+        return s.enter(Phase.SUPERSEDED, message)
     if s.phase in _BEFORE_START and not s.stopped_by_us:
         if s.root.attempt == s.status.attempt:
             # Another controller had read the recovery before this one went back to its plan.
@@ -196,7 +204,9 @@ def _detected(s: Situation) -> Decision:
     if not s.faults and (passes or s.status.phase is Phase.HELD):
         return s.enter(Phase.SUPERSEDED, "the fault was gone before the gang was stopped")
     unquarantined = [c.node for c in s.faults if blames_node(c) and not _is_out_of_service(s, c.node)]
-    if unquarantined and not lost_members(s.view):
+    if _began_anew(s):
+        return s.enter(Phase.SUPERSEDED, "the gang was restarted as a whole without healthd")
+    if unquarantined and not _lost_some(s):
         return s.hold(
             f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon; "
             "the gang runs on until a rank fails"
@@ -204,9 +214,22 @@ def _detected(s: Situation) -> Decision:
     pods = _members_to_fence(s)
     if not s.refusal:
         return s.enter(Phase.STOPPING, "stop first, diagnose later", pods=pods, let_through=s.now)
-    if not lost_members(s.view):
+    if not _lost_some(s):
         return s.hold(s.refusal)
     return s.enter(Phase.STOPPING, f"stop it before it fails for good; {s.refusal}", pods=pods)
+
+
+def _lost_some(s: Situation) -> bool:
+    return bool(lost_members(s.view) or s.root.gone)
+
+
+def _began_anew(s: Situation) -> bool:
+    """Every member is younger than the fault: a root with a failure policy of its own was faster."""
+    present = members(s.view)
+    if s.faults or len(present) < s.root.world:
+        return False
+    made = [pod.metadata.creation_timestamp for pod in present]
+    return all(at is not None and at > s.status.causes[0].at for at in made)
 
 
 def _is_out_of_service(s: Situation, node_name: str) -> bool:
@@ -366,7 +389,10 @@ def _starting(s: Situation) -> Decision:
             at=s.now,
         )
         return _again(s, [cause])
-    return Decision(reason=f"{running} of {s.root.world} members run", recheck=s.policy.start_deadline - waited)
+    made = len(members(s.view))
+    missing = "" if made >= s.root.world else f"; {s.root.ref.kind} {s.root.ref.name} has made {made} so far"
+    message = f"{running} of {s.root.world} members run{missing}"
+    return Decision(reason=message, recheck=s.policy.start_deadline - waited)
 
 
 def _running(s: Situation) -> int:

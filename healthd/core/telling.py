@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from healthd.core.model import ENDED, CauseKind, Phase
+from healthd.core.model import ENDED, Phase
 from healthd.core.objects import Cause, ChosenCheckpoint, Condition, GangRef, PodHint, Recovery, RecoveryStatus
 from healthd.core.policy import format_duration
 from healthd.core.recovery import told
@@ -78,7 +78,7 @@ def _hint(gang: GangRef, status: RecoveryStatus) -> PodHint:
 
 def blamed(status: RecoveryStatus) -> list[str]:
     """The nodes that are to blame, or that were replaced, in the order in which they turned out so."""
-    causes = [cause.node for cause in status.causes if cause.node and cause.kind is CauseKind.HARDWARE]
+    causes = [cause.node for cause in status.causes if cause.node]
     return list(dict.fromkeys([*causes, *status.replacements]))
 
 

@@ -89,6 +89,7 @@ class LocalRuntime:
             metrics=self.metrics,
             activity=self._runner,
             look_every=config.recovery.look_every,
+            foreign_signs=config.foreign,
         )
 
     def stop(self) -> None:

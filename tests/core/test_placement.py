@@ -10,11 +10,11 @@ import pytest
 from healthd.core.foreign import Effect, Sign
 from healthd.core.gang import GangOptions, GangView
 from healthd.core.model import CauseKind
-from healthd.core.objects import ANNOTATION_CLAIM, FencedPod, Node, RecoveryStatus
-from healthd.core.placement import Plan, Shortage, place
+from healthd.core.objects import ANNOTATION_ATTEMPT, ANNOTATION_CLAIM, FencedPod, Node, Pod, RecoveryStatus
+from healthd.core.placement import Plan, Shortage, held_nodes, place
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.spares import Claim
-from tests.builders import a_node
+from tests.builders import a_node, a_pod
 from tests.core.gangs import a_root
 
 
@@ -194,3 +194,28 @@ def test_members_are_placed_by_whatever_tells_them_apart() -> None:
 
     assert isinstance(plan, Plan)
     assert plan.placement == {"leader-0-0": "good", "workers-0-0": "spare"}
+
+
+def a_member(node: str, attempt: int = 1) -> Pod:
+    """A pod of the gang; without a node it waits for one."""
+    return a_pod(f"on-{node or 'none'}", node=node, annotations={ANNOTATION_ATTEMPT: str(attempt)})
+
+
+TOLD = a_root(attempt=1, placement={"0": "good", "1": "spare"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "held"),
+    [
+        pytest.param([], {"good", "spare"}, id="it is about to start"),
+        pytest.param(["good", ""], {"good", "spare"}, id="a member waits for its node"),
+        pytest.param(["good", "spare"], {"good", "spare"}, id="all are where they were told"),
+        pytest.param(["good", "other"], {"good", "other"}, id="the scheduler chose another node"),
+    ],
+)
+def test_a_gang_holds_the_nodes_that_its_members_are_on_or_may_come_to(nodes: list[str], held: set[str]) -> None:
+    assert held_nodes(TOLD, [a_member(node) for node in nodes]) == held
+
+
+def test_members_of_an_earlier_attempt_hold_nothing() -> None:
+    assert held_nodes(TOLD, [a_member("old", attempt=0), a_member("older", attempt=0)]) == {"good", "spare"}

@@ -18,6 +18,7 @@ from healthd.core.objects import (
     ChosenCheckpoint,
     FencedPod,
     FenceOverride,
+    Pod,
     PodStatus,
     Recovery,
     RecoveryStatus,
@@ -73,6 +74,14 @@ def test_a_recovery_that_ended_before_it_started_anything_leaves_room_for_the_ne
             a_root(suspended=True, stopped_by="given-up-before"),
             (Phase.SUPERSEDED, "the user suspended the gang; it stays so"),
             id="suspended with an old mark",
+        ),
+        pytest.param(
+            a_root(options=GangOptions(restart=False)),
+            (
+                Phase.SUPERSEDED,
+                "restarts of the gang were switched off (healthd.dev/restart); it is left as it is",
+            ),
+            id="switched off",
         ),
         pytest.param(
             a_root(ending=Ending.FAILED),
@@ -422,3 +431,60 @@ def test_a_new_recovery_sets_out_to_stop_the_gang_in_its_first_write() -> None:
     assert first is not None
     assert [entry.phase for entry in first.timeline] == [Phase.DETECTED, Phase.STOPPING]
     assert (first.attempt, first.let_through) == (1, NOW)
+
+
+@pytest.mark.parametrize("phase", [Phase.STOPPING, Phase.FENCING, Phase.CHOOSING, Phase.RESERVING, Phase.STARTING])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"edited_since_stop": True},
+            "somebody changed the gang while it was stopped; it stays so, for him to resume when he is done",
+        ),
+        (
+            {"options": GangOptions(restart=False)},
+            "restarts of the gang were switched off (healthd.dev/restart); it stays stopped",
+        ),
+    ],
+)
+def test_what_the_user_does_to_a_stopped_gang_is_not_fought_over(
+    phase: Phase, change: dict[str, Any], message: str
+) -> None:
+    recovery = a_recovery_in(phase, pods=PROVEN)
+
+    assert entered(decided(recovery, a_root(**{**STOPPED, **change}))) == (Phase.SUPERSEDED, message)
+
+
+def test_a_change_that_came_before_the_start_does_not_end_what_was_started() -> None:
+    confirming = a_recovery_in(Phase.CONFIRMING, pods=PROVEN)
+
+    assert decided(confirming, a_root(attempt=1, edited_since_stop=True)).record is None
+
+
+def made(minutes: float, index: int = 0) -> Pod:
+    """A member of attempt 0 that was made so long after the fault."""
+    at = SOFTWARE.at + timedelta(minutes=minutes)
+    return a_pod(f"rank-{index}", index=index, status=PodStatus(phase="Running"), creation_timestamp=at)
+
+
+@pytest.mark.parametrize(
+    ("pods", "phase"),
+    [
+        pytest.param((made(1), made(1, 1)), Phase.SUPERSEDED, id="all are new"),
+        pytest.param((made(-1), made(1, 1)), Phase.STOPPING, id="one is old: it waits for the others in vain"),
+        pytest.param((made(1),), Phase.STOPPING, id="one is missing"),
+    ],
+)
+def test_a_gang_that_its_own_controller_restarted_as_a_whole_is_not_restarted_again(
+    pods: tuple[Pod, ...], phase: Phase
+) -> None:
+    assert entered(decided(a_recovery_in(Phase.DETECTED), a_root(), pods=pods))[0] is phase
+
+
+def test_a_start_whose_pods_its_controller_makes_late_says_so_and_waits() -> None:
+    recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, phase_since=NOW)
+
+    decision = decided(recovery, a_root(attempt=1), pods=RUNNING[:1])
+
+    assert decision.reason == "1 of 2 members run; Job train has made 1 so far"
+    assert decision.recheck == POLICY.start_deadline
