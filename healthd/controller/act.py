@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from healthd.cluster.nodes import patch_node
-from healthd.cluster.port import Cluster, Conflict, NotFound
+from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
 from healthd.core import spares
 from healthd.core.acts import ClaimSpare, ReleasePods, RemovePods, StartGang, StopGang
 from healthd.core.gang import GangView
@@ -32,17 +32,32 @@ Deed = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang
 """Every act but the look for a checkpoint, which writes nothing."""
 
 
+class NotKept(ClusterError):
+    """The API server dropped a part of what was recorded. Going on would be to act without having said so."""
+
+
 async def record(cluster: Cluster, recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recovery:
-    """Write the new *status*, and what follows from it; Conflict when anybody wrote since *recovery* was read."""
-    return await cluster.patch(
+    """
+    Write the new *status*, and what follows from it.
+
+    Raises Conflict when anybody wrote since *recovery* was read, NotKept when the cluster knows an older Recovery.
+    """
+    wanted = dressed(recovery, status, now)
+    written = await cluster.patch(
         Recovery,
         recovery.metadata.name,
-        {"status": diff(recovery.status, dressed(recovery, status, now))},
+        {"status": diff(recovery.status, wanted)},
         namespace=recovery.metadata.namespace,
         subresource="status",
         resource_version=recovery.metadata.resource_version,
         uid=recovery.metadata.uid,
     )
+    if dropped := diff(written.status, wanted):
+        raise NotKept(
+            f"the API server did not keep {', '.join(sorted(dropped))} in the status of {written.metadata.name}: "
+            "its definition of Recovery is older than this healthd; apply deploy/crds.yaml of this version"
+        )
+    return written
 
 
 async def perform(

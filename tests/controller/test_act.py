@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
+import pytest
+from msgspec.structs import replace
+
+from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
-from healthd.controller.act import perform
+from healthd.controller.act import NotKept, perform, record
 from healthd.core.acts import StopGang
 from healthd.core.gang import GangView
 from healthd.core.model import Phase
+from healthd.core.objects import Slim
 from healthd.gangs import ADAPTERS
+from tests.builders import a_recovery
+from tests.fakes import START, ManualClock, counting_uids
 from tests.scenarios.stage import Stage
+
+T = TypeVar("T", bound=Slim)
+
+
+class Forgetful(EmbeddedCluster):
+    """A cluster whose definition of Recovery does not know `letThrough` yet."""
+
+    async def patch(self, kind: type[T], name: str, patch: Mapping[str, Any], **options: str) -> T:
+        """As an API server with an older definition: what it does not know it drops without a word."""
+        known = {key: value for key, value in patch.get("status", {}).items() if key != "letThrough"}
+        return await super().patch(kind, name, {**patch, "status": known}, **options)
+
+
+async def test_record_that_the_cluster_did_not_keep_is_an_error_and_says_what_to_do() -> None:
+    clock = ManualClock()
+    with Forgetful.open(None, clock=clock, new_uid=counting_uids()) as cluster:
+        recovery = await cluster.create(a_recovery())
+        status = replace(recovery.status, let_through=START, message="goes on")
+
+        with pytest.raises(NotKept, match=r"did not keep letThrough in .* apply deploy/crds.yaml"):
+            await record(cluster, recovery, status, clock.now())
 
 
 async def test_a_gang_that_its_user_set_going_is_not_stopped_by_what_was_decided_before() -> None:
