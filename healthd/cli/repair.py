@@ -4,44 +4,48 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import uuid
-from pathlib import Path
+from difflib import get_close_matches
 
-from healthd.cli import which_run
+from healthd.cli import which_world
 from healthd.cli.errors import UserError
+from healthd.cli.which_world import World
 from healthd.clock import SystemClock
-from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
-from healthd.cluster.port import ClusterError, NotFound
+from healthd.cluster.port import NotFound
 from healthd.core.objects import ANNOTATION_REPAIRED, Node
 from healthd.core.quarantine import read_record
-from healthd.local.state import database, runs_dir
+
+FEW = 16
+"""So many names of nodes are told to whoever named one that is not there."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `healthd repair`."""
-    parser.add_argument("node", metavar="NODE", help="the node, such as slot-2")
-    which_run.add_arguments(parser)
+    parser.add_argument("node", metavar="NODE", help="the node, such as slot-2 or gpu-17")
+    which_world.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Mark the node; a running agent acts on it at once, a stopped one when it starts."""
-    state = which_run.find_state(args, runs_dir(), Path.cwd())
-    try:
-        return asyncio.run(_repair(database(state), args.node))
-    except (UnusableStore, ClusterError) as error:
-        raise UserError(str(error)) from None
+    return asyncio.run(_repair(args))
 
 
-async def _repair(path: Path, name: str) -> int:
-    clock = SystemClock()
-    with EmbeddedCluster.open(path, clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
+async def _repair(args: argparse.Namespace) -> int:
+    name: str = args.node
+    async with which_world.open_world(args) as world:
         try:
-            node = await cluster.get(Node, name)
+            node = await world.cluster.get(Node, name)
         except NotFound:
-            known = ", ".join(node.metadata.name for node in (await cluster.list(Node)).items)
-            raise UserError(f"there is no node {name!r}; there are {known}") from None
-        patch = {"metadata": {"annotations": {ANNOTATION_REPAIRED: clock.now().isoformat()}}}
-        await cluster.patch(Node, name, patch)
+            raise UserError(f"there is no node {name!r}; {await _others(world, name)}") from None
+        patch = {"metadata": {"annotations": {ANNOTATION_REPAIRED: SystemClock().now().isoformat()}}}
+        await world.cluster.patch(Node, name, patch)
     record = read_record(node)
     print(f"{name}: {record.finding} is marked repaired" if record else f"{name} is marked repaired; it was in service")
     return 0
+
+
+async def _others(world: World, name: str) -> str:
+    known = [node.metadata.name for node in (await world.cluster.list(Node)).items]
+    if len(known) <= FEW:
+        return f"there are {', '.join(known)}"
+    near = get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else f"none of the {len(known)} nodes has such a name"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from healthd.clock import Clock
-from healthd.cluster.remote import Connection, in_cluster
 from healthd.core.policy import Config
+
+if TYPE_CHECKING:
+    from healthd.cluster.remote import Connection
 
 E = TypeVar("E", bound=BaseException)
 
@@ -27,13 +30,15 @@ def is_named(args: argparse.Namespace) -> bool:
     return bool(args.kubeconfig or args.context)
 
 
-def is_inside() -> bool:
+def is_inside(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether this process runs in a pod."""
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    return bool(environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def connection(args: argparse.Namespace, clock: Clock) -> Connection:
     """The way to the cluster. Raises Unusable where there is none."""
+    from healthd.cluster.remote import in_cluster  # here: a run on this machine needs no client
+
     if is_inside() and not is_named(args):
         return in_cluster(clock)
     from healthd.cluster.remote.kubeconfig import from_kubeconfig  # here: it costs 20 MB, which pods need not pay

@@ -1,0 +1,71 @@
+"""
+Where a command looks: at a run on this machine, or at a Kubernetes cluster.
+
+A cluster is meant where an option names one, where a gang is spelled as kubectl does (`job/llama`), and in a pod. Else
+it is the run, as `healthd.cli.which_run` finds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from healthd.cli import which_cluster, which_run
+from healthd.cli.errors import UserError
+from healthd.clock import SystemClock
+from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
+from healthd.cluster.port import Cluster, ClusterError
+from healthd.local.state import database, runs_dir
+
+
+class World(NamedTuple):
+    """What was found. *state* is the folder of a run, None for a Kubernetes cluster; *name* is for messages."""
+
+    cluster: Cluster
+    state: Path | None
+    name: str
+    namespace: str | None
+    """The only one that is meant; None: all."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say where to look."""
+    which_run.add_arguments(parser)
+    which_cluster.add_arguments(parser)
+    parser.add_argument("-n", "--namespace", default="", metavar="NAMESPACE", help="only there (default: all of them)")
+
+
+@asynccontextmanager
+async def open_world(args: argparse.Namespace, target: str = "") -> AsyncIterator[World]:
+    """The world that *args* mean; *target* is what the user asks about. Raises UserError for all that is wrong."""
+    is_run = bool(args.name or args.state)
+    try:
+        if is_cluster(args, target):
+            if is_run:
+                raise UserError("--name and --state are of a run on this machine; leave out what is of a cluster")
+            from healthd.cluster.remote import connect  # here: a run on this machine needs no client
+
+            clock = SystemClock()
+            async with connect(which_cluster.connection(args, clock), clock=clock, luck=random.random) as cluster:
+                yield World(cluster, None, "the cluster", args.namespace or None)
+        else:
+            state = which_run.find_state(args, runs_dir(), Path.cwd())
+            opened = EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4()))
+            with opened as embedded:
+                yield World(embedded, state, str(state), None)
+    except (UnusableStore, ClusterError) as error:
+        raise UserError(str(error)) from error
+
+
+def is_cluster(args: argparse.Namespace, target: str = "", environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a Kubernetes cluster is meant."""
+    is_named = which_cluster.is_named(args) or bool(args.namespace)
+    if args.name or args.state:
+        return is_named
+    return is_named or "/" in target or which_cluster.is_inside(environ)
