@@ -67,6 +67,9 @@ async def test_a_job_is_moved_off_a_broken_node_with_the_rights_that_are_shipped
             pod for pod in (await of_controller.list(Pod, namespace=namespace)).items if pod.status.phase == "Running"
         ]
         claimed = await of_controller.get(Node, spare)
+        await asyncio.to_thread(
+            wait_until, "the story as events", lambda: told(installed, namespace) >= {"Recovery", "Job"}, limit=PATIENCE
+        )
         controller.stop()
         await runs
 
@@ -74,6 +77,12 @@ async def test_a_job_is_moved_off_a_broken_node_with_the_rights_that_are_shipped
     assert {pod.metadata.annotations[ANNOTATION_ATTEMPT] for pod in pods} == {"1"}
     assert recovery.status.hint is not None
     assert recovery.status.hint.reserved_for in [taint.value for taint in claimed.spec.taints]
+
+
+def told(installed: ControlPlane, namespace: str) -> set[str]:
+    """The kinds of objects that healthd told events about."""
+    events = installed.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
+    return {one["involvedObject"]["kind"] for one in events if "healthd" in one["source"].get("component", "")}
 
 
 def hold_free(installed: ControlPlane, node: str) -> None:

@@ -24,8 +24,7 @@ CONTROLLER = {
     "jobsets.jobset.x-k8s.io": f"{READ} patch",
     "recoveries.healthd.dev": f"{READ} create patch delete",
     "recoveries.healthd.dev/status": "patch",
-    "events": "create patch",
-    "events.events.k8s.io": "create patch",
+    "events": "create",
     "leases.coordination.k8s.io in healthd-system": "create",
     "leases.coordination.k8s.io/healthd-controller in healthd-system": f"{READ} patch",
 }
