@@ -120,7 +120,7 @@ def _with_proof(fenced: FencedPod, said: Sequence[Pod], view: GangView, now: dat
     fenced = _with_boots(fenced, node, health)
     words = (
         _rebooted(fenced, node, health),
-        _without_processes(fenced, health),
+        _without_processes(fenced, said, health),
         _powered_off(fenced, node, now),
         *(_ended_by_kubelet(pod) for pod in said),
     )
@@ -155,10 +155,21 @@ def _rebooted(fenced: FencedPod, node: Node | None, health: NodeHealth | None) -
     return f"{fenced.node} has booted since" if now - known else ""
 
 
-def _without_processes(fenced: FencedPod, health: NodeHealth | None) -> str:
-    if health is None or all(end.uid != fenced.uid for end in health.status.gone_pods):
+def _without_processes(fenced: FencedPod, said: Sequence[Pod], health: NodeHealth | None) -> str:
+    """
+    The agent's word. A pod whose containers are started again when they fail has pauses without any process: only what
+    it saw after the pod was deleted counts, for then its kubelet starts nothing any more, or is dead.
+    """
+    end = next((end for end in health.status.gone_pods if end.uid == fenced.uid), None) if health else None
+    restarting = [pod for pod in said if pod.spec.restart_policy != "Never"]
+    if end is None or any(not _was_deleted_by(pod, end.at) for pod in restarting):
         return ""
     return f"the agent on {fenced.node} saw its last process end"
+
+
+def _was_deleted_by(pod: Pod, at: datetime) -> bool:
+    deadline, grace = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds or 0
+    return deadline is not None and deadline - timedelta(seconds=grace) <= at
 
 
 def _powered_off(fenced: FencedPod, node: Node | None, now: datetime) -> str:

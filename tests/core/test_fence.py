@@ -185,6 +185,25 @@ def test_an_agent_that_saw_the_processes_end_proves_it_where_the_kubelet_is_dead
     assert fenced(STUCK, SILENT, health=gone("uid-of-another")).proof == ""
 
 
+@pytest.mark.parametrize(
+    ("deleted", "proof"),
+    [
+        pytest.param({}, "", id="not deleted"),
+        pytest.param({"deletion_timestamp": START + timedelta(seconds=31)}, "", id="deleted later"),
+        pytest.param(
+            {"deletion_timestamp": START + timedelta(seconds=30)},
+            "the agent on node-a saw its last process end",
+            id="deleted before",
+        ),
+    ],
+)
+def test_a_pause_between_two_starts_of_a_container_is_no_end(deleted: dict[str, datetime], proof: str) -> None:
+    pod = a_member("Running", RUNS, deletion_grace_period_seconds=30, **deleted)
+    restarting = replace(pod, spec=replace(pod.spec, restart_policy="Always"))
+
+    assert fenced(restarting, SILENT, health=gone()).proof == proof
+
+
 def test_the_agent_tells_of_a_boot_before_the_kubelet_is_back() -> None:
     known = fenced(STUCK, SILENT, health=a_nodehealth())
 
