@@ -24,7 +24,6 @@ from healthd.core.objects import (
     ANNOTATION_REPAIRED,
     FINALIZER_FENCE,
     LABEL_SPARE,
-    RESOURCES,
     Job,
     Lease,
     Node,
@@ -39,7 +38,7 @@ from healthd.local.jobs.controller import JobController
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_node
 from tests.fakes import ManualClock, counting_uids
-from tests.simulation.invariants import Watchdog
+from tests.simulation.invariants import WATCHED, Watchdog
 from tests.simulation.machines import Machine, Machines, Process
 from tests.simulation.training import SeenCheckpoints, Store, Trainers
 from tests.simulation.truth import Reading, Truth, Write
@@ -327,7 +326,7 @@ class Stage:
         self.watchdog(seen)
 
     def _check(self) -> None:
-        self.watchdog.check({kind: at_once(self.cluster.list(kind)).items for kind in RESOURCES})
+        self.watchdog.check({kind: at_once(self.cluster.list(kind)).items for kind in WATCHED})
 
     def _find_reasons(self) -> None:
         """Stories say themselves what they expect: here every attempt may be restarted."""

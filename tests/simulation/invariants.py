@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from healthd.core.objects import Job, Lease, Node, Pod, Recovery, Slim
+from healthd.core.objects import Job, Lease, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.policy import Config, StartFresh
 from tests.simulation.machines import Machines
 from tests.simulation.training import Store
@@ -23,6 +23,8 @@ QUARANTINE = "healthd.dev/quarantine"
 STOPPED_BY = "healthd.dev/stopped-by"
 ATTEMPT = "healthd.dev/attempt"
 FENCE = "healthd.dev/fence"
+WATCHED: tuple[type[Any], ...] = (Node, Pod, Job, Lease, NodeHealth, Recovery)
+"""What there is in the world. Further kinds are known, but nobody has any here."""
 CLOCKS_DIFFER = timedelta(seconds=30)
 """A program whose clock is ahead sees a window end so much earlier."""
 

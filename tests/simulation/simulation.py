@@ -24,7 +24,6 @@ from healthd.core.objects import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_STOPPED_BY,
     LABEL_SPARE,
-    RESOURCES,
     Job,
     Node,
     Pod,
@@ -41,7 +40,7 @@ from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock, counting_uids
 from tests.simulation import disturbances
 from tests.simulation.faulty import FaultyCluster, Luck, StaleMirror
-from tests.simulation.invariants import CLOCKS_DIFFER, Broken, Watchdog
+from tests.simulation.invariants import CLOCKS_DIFFER, WATCHED, Broken, Watchdog
 from tests.simulation.machines import Machines
 from tests.simulation.rest import unsettled
 from tests.simulation.training import SeenCheckpoints, Store, Trainers
@@ -321,7 +320,7 @@ class Simulation:
     def world(self) -> dict[type[Slim], list[Any]]:
         """The true state of everything; read again only after a write."""
         if self._world_at != self.watchdog.writes:
-            self._world = {kind: at_once(self._embedded.list(kind)).items for kind in RESOURCES}
+            self._world = {kind: at_once(self._embedded.list(kind)).items for kind in WATCHED}
             self._world_at = self.watchdog.writes
         return self._world
 
