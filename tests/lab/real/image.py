@@ -194,4 +194,4 @@ def _install(*command: str) -> None:
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise LabError(f"`{' '.join(command[:4])} …` failed: {done.stderr.strip()[-500:]}")
+        raise LabError(f"`{' '.join(command[:4])} …` failed: {(done.stderr or done.stdout).strip()[-500:]}")

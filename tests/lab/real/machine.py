@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tests.lab.programs import LabError, Program, started_at, wait_until
@@ -112,14 +113,23 @@ class Service(Program):
 
     def stop(self, *, grace: float = 0.0) -> None:
         """Kill it (or ask it to end first), and nothing that it started."""
-        for child in self._children():
-            os.kill(child, signal.SIGTERM if grace else signal.SIGKILL)
+        inside = self._inside()
+        for pid in inside:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM if grace else signal.SIGKILL)
         super().stop(grace=grace)
+        wait_until(f"{self.name} has ended", lambda: not _still_run(inside), limit=20)
 
-    def _children(self) -> list[int]:
+    def _inside(self) -> dict[int, str]:
+        """The program itself, by its number, with the moment of its start."""
         if self.pid is None:
-            return []
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+            return {}
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return {int(pid): start for pid in children if (start := started_at(int(pid)))}
+
+
+def _still_run(processes: Mapping[int, str]) -> bool:
+    return any(started_at(pid) == start for pid, start in processes.items())
 
 
 def remove_cgroups(directory: Path) -> None:

@@ -204,7 +204,8 @@ _KUBELET = {
     "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
     "resolvConf": "/etc/resolv.conf",
     "failSwapOn": False,
-    "evictionHard": {},  # the disk is this machine's, and may be as full as it likes
+    "evictionHard": {},  # the disk is this machine's, and may be as full as it likes: nothing is evicted for it,
+    "imageGCHighThresholdPercent": 100,  # and no image removed, which could not be had again
     "enforceNodeAllocatable": [],
     "makeIPTablesUtilChains": False,
     "readOnlyPort": 0,

@@ -15,7 +15,7 @@ from typing import Any
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
-_KEPT = 4
+_KEPT = 3
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -61,7 +61,7 @@ class Image:
         return tar({**files, **{f"blobs/sha256/{digest}": blob for digest, blob in blobs.items()}})
 
 
-def cached_layer(path: Path, make: Callable[[Path], None]) -> Layer:
+def cached_layer(path: Path, make: Callable[[Path], object]) -> Layer:
     """The layer at *path*; *make* writes it where it is told to when it is not there yet. Hold a lock."""
     digest = path.with_suffix(".sha256")
     if not digest.exists():
@@ -76,8 +76,8 @@ def cached_layer(path: Path, make: Callable[[Path], None]) -> Layer:
 def _forget_old(newest: Path) -> None:
     """Of each kind of layer, which its name begins with, some are kept: whoever goes back to older code finds them."""
     kind = newest.name.partition("-")[0]
-    known = sorted(newest.parent.glob(f"{kind}-*.tar"), key=lambda path: path.stat().st_mtime)
-    for path in known[:-_KEPT]:
+    others = [path for path in newest.parent.glob(f"{kind}-*.tar") if path != newest]
+    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT:]:
         path.with_suffix(".sha256").unlink()
         path.unlink()
 

@@ -37,7 +37,17 @@ def why_not() -> str | None:
         return f"real nodes need these programs: {', '.join(missing)}"
     if not cgroups.are_legacy():
         return "real nodes need cgroup v1 controllers; with cgroup v2 alone they were never tried"
-    return _what_fails()
+    return _no_cgroups() or _what_fails()
+
+
+def _no_cgroups() -> str | None:
+    trial = cgroups.cgroup(f"healthd-lab-trial-{os.getpid()}")
+    try:
+        trial.create()
+        trial.remove()
+    except OSError as error:
+        return f"real nodes need cgroups of their own, and none can be made here: {error}"
+    return None
 
 
 def _what_fails() -> str | None:
