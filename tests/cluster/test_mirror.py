@@ -172,6 +172,8 @@ async def test_pod_that_went_while_nobody_watched_departs_in_its_last_known_stat
 ) -> None:
     pod = await cluster.create(a_pod("a", node="node-1"))
     async with mirroring(link, clock) as mirror:
+        told: list[Change] = []
+        mirror.listen(told.append)
         link.cut(Gone("too old"))
         await settle()
         await end(cluster, "a")
@@ -183,6 +185,7 @@ async def test_pod_that_went_while_nobody_watched_departs_in_its_last_known_stat
         assert departed is not None
         assert departed.obj == pod
         assert not departed.seen_deleted
+        assert told == [Change(Pod, Key("default", "a"))]
         assert (await mirror.list(Pod)).items == []
 
 

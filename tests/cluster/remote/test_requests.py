@@ -187,6 +187,15 @@ async def test_pages_of_a_list_are_put_together() -> None:
     assert [asked.query.get("continue") for asked in server.asked] == [None, "x"]
 
 
+async def test_list_is_ordered_by_namespace_first() -> None:
+    keys = [("ns-2", "a"), ("ns", "a"), ("ns", "b")]  # as an API server answers: it sorts `ns-2/a` before `ns/a`
+    items = [{"metadata": {"namespace": namespace, "name": name}} for namespace, name in keys]
+    async with talking(says(200, {"metadata": {"resourceVersion": "5"}, "items": items})) as (cluster, _):
+        listed = await cluster.list(Pod)
+
+    assert [(pod.metadata.namespace, pod.metadata.name) for pod in listed.items] == sorted(keys)
+
+
 async def test_list_whose_pages_expire_is_begun_again() -> None:
     expired = refuses(410, "the provided continue parameter is too old", "Expired")
     async with talking(page("5", "a", more="x"), expired, page("9", "a", "b")) as (cluster, _):

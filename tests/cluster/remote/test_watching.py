@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -25,12 +27,13 @@ def bookmark(version: str) -> bytes:
 
 
 async def changes(cluster: RemoteCluster, count: int) -> list[str]:
-    """The names in the next *count* changes after version 1."""
+    """The names in the next *count* changes after version 1. The limit ends a test that would wait for ever."""
     seen: list[str] = []
-    async for event in cluster.watch(Node, since="1"):
-        seen += [event.obj.metadata.name] if event.obj else []
-        if len(seen) == count:
-            break
+    events: Any = cluster.watch(Node, since="1")
+    async with asyncio.timeout(10), aclosing(events):
+        while len(seen) < count:
+            event = await anext(events)
+            seen += [event.obj.metadata.name] if event.obj else []
     return seen
 
 
@@ -123,6 +126,15 @@ async def test_server_in_trouble_is_asked_less_and_less_often() -> None:
     assert clock.slept[1] <= LIMITS.first_retry
     assert clock.slept[-1] >= LIMITS.last_retry / 2
     assert max(clock.slept) <= LIMITS.last_retry
+
+
+async def test_watch_that_told_something_is_made_again_at_once() -> None:
+    clock, trouble = Hasty(), refuses(503, "starting")
+    works_again = tells(node("a", "5")), tells(node("b", "6"), then="hang")
+    async with talking(trouble, trouble, trouble, *works_again, clock=clock) as (cluster, _):
+        await changes(cluster, 2)
+
+    assert [delay == timedelta(0) for delay in clock.slept] == [True, False, False, True]
 
 
 async def test_accepted_watch_is_told_as_a_bookmark() -> None:
