@@ -46,8 +46,8 @@ def real_nodes(
     real_nodes_are_possible: None, control_plane: ControlPlane, real_node_count: int, real_hardware: Hardware
 ) -> Iterator[RealNodes]:
     """Real nodes with the image of healthd on them, for the tests of one module."""
-    nodes = RealNodes(control_plane, real_node_count, hardware=real_hardware)
     try:
+        nodes = RealNodes(control_plane, real_node_count, hardware=real_hardware)
         nodes.start()
     except NotHere as error:
         pytest.skip(f"{_CANNOT}: {error}")

@@ -7,15 +7,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.lab import build
 from tests.lab.control_plane import STATE, ControlPlane
-from tests.lab.programs import end_remembered, is_abandoned, remember
+from tests.lab.programs import LabError, end_remembered, is_abandoned, remember
+from tests.lab.real import containerd, image
 from tests.lab.real.machine import remove_cgroups
-from tests.lab.real.network import Network
+from tests.lab.real.network import MOST_NODES, Network
 from tests.lab.real.node import Hardware, Place, RealNode
 from tests.lab.real.possible import NotHere, why_not
 
@@ -26,15 +28,14 @@ class RealNodes:
 
     They are called as `Options.nodes` of the control plane says, in that order. `shared` is a directory that all of
     them see under its own path: what a cluster has as a shared file system. *at* has to be on the file system of the
-    cache, from which layers of images are linked. Raises NotHere.
+    cache, from which layers of images are linked. Raises LabError, NotHere.
     """
 
     def __init__(
         self, control_plane: ControlPlane, count: int, *, hardware: Hardware | None = None, at: Path | None = None
     ) -> None:
-        reason = why_not()
-        if reason:
-            raise NotHere(reason)
+        names = _names(control_plane, count)
+        _make_what_is_missing()
         at = at or home()
         sweep(at)
         self.directory = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=at))
@@ -54,7 +55,6 @@ class RealNodes:
             lab=self.directory.name,
             stays=self._stays,
         )
-        names = control_plane.options.nodes[:count]
         self.nodes = [RealNode(name, i, place, hardware or Hardware()) for i, name in enumerate(names, start=1)]
         self._remember()
 
@@ -96,6 +96,22 @@ class RealNodes:
     def _remember(self) -> None:
         programs = [*self.network.programs, *(node.machine.keeper for node in self.nodes)]
         remember(self.directory / STATE, programs, owner=None if self._stays else os.getpid())
+
+
+def _names(control_plane: ControlPlane, count: int) -> Sequence[str]:
+    known = control_plane.options.nodes[:MOST_NODES]
+    if count > len(known):
+        raise LabError(f"{count} real nodes are too many: Options.nodes of the control plane has room for {len(known)}")
+    return known[:count]
+
+
+def _make_what_is_missing() -> None:
+    """Whatever a machine may lack shows here, before there is anything to clean up. Raises NotHere."""
+    reason = why_not()
+    if reason:
+        raise NotHere(reason)
+    containerd.system()
+    image.healthd()
 
 
 def home() -> Path:

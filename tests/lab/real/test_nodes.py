@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
-from tests.lab.programs import wait_until
+from tests.lab.programs import LabError, wait_until
 from tests.lab.real.nodes import RealNodes
 from tests.lab.real.pods import Pods, container, python, spec
 
@@ -87,6 +87,22 @@ def deleted_since(version: str, control_plane: ControlPlane, namespace: str) -> 
     path = f"/api/v1/namespaces/{namespace}/pods?watch=1&resourceVersion={version}&timeoutSeconds=1"
     events = [json.loads(line) for line in control_plane.api.raw("GET", path)[1].splitlines()]
     return [event["object"]["status"] for event in events if event["type"] == "DELETED"]
+
+
+def test_more_nodes_than_the_control_plane_knows_are_refused(
+    control_plane: ControlPlane, real_nodes: RealNodes
+) -> None:
+    with pytest.raises(LabError, match=r"^4 real nodes are too many: .* has room for 3$"):
+        RealNodes(control_plane, 4)
+
+
+def test_commands_run_in_a_container(
+    control_plane: ControlPlane, pods: Pods, real_nodes: RealNodes, namespace: str
+) -> None:
+    pods.start("it", on(real_nodes, 0, *_FOR_EVER))
+    pods.await_phase("it", "Running")
+
+    assert control_plane.kubectl("exec", "--namespace", namespace, "it", "--", "echo", "there") == "there\n"
 
 
 def test_the_image_runs_healthd_as_the_shipped_one_does(pods: Pods) -> None:
