@@ -1,0 +1,184 @@
+"""Replicas of `healthd controller` as it is shipped, each a process of its own behind a gate of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.gate import Gate, Watcher
+from tests.lab.control_plane import ControlPlane
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/healthd-system/leases/healthd-controller"
+PATIENCE = 30.0
+CONFIG: Mapping[str, Any] = {
+    "leader": {"lease": "3s"},
+    "recovery": {
+        "breaker_restarts": 1000,
+        "breaker_share": 1,
+        "confirm_after": "1s",
+        "look_every": "1s",
+        "fault_window": "500ms",
+    },
+    "log": {"format": "json", "level": "info"},
+}
+"""What a controller of a test is told unless it says otherwise: to lose no time, and to restart however much breaks."""
+_TAIL = 60
+
+
+class Replica:
+    """One process."""
+
+    def __init__(self, name: str, gate: Gate, log: Path) -> None:
+        self.name = name
+        self.gate = gate
+        self.log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, control_plane: ControlPlane, config: Path) -> None:
+        """Run it."""
+        kubeconfig = control_plane.directory / f"{self.name}.kubeconfig"
+        control_plane.write_kubeconfig(kubeconfig, control_plane.token, server=self.gate.url)
+        command = [sys.executable, "-m", "healthd.cli.main", "controller"]
+        arguments = [f"--kubeconfig={kubeconfig}", f"--config={config}"]
+        environment = {**os.environ, "POD_NAME": self.name}
+        with self.log.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, *arguments, env=environment, stdout=log, stderr=log
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        """It has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    def kill(self) -> None:
+        """As the kernel does it when memory runs out. What it has sent and did not arrive never does."""
+        self.gate.close()
+        self._signal(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """It stands still in the middle of whatever it does."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on, and has noticed nothing."""
+        self._signal(signal.SIGCONT)
+
+    async def stop(self) -> int:
+        """Ask it to end; its exit code."""
+        self.thaw()
+        self._signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended."""
+        assert self._process is not None
+        async with asyncio.timeout(PATIENCE):
+            return await self._process.wait()
+
+    async def up(self) -> None:
+        """Return when it stands for the lease, or leads."""
+        await self.gate.has_watched.wait()
+
+    def tail(self) -> str:
+        """The end of its log."""
+        lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:] if self.log.exists() else []
+        return "\n".join([f"--- {self.name}", *map(_shortened, lines)])
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """What it logged under one name."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line.get("event") == event]
+
+    def _signal(self, number: int) -> None:
+        if self.is_alive and self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+class Replicas:
+    """All replicas of a test."""
+
+    def __init__(self, control_plane: ControlPlane, folder: Path, stack: AsyncExitStack) -> None:
+        self._control_plane = control_plane
+        self._folder = folder
+        self._stack = stack
+        self.all: list[Replica] = []
+
+    async def add(self, count: int = 1, **sections: Mapping[str, Any]) -> list[Replica]:
+        """*count* more, that are up; *sections* of the configuration say what is different."""
+        config = {name: {**CONFIG.get(name, {}), **sections.get(name, {})} for name in {**CONFIG, **sections}}
+        file = self._folder / f"healthd-{len(self.all)}.yaml"
+        file.write_text(json.dumps(config))
+        added = [await self._start(file) for _ in range(count)]
+        async with asyncio.timeout(PATIENCE):
+            for replica in added:
+                await replica.up()
+        return added
+
+    async def _start(self, config: Path) -> Replica:
+        name = f"replica-{len(self.all)}"
+        gate = Gate(self._control_plane)
+        await self._stack.enter_async_context(gate.served(self._control_plane.directory))
+        replica = Replica(name, gate, self._folder / f"{name}.log")
+        self.all.append(replica)
+        await replica.start(self._control_plane, config)
+        return replica
+
+    def watch(self, watcher: Watcher) -> None:
+        """Let *watcher* see the writes of all."""
+        for replica in self.all:
+            replica.gate.watch = watcher
+
+    async def leader(self) -> Replica:
+        """Who holds the lease, once somebody alive does."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                lease = await asyncio.to_thread(self._control_plane.api.get, LEASE)
+                holder = lease["spec"].get("holderIdentity", "").partition("_")[0]
+                if found := next((each for each in self.all if each.name == holder and each.is_alive), None):
+                    return found
+                await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        """End all that still run."""
+        for replica in self.all:
+            if replica.is_alive:
+                await replica.stop()
+
+    def tell(self) -> str:
+        """The end of every log."""
+        return "\n".join(replica.tail() for replica in self.all)
+
+
+@asynccontextmanager
+async def replicas_of(control_plane: ControlPlane, folder: Path) -> AsyncIterator[Replicas]:
+    """None to begin with; all end with the block."""
+    async with AsyncExitStack() as stack:
+        replicas = Replicas(control_plane, folder, stack)
+        try:
+            yield replicas
+        finally:
+            for replica in replicas.all:
+                replica.gate.release()
+                replica.gate.delay = 0
+            await replicas.stop()
+
+
+def _shortened(line: str) -> str:
+    """Without what every line has."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return line
+    event = said.pop("event", "")
+    when = said.pop("timestamp", said.pop("at", ""))
+    said.pop("logger", None)
+    return f"{when} {event} {' '.join(f'{key}={value}' for key, value in said.items())}"
