@@ -71,7 +71,8 @@ class Agent:
     *owns* says which PCI addresses belong to this node, and with `node` whether it is the whole machine: where the
     GPUs of one machine are separate nodes, every agent reads the same kernel log. *job* names what runs on the node,
     so that repeats from different jobs can be told apart. *view* is where the agent looks at its node; the default asks
-    the cluster each time.
+    the cluster each time. Within *report_within* after a quarantine, done or refused, its report follows: where many
+    nodes fail at once the reports of the first must not hold up the cordons of the last.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Agent:
         trust_user_space: bool = False,
         view: NodeView | None = None,
         luck: Luck = random.random,
+        report_within: timedelta = timedelta(0),
     ) -> None:
         self.node_name = node_name
         self._cluster = cluster
@@ -117,6 +119,9 @@ class Agent:
         self._ask_again = Waits(ASK_AGAIN, ASK_AT_LEAST, luck)
         self._ask_at: datetime | None = None
         """While the budget is used up: when to ask for a slot again."""
+        self._luck = luck
+        self._report_within = report_within
+        self._report_at: datetime | None = None
         self._try_again = Waits(TRY_AGAIN, TRY_AT_LEAST, luck)
         self._trouble = ""
 
@@ -217,7 +222,9 @@ class Agent:
             self._node_uid, self._slots = node.metadata.uid, None
         self._fade(node, now)
         node = await self._guard(node, now)
-        await self._publish(node, now)
+        if self._report_at is None or now >= self._report_at:
+            await self._publish(node, now)
+            self._report_at = None
 
     def _tell(self, error: ClusterError) -> timedelta:
         self._metrics.api_errors.labels(type(error).__name__).inc()
@@ -227,7 +234,7 @@ class Agent:
         return self._try_again.next()
 
     def _look_again(self, now: datetime) -> timedelta:
-        dates = [date for date in (self._ask_at, self._reporter.due) if date is not None]
+        dates = [date for date in (self._ask_at, self._report_at or self._reporter.due) if date is not None]
         return min([CHECK_AGAIN, *(max(date - now, timedelta(0)) for date in dates)])
 
     def _judge(self, record: KernelRecord, now: datetime) -> None:
@@ -281,12 +288,14 @@ class Agent:
     async def _quarantine(self, node: Node, record: quarantine.Record, now: datetime) -> Node:
         if refusal := await self._refused(node, now):
             if refusal != self._refusal:
+                self._report_soon(now)
                 self._metrics.quarantine_refused.inc()
                 log.error("quarantine.refused", node=self.node_name, finding=record.finding, why=refusal)
             self._refusal = refusal
             return node
         node = await self._write(node, quarantine.cordon_patch(node, record))
         self._forget_refusal()
+        self._report_soon(now)
         self._measure(record)
         log.warning("node.quarantined", node=self.node_name, finding=record.finding, why=record.message)
         return node
@@ -302,6 +311,10 @@ class Agent:
         self._slots = taken.slots
         self._ask_at = now + self._ask_again.next() if taken.refusal else None
         return taken.refusal
+
+    def _report_soon(self, now: datetime) -> None:
+        if self._report_within:
+            self._report_at = now + self._report_within * self._luck()
 
     def _forget_refusal(self) -> None:
         self._refusal, self._ask_at = "", None

@@ -18,6 +18,11 @@ from healthd.core.budget import SlotSet, slot_sets
 from healthd.core.objects import LABEL_NODE, Lease, LeaseSpec, Node, ObjectMeta
 from healthd.core.policy import QuarantinePolicy
 
+MOST_BLIND_TRIES = 4
+SLOTS_WORTH_A_TRY = 100
+"""To list so many slots costs the API server as much as one try more."""
+TRIES_A_LIST = 4
+
 
 class Taken(NamedTuple):
     """The slots that a node holds now; with a *refusal*, which limit is used up, none."""
@@ -67,20 +72,31 @@ async def _leases_of(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> 
 async def _take_one(
     cluster: Cluster, slots: SlotSet, node: Node, policy: QuarantinePolicy, now: datetime
 ) -> str | None:
-    """First the slot that the node's name prefers, then one list and the free ones; a lost race tries the next."""
-    order = slots.by_preference(node.metadata.name)
-    preferred = next(order, None)
-    if preferred is None:
+    """
+    The first free slot in the order that the node's name decides; None when there is none.
+
+    First without looking: the slot that the node prefers, and more of a large budget, whose list costs as much as
+    several tries. Then by a list, which is made again when others were faster a few times.
+    """
+    order = list(slots.by_preference(node.metadata.name))
+    if not order:
         return None
-    if await _create(cluster, preferred, node, policy, now):
-        return preferred
-    used = {lease.metadata.name: lease for lease in await _all_leases(cluster, policy)}
-    if ours := slots.held([name for name, lease in used.items() if _is_held_by(lease, node)]):
-        return ours  # taken by a write whose answer was lost
-    for name in order:
-        if name not in used and await _create(cluster, name, node, policy, now):
+    blindly = 1 + min(MOST_BLIND_TRIES, len(order) // SLOTS_WORTH_A_TRY)
+    for name in order[:blindly]:
+        if await _create(cluster, name, node, policy, now):
             return name
-    return None
+    rest = order[blindly:]
+    while True:
+        used = {lease.metadata.name: lease for lease in await _all_leases(cluster, policy)}
+        if ours := slots.held([name for name, lease in used.items() if _is_held_by(lease, node)]):
+            return ours  # taken by a write whose answer was lost
+        free = [name for name in rest if name not in used]
+        if not free:
+            return None
+        for name in free[:TRIES_A_LIST]:
+            if await _create(cluster, name, node, policy, now):
+                return name
+        rest = free[TRIES_A_LIST:]
 
 
 async def _all_leases(cluster: Cluster, policy: QuarantinePolicy) -> list[Lease]:

@@ -25,9 +25,11 @@ from healthd.agent.waits import Luck, Waits
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
+from healthd.core.klog import parse_message
 from healthd.core.objects import KernelLogCursor
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config
+from healthd.core.xid import judge
 from healthd.probes.errors import CannotRead
 from healthd.probes.kernel_log import KernelLog
 from healthd.probes.nvml import Inventory
@@ -38,8 +40,17 @@ log = structlog.get_logger(__name__)
 LOOK_AT_PODS = timedelta(seconds=2)
 FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
+REPORT_WITHIN = timedelta(seconds=2)
+"""After a quarantine. Its own reason is on the node at once; the full report can wait until others are out, too."""
 LAST_WORDS = 0.5
 """Seconds in which an agent that was told to stop may still write down what it knows."""
+
+
+def warm_up() -> None:
+    """Judge something: catalogues are read at their first use, and that should not be the first fault."""
+    message = parse_message("NVRM: Xid (PCI:0000:00:00): 79, pid=0, warming up")
+    assert message is not None
+    judge(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +91,7 @@ class AgentDaemon:
             trust_user_space=config.kernel_log.trust_user_space,
             view=self._view,
             luck=luck,
+            report_within=REPORT_WITHIN,
         )
         self._listener = Listener([self._agent], clock, self.metrics, self._wake.set)
 
@@ -107,6 +119,7 @@ class AgentDaemon:
 
     async def _guard(self) -> None:
         await self._load()
+        warm_up()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(), name="kernel log")
             group.create_task(self._take_inventory(), name="inventory")

@@ -48,8 +48,9 @@ class Reporter:
 
     async def report(self, node: Node, known: NodeHealthStatus, now: datetime, *, even_details: bool = False) -> None:
         """Store *known* when that is due, or with *even_details* when it differs at all. Raises ClusterError."""
-        if node.metadata.uid != self._node_uid:  # the object of a node that was made anew went with the old one
-            self._stored, self._node_uid = None, node.metadata.uid
+        if self._node_uid not in ("", node.metadata.uid):  # made anew: the object of the old one went with it
+            self._stored = None
+        self._node_uid = node.metadata.uid
         self.due = self._due(known, now)
         if self.due is None or (now < self.due and not even_details):
             return

@@ -12,6 +12,7 @@ import pytest
 from healthd.agent.agent import CHECK_AGAIN, Agent, KernelNews
 from healthd.agent.budget_slots import take_slots
 from healthd.agent.node_view import STALE_AFTER, WatchedNode
+from healthd.agent.waits import Luck
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
 from healthd.core.model import KernelRecord
@@ -54,7 +55,7 @@ class Watching:
     def _wake(self) -> None:
         self.wakes += 1
 
-    def another_life(self) -> Agent:
+    def another_life(self, *, luck: Luck = lambda: 0.0, report_within: timedelta = timedelta(0)) -> Agent:
         """The agent, as it is before it has loaded anything."""
         return Agent(
             "node-a",
@@ -64,7 +65,8 @@ class Watching:
             policy=self.policy,
             metrics=self.metrics,
             view=self.view,
-            luck=lambda: 0.0,
+            luck=luck,
+            report_within=report_within,
         )
 
     async def begin(self) -> None:
@@ -433,3 +435,18 @@ async def test_a_watch_that_breaks_is_made_again_after_a_wait(watching: Watching
 
     assert watching.cluster.noted() == ["list Node", "watch Node"]
     assert (await watching.view.node()).metadata.annotations == {"a": "1"}
+
+
+async def test_where_asked_to_the_report_waits_for_the_cordons_of_others(watching: Watching) -> None:
+    agent = watching.another_life(report_within=4 * SECOND, luck=lambda: 0.5)
+    await agent.load(watching.clock.now())
+    watching.agent = agent
+    watching.hear()
+    again = await watching.look()
+    first = watching.cluster.noted()
+    watching.clock.advance(again)
+    await watching.look()
+
+    assert again == 2 * SECOND
+    assert first[-2:] == ["create Lease", "patch Node"]
+    assert watching.cluster.noted() == A_REPORT

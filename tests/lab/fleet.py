@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from healthd.agent.agent import Agent, KernelNews
+from healthd.agent.daemon import REPORT_WITHIN
 from healthd.agent.node_view import WatchedNode
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.loop import cycle_on_change
@@ -49,7 +50,15 @@ class Member:
         self._wake = asyncio.Event()
         self._view = WatchedNode(cluster, clock, name, self._wake.set, luck=random.random, metrics=metrics)
         self.agent = Agent(
-            name, cluster, clock, boot_id=BOOT, policy=policy, metrics=metrics, view=self._view, luck=random.random
+            name,
+            cluster,
+            clock,
+            boot_id=BOOT,
+            policy=policy,
+            metrics=metrics,
+            view=self._view,
+            luck=random.random,
+            report_within=REPORT_WITHIN,
         )
         self.ready = asyncio.Event()
 
