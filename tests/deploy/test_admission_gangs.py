@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from healthd.clock import SystemClock
-from healthd.core.model import CauseKind
-from healthd.core.objects import (
-    HINT_CURRENT,
-    LABEL_GANG,
-    LABEL_HINT,
-    TAINT_RESERVED,
-    Cause,
-    GangRef,
-    ObjectMeta,
-    PodHint,
-    Recovery,
-    RecoverySpec,
-    RecoveryStatus,
-    to_wire,
-)
+from healthd.core.objects import LABEL_GANG, TAINT_RESERVED, PodHint
 from healthd.core.telling import KEPT_NODES
+from tests.deploy.gang_pods import (
+    HINT,
+    NAME,
+    TOLD,
+    UID,
+    a_container,
+    create,
+    env_of,
+    is_not,
+    is_told,
+    made,
+    required,
+    tell,
+    with_preferred,
+    with_required,
+)
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
-from tests.lab.simulated import SimulatedNodes
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
-
-HINT = PodHint(
-    attempt=3,
-    resume_from="/ckpt/step-70",
-    resume_step=70,
-    reserved_for="llama-0af1",
-    avoid=["bad-1", "bad-2"],
-    prefer=["good-1", "good-2"],
-)
-NAME = "llama"
-UID = "0af1c2d3"
-TOLD = {"HEALTHD_ATTEMPT": "3", "HEALTHD_RESUME_FROM": "/ckpt/step-70", "HEALTHD_RESUME_STEP": "70"}
 
 
 def test_every_container_is_told_where_to_resume(installed: ControlPlane, namespace: str) -> None:
@@ -260,49 +247,6 @@ def test_a_container_that_another_policy_adds_is_told_and_nothing_is_added_twice
     assert len(spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]) == 1
 
 
-def test_a_real_job_that_is_resumed_runs_with_its_hint_on_the_spare(
-    installed: ControlPlane, namespace: str, simulated_nodes: SimulatedNodes
-) -> None:
-    first, second, spare = simulated_nodes.add(3)
-    reserve(installed, spare, "llama-0af1")
-    job = installed.api.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", AN_INDEXED_JOB)
-    before = running(installed, namespace, 2)
-    suspend(installed, namespace, True)
-    running(installed, namespace, 0)
-    hint = PodHint(attempt=1, resume_from="/ckpt/1", reserved_for="llama-0af1", avoid=[first], prefer=[second, spare])
-    tell(installed, namespace, hint, kind="Job", uid=job["metadata"]["uid"])
-
-    suspend(installed, namespace, False)
-    after = running(installed, namespace, 2)
-
-    assert {pod["spec"]["nodeName"] for pod in before} == {first, second}
-    assert {pod["spec"]["nodeName"] for pod in after} == {second, spare}
-    assert [env_of(pod["spec"]["containers"][0]) | TOLD for pod in after] == [
-        {**TOLD, "JOB_COMPLETION_INDEX": ""},
-        {**TOLD, "JOB_COMPLETION_INDEX": ""},
-    ]
-    assert {pod["metadata"]["annotations"]["healthd.dev/attempt"] for pod in after} == {"1"}
-
-
-AN_INDEXED_JOB: Json = {
-    "apiVersion": "batch/v1",
-    "kind": "Job",
-    "metadata": {"name": NAME},
-    "spec": {
-        "completions": 2,
-        "parallelism": 2,
-        "completionMode": "Indexed",
-        "template": {
-            "spec": {
-                "restartPolicy": "Never",
-                "containers": [
-                    {"name": "rank", "image": "localhost/none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-                ],
-            }
-        },
-    },
-}
-
 ADDS_A_CONTAINER = """
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -327,118 +271,3 @@ kind: MutatingAdmissionPolicyBinding
 metadata: {name: NAMESPACE-adds-a-container}
 spec: {policyName: NAMESPACE-adds-a-container}
 """
-
-
-def tell(
-    installed: ControlPlane,
-    namespace: str,
-    hint: PodHint,
-    *,
-    kind: str = "PodGang",
-    name: str = "recovery",
-    gang: str = NAME,
-    uid: str = UID,
-    label: str = HINT_CURRENT,
-) -> None:
-    """Make a recovery whose hint new pods of the gang must carry."""
-    recovery = Recovery(
-        metadata=ObjectMeta(name=name, namespace=namespace, labels={LABEL_HINT: label}),
-        spec=RecoverySpec(
-            gang=GangRef(kind=kind, name=gang, namespace=namespace, uid=uid),
-            first_attempt=1,
-            cause=Cause(kind=CauseKind.HARDWARE, message="xid 79", at=SystemClock().now()),
-        ),
-        status=RecoveryStatus(attempt=hint.attempt, hint=hint),
-    )
-    body = to_wire(recovery)
-    path = f"/apis/healthd.dev/v1alpha1/namespaces/{namespace}/recoveries"
-    installed.api.create(path, body)
-    installed.api.patch(f"{path}/{name}/status", {"status": body["status"]})
-
-
-def made(installed: ControlPlane, namespace: str, **parts: Any) -> Json:
-    """A pod of the gang as the API server would make it, once the policy has seen the recovery."""
-    pods: list[Json] = []
-
-    def told() -> bool:
-        pods.append(create(installed, namespace, **parts))
-        return is_told(pods[-1])
-
-    wait_until("a pod that is told its attempt", told, limit=30)
-    return pods[-1]
-
-
-def create(
-    installed: ControlPlane,
-    namespace: str,
-    *,
-    labels: Mapping[str, str] | None = None,
-    annotations: Mapping[str, str] | None = None,
-    owner: str = "",
-    **spec: Any,
-) -> Json:
-    """What the API server makes of a pod, without keeping it."""
-    owners = [{"apiVersion": "v1", "kind": "Any", "name": NAME, "uid": owner}] if owner else []
-    metadata = {
-        "generateName": "rank-",
-        "labels": {LABEL_GANG: NAME} if labels is None else labels,
-        "annotations": annotations or {},
-        "ownerReferences": owners,
-    }
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [a_container("c")], **spec}}
-    return installed.api.create(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
-
-
-def a_container(name: str, **parts: Any) -> Json:
-    return {"name": name, "image": "localhost/none", **parts}
-
-
-def is_told(pod: Json) -> bool:
-    told = [env_of(container).get("HEALTHD_ATTEMPT") for container in pod["spec"]["containers"]]
-    return any(told)
-
-
-def env_of(container: Json) -> dict[str, str]:
-    return {one["name"]: one.get("value", "") for one in container.get("env", [])}
-
-
-def required(spec: Json) -> list[Json]:
-    affinity: Json = spec["affinity"]["nodeAffinity"]
-    terms: list[Json] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    return terms
-
-
-def is_not(node: str) -> Json:
-    return {"key": "metadata.name", "operator": "NotIn", "values": [node]}
-
-
-def with_required(terms: list[Json]) -> Json:
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-
-
-def with_preferred(preferred: list[Json]) -> Json:
-    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-
-
-def reserve(installed: ControlPlane, node: str, value: str) -> None:
-    taint = {"key": TAINT_RESERVED, "value": value, "effect": "NoSchedule"}
-    installed.api.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [taint]}})
-
-
-def suspend(installed: ControlPlane, namespace: str, suspended: bool) -> None:
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{NAME}"
-    installed.api.patch(path, {"spec": {"suspend": suspended}})
-
-
-def running(installed: ControlPlane, namespace: str, count: int) -> list[Json]:
-    """The running pods, once there are *count* of them and no others that may still run."""
-    seen: list[Json] = []
-
-    def settled() -> bool:
-        pods = installed.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
-        seen[:] = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
-        phases = [pod["status"].get("phase") for pod in seen]
-        return phases == ["Running"] * count
-
-    wait_until(f"{count} running pods", settled, limit=60)
-    return seen
