@@ -351,11 +351,14 @@ class Controller:
 
     async def sweep(self, now: datetime) -> None:
         """Give back what recoveries and ended gangs still hold, and show the gauges. What fails is done next time."""
+        is_time = self._swept is None or now - self._swept >= timedelta(seconds=1)
         try:
             await self._tidier.tidy()
+            if is_time:
+                await self._tidier.forget_old(self._recovery, now)
         except ClusterError as error:
             log.info("tidy.retry", error=str(error))
-        if self._swept is None or now - self._swept >= timedelta(seconds=1):
+        if is_time:
             self._swept = now
             watched = self.census.watched()
             self._due |= {key: now for key in watched if key not in self._due and key not in self._attended}

@@ -8,6 +8,8 @@ read again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -18,13 +20,18 @@ from healthd.controller.census import Census, GangKey, ObjectKey
 from healthd.controller.look import Lookout
 from healthd.core import spares
 from healthd.core.gang import Ending, Root, attempt_of, will_not_run
+from healthd.core.keeping import outdated
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import LABEL_HINT, GangRef, Node, Pod, Recovery
 from healthd.core.placement import held_nodes
+from healthd.core.policy import RecoveryPolicy
 from healthd.core.spares import Claim, read_claim
 from healthd.gangs.adapter import GangAdapter
 
 log = structlog.get_logger()
+
+FEW = 10
+"""Deletions of one look; what is left is there at the next one."""
 
 
 class Tidier:
@@ -39,7 +46,7 @@ class Tidier:
         self._adapters = adapters
 
     async def tidy(self) -> None:
-        """Everything that is loose now. Raises ClusterError."""
+        """Give back everything that is loose now. Raises ClusterError."""
         for name in self._loose_spares():
             await self._settle(name)
         for name in sorted(self._census.spare_nodes):
@@ -49,6 +56,21 @@ class Tidier:
         for recovery in [each for each in self._census.recoveries() if LABEL_HINT in each.metadata.labels]:
             if not needs_hint(recovery, self._census.root(recovery.spec.gang)):
                 await self._unlabel(recovery)
+
+    async def forget_old(self, policy: RecoveryPolicy, now: datetime) -> None:
+        """Delete the recoveries that nobody needs any more, a few at a time. Raises ClusterError."""
+        living = {root.ref.uid for root in self._census.roots.values()}
+        for recovery in outdated(self._census.recoveries(), living, policy, now)[:FEW]:
+            meta = recovery.metadata
+            with suppress(Conflict, NotFound):
+                await self._cluster.delete(
+                    Recovery,
+                    meta.name,
+                    namespace=meta.namespace,
+                    uid=meta.uid,
+                    resource_version=meta.resource_version,
+                )
+                log.info("recovery.forgotten", recovery=meta.name, phase=recovery.status.phase)
 
     # Spares ---------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,146 @@
+"""
+What a controller pays for the size of a cluster: `python -m tests.bench.controller_scale`.
+
+A census of 10,000 nodes and 100,000 pods in 800 gangs, made in memory. The clocks: `load_s` from the first object to
+the last; `quiet_cycle_ms` one round in which nobody is due, sweep included; `event_us` one change of a pod, from the
+object to its gang being due; `attend_ms` the look at one gang with nothing to do; `all_gangs_s` such a look at each.
+Memory is what the process has more than before, resident.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import resource
+import time
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from healthd.controller.census import Census
+from healthd.controller.controller import Controller
+from healthd.core.objects import ANNOTATION_RESTART, Job, JobStatus, Node, Pod, PodStatus
+from healthd.core.policy import HangPolicy, RecoveryPolicy
+from healthd.gangs import ADAPTERS
+from healthd.telemetry.metrics import Metrics
+from tests.bench._figures import machine, spread
+from tests.builders import a_job, a_node, a_pod
+from tests.fakes import START, ManualClock
+from tests.simulation.training import SeenCheckpoints
+
+O = TypeVar("O", Node, Job, Pod)
+
+NODES, GANGS, RANKS = 10_000, 800, 125
+TRIES = 50
+
+
+def main() -> None:
+    """Measure, and print one JSON object."""
+    print(json.dumps(asyncio.run(_measure())))
+
+
+async def _measure() -> dict[str, Any]:
+    before = _resident_mb()
+    census = Census(ADAPTERS)
+    began = time.perf_counter()
+    for obj in _world():
+        census.take(obj)
+    load = time.perf_counter() - began
+    gc.collect()
+    clock = ManualClock()
+    controller = Controller(
+        _Nobody(),
+        clock,
+        ADAPTERS,
+        SeenCheckpoints({}),
+        recovery=RecoveryPolicy(),
+        hang=HangPolicy(),
+        metrics=Metrics(),
+        census=census,
+        mirror=_Nobody(),
+    )
+    began = time.perf_counter()
+    for key in controller.due(clock.now()):
+        await controller.attend(key, clock.now())
+    everybody = time.perf_counter() - began
+    return {
+        "benchmark": "controller_scale",
+        "nodes": NODES,
+        "pods": GANGS * RANKS,
+        "gangs": GANGS,
+        "load_s": round(load, 2),
+        "memory_mb": round(_resident_mb() - before),
+        "machine": machine(),
+        "all_gangs_s": round(everybody, 2),
+        "attend_ms": round(everybody / GANGS * 1000, 2),
+        "quiet_cycle_ms": spread([await _quiet_cycle(controller, clock) for _ in range(TRIES)]),
+        "event_us": spread([_event(controller, census, clock, number) for number in range(TRIES)]),
+    }
+
+
+async def _quiet_cycle(controller: Controller, clock: ManualClock) -> float:
+    began = time.perf_counter()
+    controller.due(clock.now())
+    await controller.sweep(clock.now())
+    controller.rest(clock.now())
+    return (time.perf_counter() - began) * 1000
+
+
+def _event(controller: Controller, census: Census, clock: ManualClock, number: int) -> float:
+    """A pod of some gang changes."""
+    pod = _pod(number, 0, version=10_000_000 + number)
+    began = time.perf_counter()
+    census.take(pod)
+    controller.due(clock.now())
+    return (time.perf_counter() - began) * 1_000_000
+
+
+def _world() -> Iterator[Node | Job | Pod]:
+    for number in range(NODES):
+        labels = {"nvidia.com/gpu.product": "H100", "topology.kubernetes.io/zone": f"zone-{number % 8}"}
+        yield _stored(a_node(f"node-{number:05d}", labels=labels), number + 1)
+    for gang in range(GANGS):
+        yield _job(gang)
+        yield from (_pod(gang, rank, version=1_000_000 + gang * RANKS + rank) for rank in range(RANKS))
+
+
+def _job(gang: int) -> Job:
+    job = a_job(
+        f"train-{gang}",
+        ranks=RANKS,
+        annotations={ANNOTATION_RESTART: "enabled"},
+        status=JobStatus(active=RANKS, start_time=START),
+    )
+    return _stored(job, 100_000 + gang)
+
+
+def _pod(gang: int, rank: int, *, version: int) -> Pod:
+    node = f"node-{(gang * RANKS + rank) % NODES:05d}"
+    labels = {"batch.kubernetes.io/job-name": f"train-{gang}"}
+    return _stored(
+        a_pod(f"train-{gang}-{rank}", node=node, index=rank, labels=labels, status=PodStatus(phase="Running")), version
+    )
+
+
+def _stored(obj: O, version: int) -> O:
+    meta = msgspec.structs.replace(
+        obj.metadata, resource_version=str(version), uid=f"uid-{type(obj).__name__}-{obj.metadata.name}"
+    )
+    return msgspec.structs.replace(obj, metadata=meta)
+
+
+def _resident_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+class _Nobody:
+    """A cluster that must not be asked: nothing is to be done."""
+
+    def __getattr__(self, verb: str) -> Any:
+        raise AssertionError(f"{verb} was asked for, though there is nothing to do")
+
+
+if __name__ == "__main__":
+    main()
