@@ -19,6 +19,7 @@ from healthd.cluster.port import (
 )
 
 _DISRUPTION_BUDGET = "DisruptionBudget"
+_UNKNOWN = "the server could not find the requested resource"
 _LONGEST_WORDS = 2000
 """Of an answer that is no Status: a proxy's page of HTML needs no more to be known for what it is."""
 
@@ -70,6 +71,8 @@ def failure(status: Status, where: str) -> ClusterError:
     """The error that callers of the port get; *where* says what was asked of whom. Keeps the server's words."""
     kind = _kind(status)
     words = status.message or f"HTTP status {status.code}"
+    if words == _UNKNOWN:
+        words = f"{where}: {words}: does this cluster know the kind?"
     return Unavailable(f"{where}: {status.code}: {words}") if kind is Unavailable else kind(words)
 
 

@@ -19,9 +19,8 @@ class Proxy:
         self._target = target
         self._server: asyncio.Server | None = None
         self._links: dict[asyncio.Task[None], _Link] = {}
+        self._holds = False
         self.port = 0
-        self.accepted = 0
-        """Connections so far."""
 
     async def accept(self) -> None:
         """Take connections; always on the same port."""
@@ -46,16 +45,22 @@ class Proxy:
         for link in self._links.values():
             link.flows.clear()
 
+    def hold(self) -> None:
+        """Forward nothing at all, on new connections neither: the network in between is gone."""
+        self._holds = True
+        self.freeze()
+
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self.accepted += 1
         try:
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:
             writer.close()
             return
         self._links[task] = link = _Link((writer, to_server))
+        if self._holds:
+            link.flows.clear()
         try:
             await asyncio.wait(
                 (link.pump(reader, to_server), link.pump(from_server, writer)), return_when=asyncio.FIRST_COMPLETED

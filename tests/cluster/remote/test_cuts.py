@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from healthd.clock import SystemClock
+from healthd.cluster.leader import Candidacy, Deposed, lead
 from healthd.cluster.mirror import Mirror, Watched
 from healthd.cluster.port import Forbidden, TooManyRequests, Unavailable
 from healthd.cluster.remote import Limits, RemoteCluster, connect, in_cluster
@@ -143,6 +144,75 @@ async def test_mirror_is_right_again_after_the_api_server_was_away(
     await asyncio.gather(running, return_exceptions=True)
 
     assert mirror.departed(Lease, gone.metadata.uid) is not None
+
+
+async def test_standby_leads_when_the_leader_ends(cluster: RemoteCluster, namespace: str) -> None:
+    story = Story()
+    one, two = asyncio.Event(), asyncio.Event()
+    first = asyncio.create_task(leading(cluster, namespace, "one", story, one))
+    await story.until("one begins")
+    second = asyncio.create_task(leading(cluster, namespace, "two", story, two))
+    one.set()
+    await story.until("two begins")
+    two.set()
+    await asyncio.gather(first, second)
+
+    assert story.told == ["one begins", "one ends", "two begins", "two ends"]
+    assert (await cluster.get(Lease, "leader", namespace)).spec.holder_identity == ""
+
+
+@pytest.mark.slow
+async def test_leader_behind_a_frozen_connection_ends_before_another_begins(
+    cluster: RemoteCluster, road: Road, namespace: str
+) -> None:
+    story = Story()
+    async with road.connect() as far:
+        cut_off = asyncio.create_task(leading(far, namespace, "one", story, asyncio.Event()))
+        await story.until("one begins")
+        road.proxy.hold()
+        finished = asyncio.Event()
+        standby = asyncio.create_task(leading(cluster, namespace, "two", story, finished))
+        await story.until("two begins")
+        finished.set()
+        await standby
+        with pytest.raises(Deposed):
+            await cut_off
+
+    assert story.told == ["one begins", "one ends", "two begins", "two ends"]
+
+
+async def leading(cluster: RemoteCluster, namespace: str, name: str, story: Story, finished: asyncio.Event) -> None:
+    """A candidate that tells when its work begins and ends."""
+
+    async def work() -> None:
+        story.tell(f"{name} begins")
+        try:
+            await finished.wait()
+        finally:
+            story.tell(f"{name} ends")
+
+    seconds = {"lasts": 3.0, "renew_within": 1.5, "renew_every": 0.2}
+    limits = {key: timedelta(seconds=value) for key, value in seconds.items()}
+    await lead(cluster, SystemClock(), Candidacy(identity=name, name="leader", namespace=namespace, **limits), work)
+
+
+class Story:
+    """What happened, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self._grown = asyncio.Event()
+
+    def tell(self, what: str) -> None:
+        self.told.append(what)
+        self._grown.set()
+
+    async def until(self, what: str) -> None:
+        """Return when it was told."""
+        async with asyncio.timeout(_LIMIT_S):
+            while what not in self.told:
+                self._grown.clear()
+                await self._grown.wait()
 
 
 async def test_expired_token_is_read_again(cluster: RemoteCluster, control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from healthd.cluster.port import (
     Unavailable,
 )
 from healthd.cluster.remote import Access, Connection, Fixed, connect
-from healthd.core.objects import Lease, Node, Pod
+from healthd.core.objects import Lease, Node, Pod, Recovery
 from tests.cluster.remote.scripted import LIMITS, Answer, Hasty, refuses, says, serving, talking, tells
 
 NODE = {"metadata": {"name": "n", "resourceVersion": "7"}}
@@ -57,6 +57,12 @@ async def test_answer_that_is_no_status_is_quoted() -> None:
             await cluster.get(Node, "n")
 
     assert f"GET {server.url}/api/v1/nodes/n" in str(caught.value)
+
+
+async def test_kind_that_the_server_does_not_know_is_named() -> None:
+    async with talking(refuses(404, "the server could not find the requested resource", "NotFound")) as (cluster, _):
+        with pytest.raises(NotFound, match=r"/apis/healthd\.dev/v1alpha1/recoveries .*know the kind"):
+            await cluster.list(Recovery)
 
 
 async def test_patch_names_what_it_has_seen() -> None:
