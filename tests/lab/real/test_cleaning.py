@@ -47,6 +47,7 @@ def apart(real_nodes_are_possible: None) -> Iterator[Path]:
     """A place for nodes, away from those that stay for people, on the file system where they can be."""
     with tempfile.TemporaryDirectory(dir=build.cache()) as place:
         yield Path(place)
+        sweep(Path(place))
 
 
 def a_lab_that_crashes(at: Path) -> tuple[str, str]:
