@@ -116,7 +116,7 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
         for name in root.companions if not root.suspended else ():
             job = await cluster.get(Job, name, root.ref.namespace)
             stateful = await cluster.get(StatefulSet, root.ref.name, root.ref.namespace)
-            if _is_held_by_us(job) and _is_ready(stateful) and read_job(job).stopped:
+            if _waits_for(stateful, job) and _is_ready(stateful) and read_job(job).stopped:
                 hint = hint_of(stateful.spec.template)
                 spec = {"suspend": False, "template": template_patch(job.spec.template, hint, root.ref)}
                 notes = {ANNOTATION_STOPPED_BY: None, ANNOTATION_ATTEMPT: str(root.attempt)}
@@ -159,6 +159,18 @@ def _with_launcher(root: Root, job: Job) -> Root:
 
 def _is_held_by_us(job: Job) -> bool:
     return job.spec.suspend and ANNOTATION_STOPPED_BY in job.metadata.annotations
+
+
+def _waits_for(stateful: StatefulSet, job: Job) -> bool:
+    """
+    The workers were set going since the launcher was stopped with them.
+
+    A stop that was cut off after the launcher leaves workers that run, and is yet to be done; they have no mark of a
+    stop, and no later attempt than the launcher.
+    """
+    notes = stateful.metadata.annotations
+    is_later = read_attempt(notes) > read_attempt(job.metadata.annotations)
+    return _is_held_by_us(job) and (is_later or ANNOTATION_STOPPED_BY in notes)
 
 
 async def _patch_launcher(

@@ -219,6 +219,31 @@ async def test_the_launcher_goes_on_when_every_worker_is_ready(cluster: Embedded
     assert job.spec.template.metadata.annotations["healthd.dev/attempt"] == "3"
 
 
+async def test_the_launcher_does_not_go_on_beside_workers_that_are_yet_to_be_stopped(cluster: EmbeddedCluster) -> None:
+    root = await with_launcher(cluster)
+    await ADAPTER.stop(cluster, root, "train-1")
+    cut_off = {"metadata": {"annotations": {"healthd.dev/stopped-by": None}}, "spec": {"replicas": 3}}
+    await cluster.patch(StatefulSet, "train", cut_off, namespace="default")
+    await status(cluster, pods=3)
+    await suspended_says_the_job_controller(cluster)
+
+    await ADAPTER.tend(cluster, await found(cluster, root.ref), ())
+
+    assert (await launcher(cluster)).spec.suspend
+
+
+async def test_the_launcher_goes_on_with_workers_that_their_user_set_going_again(cluster: EmbeddedCluster) -> None:
+    root = await with_launcher(cluster)
+    await ADAPTER.stop(cluster, root, "train-1")
+    await cluster.patch(StatefulSet, "train", {"spec": {"replicas": 3}}, namespace="default")
+    await status(cluster, pods=3)
+    await suspended_says_the_job_controller(cluster)
+
+    await ADAPTER.tend(cluster, await found(cluster, root.ref), ())
+
+    assert not (await launcher(cluster)).spec.suspend
+
+
 async def test_a_launcher_that_its_user_suspends_is_left_alone(cluster: EmbeddedCluster) -> None:
     root = await with_launcher(cluster)
     await status(cluster, pods=3)
