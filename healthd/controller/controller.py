@@ -112,7 +112,6 @@ class Controller:
         for key in self.due(now):
             await self.attend(key, now)
         await self.sweep(now)
-        self._metrics.loop_succeeded("controller", now)
         return self.rest(now)
 
     async def notice(self) -> None:
@@ -352,12 +351,6 @@ class Controller:
     async def sweep(self, now: datetime) -> None:
         """Give back what recoveries and ended gangs still hold, and show the gauges. What fails is done next time."""
         is_time = self._swept is None or now - self._swept >= timedelta(seconds=1)
-        try:
-            await self._tidier.tidy()
-            if is_time:
-                await self._tidier.forget_old(self._recovery, now)
-        except ClusterError as error:
-            log.info("tidy.retry", error=str(error))
         if is_time:
             self._swept = now
             watched = self.census.watched()
@@ -365,6 +358,14 @@ class Controller:
             uids = {root.ref.uid for root in self.census.roots.values()}
             self._looked = {uid: at for uid, at in self._looked.items() if uid in uids}
             measure_world(self._metrics, self.census)
+        try:
+            await self._tidier.tidy()
+            if is_time:
+                await self._tidier.forget_old(self._recovery, now)
+        except ClusterError as error:
+            log.info("tidy.retry", error=str(error))
+        else:
+            self._metrics.loop_succeeded("controller", now)
 
     def _tell(self, before: Recovery, after: Recovery) -> None:
         adapter = self._adapters[after.spec.gang.kind]

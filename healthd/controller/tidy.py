@@ -7,7 +7,7 @@ read again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from healthd.controller.act import release_pod, settle, take_hint_away
 from healthd.controller.census import Census, GangKey, ObjectKey
 from healthd.controller.look import Lookout
 from healthd.core import spares
+from healthd.core.foreign import Sign
 from healthd.core.gang import Ending, Root, attempt_of, will_not_run
 from healthd.core.keeping import outdated
 from healthd.core.model import ENDED, Phase
@@ -30,6 +31,8 @@ from healthd.gangs.adapter import GangAdapter
 
 log = structlog.get_logger()
 
+SignsOn = Callable[[Mapping[str, Node]], Callable[[str], Sign | None]]
+"""How the strongest sign of another detector on each of some nodes is read."""
 FEW = 10
 """Deletions of one look; what is left is there at the next one."""
 
@@ -45,10 +48,10 @@ class Tidier:
         self._lookout = lookout
         self._adapters = adapters
 
-    async def tidy(self) -> None:
-        """Give back everything that is loose now. Raises ClusterError."""
-        for name in self._loose_spares():
-            await self._settle(name)
+    async def tidy(self, signs_on: SignsOn) -> None:
+        """Give back everything that is loose now. *signs_on* reads what others say of nodes. Raises ClusterError."""
+        for name in self._loose_spares(signs_on):
+            await self._settle(name, signs_on)
         for name in sorted(self._census.spare_nodes):
             await self._hold(name)
         for key in self._loose_pods():
@@ -74,7 +77,7 @@ class Tidier:
 
     # Spares ---------------------------------------------------------------------------------------------------------
 
-    def _loose_spares(self) -> list[str]:
+    def _loose_spares(self, signs_on: SignsOn) -> list[str]:
         """Claimed nodes whose claim may be over."""
         census = self._census
         if not census.claimed_nodes:
@@ -83,12 +86,14 @@ class Tidier:
         placements = {root.ref.uid: self._held(root) for root in census.roots.values() if not _is_over(root)}
         claims = {name: claim for name in census.claimed_nodes if (claim := read_claim(census.nodes[name]))}
         names = {*claims, *(claim.instead_of for claim in claims.values())}
+        nodes = {name: census.nodes[name] for name in names if name in census.nodes}
         steps = spares.settle(
-            {name: census.nodes[name] for name in names if name in census.nodes},
+            nodes,
             census.health,
             placements=placements,
             recovering=active,
             busy=census.busy_nodes() | self._planned(),
+            sign_on=signs_on(nodes),
         )
         loose = {step.node for step in steps}
         return sorted(name for name, claim in claims.items() if loose & {name, claim.instead_of})
@@ -113,7 +118,7 @@ class Tidier:
             self._census.take(await settle(self._cluster, step, node))
             log.info("spare.held", node=name, why=step.reason)
 
-    async def _settle(self, name: str) -> None:
+    async def _settle(self, name: str, signs_on: SignsOn) -> None:
         """
         The claim on *name*, if it is really over.
 
@@ -134,6 +139,7 @@ class Tidier:
             placements={root.ref.uid: self._held(root)} if root and not _is_over(root) else {},
             recovering={claim.gang_uid} if recovering else (),
             busy=self._census.busy_nodes() | self._planned(),
+            sign_on=signs_on(nodes),
         )
         for step in steps:
             self._census.take(await settle(self._cluster, step, nodes[step.node]))

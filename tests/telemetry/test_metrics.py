@@ -36,6 +36,8 @@ CONTRACT = {
     "healthd_recoveries_total": {"cause", "outcome"},
     "healthd_recovery_in_progress": set(),
     "healthd_recovery_phase_seconds_count": {"phase"},
+    "healthd_leading": set(),
+    "healthd_events_dropped_total": set(),
     "healthd_spares": set(),
     "healthd_watch_last_heard_timestamp_seconds": set(),
 }

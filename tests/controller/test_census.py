@@ -1,0 +1,207 @@
+"""What the controller has noticed: each change in its place, and the gangs that it touches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from healthd.controller.census import Census, GangKey, ObjectKey
+from healthd.core.model import Phase, Verdict
+from healthd.core.objects import (
+    ANNOTATION_RESTART,
+    Condition,
+    Job,
+    Node,
+    Pod,
+    PodStatus,
+    Recovery,
+    RecoveryStatus,
+    Taint,
+)
+from healthd.gangs import ADAPTERS
+from tests.builders import a_job, a_node, a_nodehealth, a_pod, a_recovery, gang_ref
+from tests.fakes import START
+
+TRAIN = GangKey("Job", "default", "train")
+
+
+def stored(obj: Any, version: int = 1, uid: str = "") -> Any:
+    """*obj* as an API server shows it."""
+    name = obj.metadata.name
+    meta = msgspec.structs.replace(obj.metadata, resource_version=str(version), uid=uid or f"uid-{name}")
+    return msgspec.structs.replace(obj, metadata=meta)
+
+
+JOB: Job = stored(a_job("train", annotations={ANNOTATION_RESTART: "enabled"}))
+
+
+def member(
+    name: str = "train-0", *, node: str = "node-a", version: int = 1, phase: str = "Running", **more: Any
+) -> Pod:
+    """A pod of the gang `train`."""
+    labels = {"batch.kubernetes.io/job-name": "train"}
+    pod: Pod = stored(a_pod(name, node="node-a", labels=labels, status=PodStatus(phase=phase), **more), version)
+    return pod
+
+
+def a_census(*objects: Any) -> Census:
+    """What was noticed, with nobody touched any more."""
+    census = Census(ADAPTERS)
+    for obj in objects:
+        census.take(obj)
+    census.touched.clear()
+    return census
+
+
+def test_a_pod_touches_its_gang_alone() -> None:
+    census = a_census(JOB, stored(a_job("other", annotations={ANNOTATION_RESTART: "enabled"})))
+    census.take(member())
+
+    assert census.touched == {TRAIN}
+
+
+def test_a_node_that_goes_bad_touches_whoever_runs_there() -> None:
+    census = a_census(JOB, stored(a_node("node-a")), member())
+    census.take(stored(a_node("node-a", taints=[Taint(key="healthd.dev/quarantined")]), 2))
+
+    assert census.touched == {TRAIN}
+
+
+def test_a_heartbeat_of_a_node_touches_nobody() -> None:
+    later = Condition(type="Ready", status="True", reason="KubeletReady", last_heartbeat_time=START)
+    census = a_census(JOB, stored(a_node("node-a")), member())
+    census.take(stored(a_node("node-a", conditions=[later]), 2))
+
+    assert census.touched == set()
+
+
+def test_a_node_on_which_no_gang_runs_touches_nobody() -> None:
+    census = a_census(JOB, member())
+    census.take(stored(a_node("node-z", unschedulable=True)))
+
+    assert census.touched == set()
+
+
+def test_a_new_spare_touches_the_gangs_that_may_wait_for_one() -> None:
+    waiting = stored(a_recovery(gang=JOB, status=RecoveryStatus(phase=Phase.HELD)))
+    census = a_census(JOB, waiting)
+    census.take(stored(a_node("node-z", spare=True)))
+
+    assert census.touched == {TRAIN}
+
+
+def test_what_an_agent_says_touches_whoever_runs_there() -> None:
+    census = a_census(JOB, member())
+    census.take(stored(a_nodehealth("node-a", verdict=Verdict.UNHEALTHY)))
+
+    assert census.touched == {TRAIN}
+
+
+def test_nothing_goes_back_in_time() -> None:
+    census = a_census(JOB, member(version=7, phase="Failed"))
+    census.take(member(version=6))
+
+    assert [pod.status.phase for pod in census.members(gang_ref(JOB))] == ["Failed"]
+    assert census.touched == set()
+
+
+def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
+    census = a_census(JOB, member(version=6))
+    census.lose(member(version=7))
+    census.take(member(version=6))
+
+    assert census.members(gang_ref(JOB)) == ()
+
+
+def test_an_old_list_does_not_take_away_what_was_made_since() -> None:
+    census = a_census(JOB)
+    census.take(stored(a_recovery(gang=JOB), 9))
+    census.replace(Recovery, [], "8")
+
+    assert census.active(gang_ref(JOB)) is not None
+
+
+def test_a_newer_list_does() -> None:
+    census = a_census(JOB, stored(a_recovery(gang=JOB), 9))
+    census.replace(Recovery, [], "10")
+
+    assert census.active(gang_ref(JOB)) is None
+    assert census.touched == {TRAIN}
+
+
+def test_the_last_state_of_a_pod_that_is_gone_is_kept() -> None:
+    census = a_census(JOB, member(version=6))
+    census.lose(member(version=7, phase="Failed"))
+
+    assert [(pod.metadata.name, pod.status.phase) for pod in census.departed(gang_ref(JOB))] == [("train-0", "Failed")]
+
+
+def test_pods_of_no_gang_of_ours_leave_nothing_behind() -> None:
+    stranger = stored(a_pod("web", node="node-a"))
+    census = a_census(stranger)
+    census.lose(stranger)
+
+    assert census.departed(gang_ref(JOB)) == ()
+    assert census.touched == set()
+
+
+def test_a_boot_id_is_never_taken_from_here() -> None:
+    census = a_census(stored(a_node("node-a", boot_id="boot-7")), stored(a_nodehealth("node-a")))
+
+    assert census.nodes["node-a"].status.node_info.boot_id == ""
+    assert census.health["node-a"].status.boot_id == ""
+
+
+def test_members_of_a_namesake_are_left_out() -> None:
+    former = stored(a_job("train"), uid="uid-former")
+    census = a_census(JOB, member("old", owner=former), member("new", owner=JOB))
+
+    assert [pod.metadata.name for pod in census.members(gang_ref(JOB))] == ["new"]
+
+
+def test_both_a_gang_and_the_recovery_of_its_namesake_are_attended_to() -> None:
+    former = stored(a_job("train"), uid="uid-former")
+    census = a_census(JOB, stored(a_recovery(gang=former)))
+
+    assert {gang.uid for gang in census.gangs(TRAIN)} == {"uid-train", "uid-former"}
+
+
+def test_a_gang_that_did_not_ask_for_it_is_nobodys_business() -> None:
+    census = a_census(stored(a_job("train", annotations={ANNOTATION_RESTART: ""})))
+
+    assert census.gangs(TRAIN) == []
+
+
+def test_a_node_is_busy_until_its_last_pod_has_ended() -> None:
+    census = a_census(JOB, member("a"), member("b"))
+    census.take(member("a", version=2, phase="Failed"))
+    assert "node-a" in census.busy_nodes()
+
+    census.lose(member("b", version=2))
+
+    assert "node-a" not in census.busy_nodes()
+
+
+def test_what_is_gone_leaves_no_place_behind() -> None:
+    census = a_census(JOB, member(), stored(a_recovery(gang=JOB)), stored(a_node("node-a")))
+    census.lose(member(version=2))
+    census.lose(stored(a_recovery(gang=JOB), 2))
+    census.lose(stored(a_node("node-a"), 2))
+    census.lose(JOB)
+
+    assert not census._members
+    assert not census._recoveries
+    assert not census._gangs_on
+    assert not census.roots
+    assert not census.nodes
+
+
+def test_spares_claims_and_quarantines_are_counted_as_they_change() -> None:
+    census = a_census(stored(a_node("node-a", spare=True)))
+    assert census.spare_nodes == {"node-a"}
+
+    census.take(stored(a_node("node-a", annotations={"healthd.dev/claim": "{}"}), 2))
+
+    assert (census.spare_nodes, census.claimed_nodes) == (set(), {"node-a"})
+    assert census.known(Node, ObjectKey("", "node-a")) is not None

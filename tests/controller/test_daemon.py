@@ -1,0 +1,309 @@
+"""Replicas of the controller: who acts, who stands by, and what happens when one ends or cannot see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Cluster, NotFound, Unavailable
+from healthd.controller.daemon import LEASE, ControllerDaemon
+from healthd.controller.feed import ASK_AGAIN, TOO_OLD
+from healthd.core.model import CauseKind, Phase
+from healthd.core.objects import (
+    ANNOTATION_RESTART,
+    Job,
+    JobSet,
+    Lease,
+    Node,
+    Occurrence,
+    Pod,
+    Recovery,
+)
+from healthd.core.policy import Config
+from healthd.core.quarantine import Record, cordon_patch
+from healthd.gangs import ADAPTERS
+from tests.builders import a_job, a_node, a_pod
+from tests.fakes import START, ManualClock, counting_uids, settle
+from tests.simulation.training import SeenCheckpoints
+
+TURNS = 200
+"""So often a replica may be waited for before its test fails."""
+
+
+class Link:
+    """A cluster as one replica reaches it: not at all while it is *cut*, and without the kinds that are *unknown*."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self.cut = False
+        self.unknown: set[type[Any]] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._cluster, name)
+        return verb if name == "watch" else self._through(verb)
+
+    def _through(self, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **options: Any) -> Any:
+            if self.cut:
+                raise Unavailable("no route to the API server")
+            if isinstance(args[0], type) and args[0] in self.unknown:
+                raise NotFound("the server could not find the requested resource")
+            return await verb(*args, **options)
+
+        return call
+
+
+class Stage:
+    """A cluster with a running gang of two on `node-0` and `node-1`, and replicas of the controller."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids())
+        self._replicas: dict[str, asyncio.Task[None]] = {}
+        self.daemons: dict[str, ControllerDaemon] = {}
+        self.links: dict[str, Link] = {}
+
+    async def set_up(self) -> None:
+        for number in range(2):
+            await self.cluster.create(a_node(f"node-{number}"))
+        notes = {ANNOTATION_RESTART: "enabled"}
+        job = await self.cluster.create(a_job("train", annotations=notes))
+        started = {"status": {"active": 2, "startTime": START.isoformat()}}
+        await self.cluster.patch(Job, "train", started, namespace="default", subresource="status")
+        for rank in range(2):
+            labels = {"batch.kubernetes.io/job-name": "train"}
+            pod = a_pod(f"train-{rank}", node=f"node-{rank}", index=rank, owner=job, labels=labels)
+            await self.cluster.create(pod)
+            running = {"status": {"phase": "Running"}}
+            await self.cluster.patch(Pod, pod.metadata.name, running, namespace="default", subresource="status")
+
+    async def start(self, name: str, *, unknown: set[type[Any]] | None = None) -> None:
+        """One more replica."""
+        link = self.links[name] = Link(self.cluster)
+        link.unknown = unknown or set()
+        cluster: Any = link
+        seen: Cluster = cluster
+        self.daemons[name] = ControllerDaemon(
+            Config(),
+            seen,
+            self.clock,
+            ADAPTERS,
+            SeenCheckpoints({}),
+            identity=name,
+            namespace="healthd-system",
+            luck=lambda: 0.5,
+        )
+        self._replicas[name] = asyncio.create_task(self.daemons[name].run())
+        await settle()
+
+    async def stop(self, name: str) -> None:
+        """As SIGTERM does."""
+        self.daemons[name].stop()
+        await self._replicas.pop(name)
+
+    async def close(self) -> None:
+        for name in list(self._replicas):
+            await self.stop(name)
+        self.cluster.close()
+
+    async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Turn the clock until it *holds*."""
+        for _ in range(TURNS):
+            await settle()
+            if await holds():
+                return
+            await self.clock.run_for(timedelta(seconds=1))
+        raise AssertionError("it never came to that")
+
+    async def leader(self) -> str:
+        """Who holds the lease."""
+        try:
+            return (await self.cluster.get(Lease, LEASE, "healthd-system")).spec.holder_identity or ""
+        except NotFound:
+            return ""
+
+    async def is_led_by(self, name: str) -> bool:
+        return await self.leader() == name
+
+    async def quarantine(self, node: str) -> None:
+        """An agent takes *node* out of service."""
+        record = Record(finding="gpu/xid-79", message="GPU has fallen off the bus", since=self.clock.now())
+        await self.cluster.patch(Node, node, cordon_patch(await self.cluster.get(Node, node), record))
+
+    async def recoveries(self) -> list[Recovery]:
+        return (await self.cluster.list(Recovery)).items
+
+    async def is_stopped(self) -> bool:
+        return (await self.cluster.get(Job, "train", "default")).spec.suspend
+
+    def gauge(self, replica: str, name: str) -> float | None:
+        return self.daemons[replica].metrics.registry.get_sample_value(name)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    stage = Stage()
+    await stage.set_up()
+    yield stage
+    await stage.close()
+
+
+async def test_a_replica_stops_the_gang_of_a_node_that_goes_bad(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.quarantine("node-1")
+    await stage.until(stage.is_stopped)
+
+    (recovery,) = await stage.recoveries()
+    assert (recovery.spec.cause.kind, recovery.spec.cause.node) == (CauseKind.HARDWARE, "node-1")
+    assert recovery.metadata.labels == {"healthd.dev/gang": "train"}
+
+
+async def test_it_is_told_where_people_look(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.quarantine("node-1")
+    await stage.until(stage.is_stopped)
+    await settle()
+
+    events = (await stage.cluster.list(Occurrence)).items
+    told = {(event.involved_object.kind, event.involved_object.name, event.reason) for event in events}
+    assert ("Job", "train", "RecoveryStopping") in told
+    assert ("Node", "node-1", "GangStopping") in told
+
+
+async def test_only_the_leader_acts(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.start("b")
+    await stage.clock.run_for(timedelta(minutes=1))
+
+    assert stage.gauge("a", "healthd_leading") == 1
+    assert stage.gauge("b", "healthd_leading") == 0
+
+
+async def test_a_standby_takes_over_at_once_when_the_leader_is_told_to_stop(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.start("b")
+    before = stage.clock.now()
+    await stage.stop("a")
+    await settle()
+
+    assert await stage.leader() == "b"
+    assert stage.clock.now() == before
+
+
+async def test_whoever_takes_over_goes_on_with_what_was_begun(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.start("b")
+    await stage.quarantine("node-1")
+    await stage.until(stage.is_stopped)
+    await stage.stop("a")
+    for rank in range(2):
+        await stage.cluster.delete(Pod, f"train-{rank}", namespace="default", grace_seconds=0)
+
+    async def is_held() -> bool:
+        return [each.status.phase for each in await stage.recoveries()] == [Phase.STOPPING]
+
+    await stage.until(is_held)
+
+    assert await stage.leader() == "b"
+
+
+async def test_a_leader_that_cannot_reach_the_cluster_stops_acting_and_another_takes_over(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.start("b")
+    stage.links["a"].cut = True
+    await stage.until(lambda: stage.is_led_by("b"))
+
+    assert stage.gauge("a", "healthd_leading") == 0
+
+
+async def test_a_standby_is_ready(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.start("b")
+    await stage.until(lambda: stage.is_led_by("a"))
+
+    assert stage.daemons["b"]._feed.trouble() is None
+
+
+async def test_a_replica_that_has_not_seen_the_cluster_is_not_ready_and_does_not_lead(stage: Stage) -> None:
+    await stage.start("a")
+    stage.links["a"].cut = True
+    blind = ControllerDaemon(
+        Config(),
+        _typed(stage.links["a"]),
+        stage.clock,
+        ADAPTERS,
+        SeenCheckpoints({}),
+        identity="blind",
+        namespace="healthd-system",
+        luck=lambda: 0.5,
+    )
+    running = asyncio.create_task(blind.run())
+    await settle()
+
+    assert blind._feed.trouble() is not None
+    assert blind.metrics.registry.get_sample_value("healthd_leading") == 0
+    blind.stop()
+    await running
+
+
+def _typed(link: Link) -> Cluster:
+    anything: Any = link
+    cluster: Cluster = anything
+    return cluster
+
+
+async def test_a_watch_that_is_silent_for_long_turns_the_replica_unready(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    stage.clock.advance(TOO_OLD + timedelta(seconds=1))
+
+    trouble = stage.daemons["a"]._feed.trouble()
+    assert trouble is not None
+    assert "nothing was heard of" in trouble
+
+
+async def test_nothing_is_decided_on_an_old_sight(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    stage.clock.advance(TOO_OLD + timedelta(minutes=1))
+    stage.daemons["a"].census.take(_with_version(await _quarantined(stage, "node-1")))
+    stage.daemons["a"]._wake.set()
+    await settle()
+
+    assert await stage.recoveries() == []
+
+
+async def _quarantined(stage: Stage, name: str) -> Node:
+    record = Record(finding="gpu/xid-79", message="off the bus", since=START)
+    node = await stage.cluster.get(Node, name)
+    return a_node(name, unschedulable=True, annotations=cordon_patch(node, record)["metadata"]["annotations"])
+
+
+def _with_version(node: Node) -> Node:
+    meta = msgspec.structs.replace(node.metadata, resource_version="999999", uid="uid-x")
+    return msgspec.structs.replace(node, metadata=meta)
+
+
+async def test_a_kind_that_is_not_installed_is_no_trouble_and_is_found_later(stage: Stage) -> None:
+    await stage.start("a", unknown={JobSet})
+    await stage.until(lambda: stage.is_led_by("a"))
+    feed = stage.daemons["a"]._feed
+    with pytest.raises(NotFound, match="jobsets"):
+        await feed.list(JobSet)
+
+    stage.links["a"].unknown = set()
+    await stage.clock.run_for(ASK_AGAIN)
+
+    assert (await feed.list(JobSet)).items == []
