@@ -359,7 +359,7 @@ class Controller:
             self._looked = {uid: at for uid, at in self._looked.items() if uid in uids}
             measure_world(self._metrics, self.census)
         try:
-            await self._tidier.tidy()
+            await self._tidier.tidy(lambda nodes: foreign.reader(nodes, self._foreign, now))
             if is_time:
                 await self._tidier.forget_old(self._recovery, now)
         except ClusterError as error:
