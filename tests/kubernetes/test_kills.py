@@ -1,0 +1,70 @@
+"""
+The leading controller is killed in each phase of a recovery: the standby goes on, and there is one restart.
+
+Every day each moment is tried with one kind of gang. All moments with all kinds, in five minutes:
+`HEALTHD_WHOLE=1 pytest tests/kubernetes/test_kills.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+
+import pytest
+
+from healthd.core.model import Phase
+from tests.kubernetes.killing import Point, Progress, When
+from tests.kubernetes.replicas import Replica, Replicas
+from tests.kubernetes.stage import Stage
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+KINDS = ("Job", "JobSet", "StatefulSet", "plain pods")
+POINTS = [
+    Point(Phase.DETECTED, When.RECORDED),
+    Point(Phase.STOPPING, When.RECORDED),
+    Point(Phase.STOPPING, When.ACTED),
+    Point(Phase.STOPPING, When.LEAVING),
+    Point(Phase.FENCING, When.RECORDED),
+    Point(Phase.CHOOSING, When.RECORDED),
+    Point(Phase.RESERVING, When.RECORDED),
+    Point(Phase.RESERVING, When.ACTED),
+    Point(Phase.STARTING, When.RECORDED),
+    Point(Phase.STARTING, When.ACTED),
+    Point(Phase.STARTING, When.ACTED, acts=2),
+    Point(Phase.STARTING, When.LEAVING),
+    Point(Phase.CONFIRMING, When.RECORDED),
+    Point(Phase.CONFIRMING, When.LEAVING),
+]
+IN_SEVERAL_WRITES = [
+    (Point(Phase.STOPPING, When.ACTED, acts=3), "plain pods"),
+    (Point(Phase.STARTING, When.ACTED, acts=4), "plain pods"),
+    (Point(Phase.STARTING, When.ACTED, acts=6), "plain pods"),
+    (Point(Phase.STOPPING, When.ACTED), "StatefulSet with a launcher"),
+    (Point(Phase.STARTING, When.LEAVING), "StatefulSet with a launcher"),
+]
+EVERY_DAY = [*zip(POINTS, itertools.cycle(KINDS)), *IN_SEVERAL_WRITES]
+WHOLE = [*itertools.product(POINTS, KINDS), *IN_SEVERAL_WRITES]
+
+
+@pytest.mark.parametrize(("point", "which"), WHOLE if os.environ.get("HEALTHD_WHOLE") else EVERY_DAY, ids=str)
+async def test_gang_is_restarted_once_though_its_controller_is_killed(
+    stage: Stage, replicas: Replicas, point: Point, which: str
+) -> None:
+    await asyncio.gather(replicas.add(2), stage.play(which))
+    leader = await replicas.leader()
+    progress = Progress(replicas, stage.namespace, point, Replica.kill)
+    bad = stage.node_of(rank=0)
+
+    stage.break_gpu(bad)
+    recovery = await stage.until_phase(Phase.RECOVERED)
+
+    assert progress.reached_by is leader
+    assert await replicas.leader() is not leader
+    pods = await stage.until_running(1)
+    assert {pod.spec.node_name for pod in pods} == {*stage.nodes, *stage.spares} - {bad}
+    assert len(stage.recoveries()) == 1
+    assert [attempt.number for attempt in recovery.status.attempts] == [1]
+    assert stage.ranks.overlaps == []
+    assert set(map(tuple, stage.ranks.starts.values())) == {(0, 1)}
