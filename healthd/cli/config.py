@@ -21,13 +21,12 @@ from typing import NamedTuple, TypeVar
 import yaml
 
 from healthd.cli.config_keys import Key, Value, keys_of, sections_of
-from healthd.cli.config_reference import reference
 from healthd.cli.errors import UserError
 from healthd.core.foreign import check_name, parse_row
 from healthd.core.policy import Config, Policy, parse_duration
 from healthd.telemetry.address import parse_address
 
-__all__ = ["ConfigError", "Problem", "load", "parse", "reference"]
+__all__ = ["ConfigError", "Problem", "load", "parse"]
 
 P = TypeVar("P", bound=Policy)
 
@@ -271,6 +270,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 when the file is good; a bad one is a UserError."""
     if args.reference:
+        from healthd.cli.config_reference import reference  # here: who only loads a file need not hold it
+
         sys.stdout.write(reference())
         return 0
     load(args.check)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,8 +23,10 @@ from prometheus_client import (
 )
 
 from healthd import __version__
-from healthd.core.gang import Root
 from healthd.core.model import ENDED, CauseKind, Finding, Phase, Verdict
+
+if TYPE_CHECKING:  # agents have no gangs, and need not hold what knows them
+    from healthd.core.gang import Root
 
 _QUARANTINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from healthd.cli.config import ConfigError, load, parse, reference
+from healthd.cli.config import ConfigError, load, parse
 from healthd.cli.config_keys import Key, keys_of, sections_of, spell
+from healthd.cli.config_reference import reference
 from healthd.cli.errors import UserError
 from healthd.cli.main import main
 from healthd.core.policy import Config, KernelLogSource, LogLevel, StartFresh, format_duration, parse_duration
