@@ -8,6 +8,7 @@ a user may have stopped the gang and let it go on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from healthd.core.foreign import Effect, Sign
@@ -48,7 +49,28 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
 
 def lost_members(view: GangView) -> list[Pod]:
     """Members of the present attempt that failed or were deleted: the others wait for them in vain."""
-    return [pod for pod in _unfinished(view) if _is_lost(pod)]
+    return [*(pod for pod in _unfinished(view) if _is_lost(pod)), *_made_again(view)]
+
+
+def _made_again(view: GangView) -> list[Pod]:
+    """
+    The last states of members that are gone, and that somebody has made again while others lived on.
+
+    A StatefulSet does that at once, and nobody may have looked in between. Where every member that there is was made
+    later, the whole gang was, and what was before is history.
+    """
+    present, root = members(view), view.root
+    made = [pod.metadata.creation_timestamp for pod in present if pod.metadata.creation_timestamp is not None]
+    if root is None or not made:
+        return []
+    gone = [pod for pod in members(replace(view, pods=view.departed)) if pod.status.phase != "Succeeded"]
+    missed = [pod for pod in gone if (lost := _lost_at(pod)) is not None and lost > min(made)]
+    return [pod for pod in missed if _has_seat(pod, root) and not _is_history(pod, present, root)]
+
+
+def _has_seat(pod: Pod, root: Root) -> bool:
+    """It would be a member still, had it not gone: the gang was not made smaller."""
+    return not root.seats or index_of(pod) in ("", *root.seats)
 
 
 def _is_going(root: Root | None) -> bool:

@@ -295,3 +295,29 @@ def test_a_rank_that_its_kubelet_started_again_alone_is_lost_to_the_others() -> 
 
 def test_a_rank_that_is_started_again_while_it_waits_for_its_peers_is_no_fault() -> None:
     assert kinds(restarted_in_place(after=timedelta(seconds=20)), a_member(1)) == []
+
+
+def a_late_one(index: int, *, lost: timedelta, phase: str = "Failed") -> Pod:
+    """The last state of a member that is gone."""
+    end = Terminated(exit_code=1, started_at=START, finished_at=START + lost)
+    return a_member(index, phase, end=end, creation_timestamp=START)
+
+
+@pytest.mark.parametrize(
+    ("made", "phase", "world", "found"),
+    [
+        pytest.param([0, 600], "Failed", 2, [CauseKind.SOFTWARE], id="it was made again while the other lived on"),
+        pytest.param([500, 600], "Failed", 2, [], id="all of them were made again"),
+        pytest.param([0, 600], "Succeeded", 2, [], id="it had done its work"),
+        pytest.param([0], "Failed", 1, [], id="the gang was made smaller"),
+    ],
+)
+def test_a_member_that_was_gone_before_anybody_looked_is_a_fault(
+    made: list[int], phase: str, world: int, found: list[CauseKind]
+) -> None:
+    present = [a_member(i, creation_timestamp=START + timedelta(seconds=s)) for i, s in enumerate(made)]
+    nodes = {name: a_node(name) for name in ("node-0", "node-1")}
+    departed = (a_late_one(1, lost=timedelta(seconds=300), phase=phase),)
+    view = GangView(root=a_root(world=world), pods=tuple(present), departed=departed, nodes=nodes)
+
+    assert [cause.kind for cause in find_faults(view, HANG, NOW)] == found
