@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from healthd.cluster.nodes import owned_by
-from healthd.cluster.port import AlreadyExists, Cluster, Conflict, NotFound
+from healthd.cluster.port import AlreadyExists, Cluster, NotFound
 from healthd.core.budget import SlotSet, slot_sets
 from healthd.core.objects import LABEL_NODE, Lease, LeaseSpec, Node, ObjectMeta
 from healthd.core.policy import QuarantinePolicy
@@ -60,7 +60,7 @@ async def take_slots(
 async def give_back_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> None:
     """Free every slot that *node* holds."""
     for lease in await _leases_of(cluster, node, policy):
-        with suppress(NotFound, Conflict):  # gone, or somebody else's by now
+        with suppress(NotFound):  # a Conflict is the caller's: it must look again whether the slot is still held
             await cluster.delete(Lease, lease.metadata.name, namespace=policy.namespace, uid=lease.metadata.uid)
 
 

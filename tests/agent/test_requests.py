@@ -14,7 +14,7 @@ from healthd.agent.budget_slots import take_slots
 from healthd.agent.node_view import STALE_AFTER, WatchedNode
 from healthd.agent.waits import Luck
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Unavailable
+from healthd.cluster.port import Conflict, Unavailable
 from healthd.core.model import KernelRecord
 from healthd.core.objects import (
     ANNOTATION_QUARANTINE,
@@ -278,6 +278,22 @@ async def test_a_slot_whose_answer_was_lost_is_found_again(watching: Watching) -
 
     assert await watching.is_quarantined()
     assert len((await watching.truth.list(Lease)).items) == 1
+
+
+async def test_a_slot_whose_return_was_refused_is_given_back_all_the_same(watching: Watching) -> None:
+    async def refuse_once(request: str) -> None:
+        if request == "delete Lease":
+            watching.cluster.before = None
+            raise Conflict("the object has been modified")
+
+    watching.hear()
+    await watching.look()
+    watching.cluster.before = refuse_once
+    watching.clock.advance(SECOND)
+    await watching.write({"metadata": {"annotations": {ANNOTATION_REPAIRED: watching.clock.now().isoformat()}}})
+    await watching.look()
+
+    assert (await watching.truth.list(Lease)).items == []
 
 
 async def test_what_is_found_while_the_api_server_is_away_is_done_when_it_is_back(watching: Watching) -> None:
