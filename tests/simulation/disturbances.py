@@ -17,6 +17,7 @@ from healthd.core.objects import (
     Node,
     Pod,
 )
+from tests.simulation import kubernetes
 from tests.simulation.machines import PCI
 from tests.simulation.turns import at_once
 
@@ -257,6 +258,8 @@ def repair_everything(sim: Simulation) -> None:
     for store in sim.trainers.stores.values():
         store.outage = ""
     revive_kubelets(sim)
+    kubernetes.return_nodes(sim)
+    kubernetes.take_signs_back(sim)
     for name in sim.machines.all:
         if sim.machines.all[name].broken or name in sim.watchdog.faulted_at:
             _repair(sim, name)

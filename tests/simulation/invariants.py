@@ -29,8 +29,8 @@ CLOCKS_DIFFER = timedelta(seconds=30)
 """A program whose clock is ahead sees a window end so much earlier."""
 
 
-class Broken(AssertionError):
-    """An invariant does not hold."""
+class Broken(BaseException):
+    """An invariant does not hold. Not an Exception: a program that was caught may not catch this and go on."""
 
 
 class Watchdog:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from healthd.agent.agent import Agent
@@ -15,7 +16,7 @@ from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster
 from healthd.controller.controller import Controller
 from healthd.core import quarantine
-from healthd.core.objects import ANNOTATION_QUARANTINE, Node, Recovery
+from healthd.core.objects import ANNOTATION_QUARANTINE, Attempt, FencedPod, Node, Recovery
 from tests.simulation.simulation import Parts
 
 
@@ -30,22 +31,27 @@ class _Through:
 
 
 class _ProvesEverything(_Through):
-    """Every pod of a recovery that is written counts as proven gone."""
+    """Every pod of a recovery that is written counts as proven gone. The answer shows what was asked for."""
 
     async def patch(self, kind: type[Any], name: str, patch: Mapping[str, Any], **where: Any) -> Any:
-        if kind is Recovery and patch.get("status", {}).get("pods"):
-            pods = [{**pod, "proof": pod.get("proof") or "surely"} for pod in patch["status"]["pods"]]
-            patch = {"status": {**patch["status"], "pods": pods}}
-        return await self._cluster.patch(kind, name, patch, **where)
+        if kind is not Recovery or not patch.get("status", {}).get("pods"):
+            return await self._cluster.patch(kind, name, patch, **where)
+        pods = patch["status"]["pods"]
+        proven = [{**pod, "proof": pod.get("proof") or "surely"} for pod in pods]
+        written = await self._cluster.patch(kind, name, {"status": {**patch["status"], "pods": proven}}, **where)
+        return replace(written, status=replace(written.status, pods=msgspec.convert(pods, list[FencedPod])))
 
 
 class _ForgetsIntent(_Through):
     """What a recovery is about to start never reaches its record, though the answer says so."""
 
     async def patch(self, kind: type[Any], name: str, patch: Mapping[str, Any], **where: Any) -> Any:
-        if kind is Recovery and "attempts" in patch.get("status", {}):
-            patch = {"status": {key: value for key, value in patch["status"].items() if key != "attempts"}}
-        return await self._cluster.patch(kind, name, patch, **where)
+        if kind is not Recovery or "attempts" not in patch.get("status", {}):
+            return await self._cluster.patch(kind, name, patch, **where)
+        attempts = msgspec.convert(patch["status"]["attempts"], list[Attempt])
+        kept = {key: value for key, value in patch["status"].items() if key != "attempts"}
+        written = await self._cluster.patch(kind, name, {"status": kept}, **where)
+        return replace(written, status=replace(written.status, attempts=attempts))
 
 
 class _ForgetsPreconditions(_Through):

@@ -115,6 +115,8 @@ def _pool_trouble(sim: Simulation, nodes: list[Node], pods: list[Pod], jobs: dic
     free = sum(node.metadata.labels.get(LABEL_SPARE) == "true" for node in nodes)
     claimed = sum(ANNOTATION_CLAIM in node.metadata.annotations for node in nodes)
     all_run = len(jobs) == 1 and not any(job.spec.suspend for job in jobs.values())
+    if sim.free_scheduler:
+        return ""  # it puts members on what was a spare although their own node is free again
     if all_run and free + claimed < sim.pool_size:
         return f"{free} spares are free and {claimed} claimed, of {sim.pool_size}"
     return ""

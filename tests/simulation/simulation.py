@@ -38,9 +38,10 @@ from healthd.local.jobs.controller import JobController
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock, counting_uids
-from tests.simulation import disturbances
+from tests.simulation import disturbances, kubernetes
 from tests.simulation.faulty import FaultyCluster, Luck, StaleMirror
 from tests.simulation.invariants import CLOCKS_DIFFER, WATCHED, Broken, Watchdog
+from tests.simulation.kubernetes import Feed, LastWords, Unplaced, answer_for_old_pods, processes_on
 from tests.simulation.machines import Machines
 from tests.simulation.rest import unsettled
 from tests.simulation.training import SeenCheckpoints, Store, Trainers
@@ -110,6 +111,14 @@ class Simulation:
         self.luck = _luck(self.dice)
         self.unreadable: set[str] = set()
         self.mirrors: list[StaleMirror] = []
+        others = random.Random(f"{seed} on a cluster")
+        self.on_cluster = others.random() < 0.4
+        """A world like a real cluster (`tests.simulation.kubernetes`); the others are like one machine."""
+        self.free_scheduler = self.on_cluster and others.random() < 0.5
+        self.others = others
+        """Dice for what happens on clusters only."""
+        self.last_words = LastWords()
+        self.lost_nodes: dict[str, Node] = {}
         self.worlds: dict[str, int] = {}
         self._make_world()
         self.agents = {name: self._agent(name) for name in self.machines.all}
@@ -173,7 +182,8 @@ class Simulation:
             options["healthd.dev/min-nodes"] = "1"
         job = a_job(name, ranks=world, backoff_limit=1_000_000, annotations=options)
         template = job.spec.template
-        meta = msgspec.structs.replace(template.metadata, finalizers=["healthd.dev/fence"])
+        finalizers = [] if self.on_cluster else ["healthd.dev/fence"]
+        meta = msgspec.structs.replace(template.metadata, finalizers=finalizers)
         ranks = msgspec.structs.replace(template.spec, tolerations=[GPU_TOLERATION])
         template = msgspec.structs.replace(template, metadata=meta, spec=ranks)
         spec = msgspec.structs.replace(job.spec, template=template)
@@ -210,6 +220,8 @@ class Simulation:
                     agent.take_in(
                         KernelNews(records=machine.records[first:], last_sequence=len(machine.records) - 1), clock.now()
                     )
+                if self.on_cluster:
+                    agent.look_at_pods(processes_on(machine), clock.now())
                 await agent.cycle(clock.now())
 
             return look
@@ -222,7 +234,7 @@ class Simulation:
 
         def live() -> Callable[[], Coroutine[Any, Any, Any]]:
             clock = SkewedClock(self.clock, _offset(self.dice))
-            mirror = StaleMirror(view)
+            mirror, feed = StaleMirror(view), Feed(view, self.last_words) if self.on_cluster else None
             controller = self.parts.controller(
                 cluster,
                 clock,
@@ -232,10 +244,13 @@ class Simulation:
                 hang=self.config.hang,
                 metrics=METRICS,
                 mirror=mirror,
+                census=feed.census if feed else None,
             )
 
             async def look() -> None:
                 mirror.refresh(self.dice, 1.0 if self.luck.is_out else 0.7)
+                if feed is not None:
+                    feed.catch_up(self.others, 1.0 if self.luck.is_out else 0.7)
                 await controller.cycle(clock.now())
 
             return look
@@ -244,8 +259,9 @@ class Simulation:
 
     def _job_controller(self) -> Callable[[], Coroutine[Any, Any, Any]]:
         letters = "bcdfghjklmnpqrstvwxz2456789"
+        view = self.truth.seen_by("job-controller")
         jobs = JobController(
-            self.truth.seen_by("job-controller"),
+            Unplaced(self._embedded, "job-controller", self._tell) if self.free_scheduler else view,
             new_suffix=lambda: "".join(self.dice.choice(letters) for _ in range(5)),
             free_port=lambda: 29500,
         )
@@ -273,6 +289,8 @@ class Simulation:
             self._go(self._some_agent())
         elif roll < 0.82:
             self._go(self.job_controller)
+        if self.on_cluster and self.others.random() < 0.08:
+            kubernetes.strike(self)
         self._pass(timedelta(seconds=self._jump()))
         self._check()
 
@@ -311,6 +329,7 @@ class Simulation:
         if isinstance(seen, Write):
             meta = (seen.after or seen.before).metadata
             self.note(f"    {seen.by} wrote {seen.kind.__name__} {meta.name} {_told(seen)}")
+            self.last_words(seen)
         self.watchdog(seen)
 
     def _check(self) -> None:
@@ -344,7 +363,9 @@ class Simulation:
                 ended = pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None
                 age = self.clock.now() - (pod.metadata.creation_timestamp or START)
                 ended = ended or (pod.status.phase == "Pending" and age >= self.config.recovery.start_deadline)
-                if (out or ended or self._is_silent(job)) and not job.spec.suspend:
+                gone = bool(pod.spec.node_name) and node is None
+                said = self.on_cluster and node is not None and kubernetes.is_bad_for_others(node)
+                if (out or ended or gone or said or self._is_silent(job)) and not job.spec.suspend:
                     self.watchdog.disturbed.add((name, attempt))
 
     def _is_silent(self, job: Job) -> bool:
@@ -365,6 +386,8 @@ class Simulation:
         trouble = ""
         for number in range(rounds):
             disturbances.take_back_cordons(self)
+            if self.on_cluster:
+                answer_for_old_pods(self.truth, self.machines)
             for actor in [*self.agents.values(), *self.controllers, self.job_controller]:
                 self._go(actor)
             self._pass(timedelta(seconds=5 if number < 20 else 60))
