@@ -236,17 +236,17 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
     keep: Annotated[
         int,
         Meta(
-            description="So many recoveries that have ended are kept of each gang, the newest, for people to read; older "
-            "ones are deleted. Those of a gang that is gone are kept, too, until `keep_for` has passed. At least two: "
-            "a restart is judged by the one before it.",
+            description="So many recoveries that have ended are kept of each gang, the newest, for people to read; "
+            "older ones are deleted. Those of a gang that is gone are kept, too, until `keep_for` has passed. At least "
+            "two: a restart is judged by the one before it.",
             ge=2,
         ),
     ] = 10
     keep_for: Annotated[
         timedelta,
         _duration(
-            "How long the recoveries of a gang that is gone are kept. Names of jobs are rarely used twice, so without a "
-            "limit they would pile up for ever.",
+            "How long the recoveries of a gang that is gone are kept. Names of jobs are rarely used twice, so without "
+            "a limit they would pile up for ever.",
             at_least=timedelta(minutes=1),
         ),
     ] = timedelta(days=30)
