@@ -29,5 +29,5 @@ def from_kubeconfig(path: Path | None = None, context: str | None = None, *, clo
     try:
         from healthd.cluster.remote import kubeconfig
     except ModuleNotFoundError as error:
-        raise Unusable(f"a kubeconfig cannot be read without the package kubernetes ({error})") from error
+        raise Unusable(f"reading a kubeconfig needs `pip install 'healthd[kubeconfig]'`: {error}") from error
     return kubeconfig.from_kubeconfig(path, context, clock=clock)
