@@ -14,6 +14,8 @@ from healthd.core.objects import FencedPod, Pod, RecoveryStatus
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.spares import choose, is_avoided, is_fit
 
+BESIDE = "+"
+"""Begins the index of a member beside those that are counted, a launcher: it needs a node as they do."""
 NO_NODE = "member "
 """Begins what stands for the node of a member that never had one."""
 
@@ -57,7 +59,9 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
     smallest = root.options.min_nodes
     if smallest is None or len(placement) < smallest:
         return Shortage(_shortage(missing, smallest, len(placement)))
-    compact = {str(rank): node for rank, node in enumerate(placement.values())}
+    ranks = [node for index, node in placement.items() if not index.startswith(BESIDE)]
+    beside = {index: node for index, node in placement.items() if index.startswith(BESIDE)}
+    compact = {**{str(rank): node for rank, node in enumerate(ranks)}, **beside}
     message = f"no spare for {', '.join(missing)}: shrinks from {root.world} to {len(compact)} members"
     return Plan(compact, spares, message)
 
@@ -81,7 +85,10 @@ def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
     if root.indexes == ():
         # Nothing tells them apart: any numbers will do, and the newest pods are those that were there at last.
         pods = [replace(pod, index=str(number)) for number, pod in enumerate(pods[-root.world :])]
-    indexes = dict.fromkeys(root.seats or map(str, range(root.world)))
+    extra = max(0, root.world - len(root.seats)) if root.seats else 0
+    beside = {pod.uid: f"{BESIDE}{number}" for number, pod in enumerate(_without_index(pods, extra))}
+    pods = [replace(pod, index=beside.get(pod.uid, pod.index)) for pod in pods]
+    indexes = dict.fromkeys([*(root.seats or map(str, range(root.world))), *beside.values()])
     if not any(pod.index in indexes for pod in pods):
         return {}  # members without numbers: the scheduler alone knows what to do with them
     stays = [*root.placement.items(), *((pod.index, pod.node) for pod in pods if pod.node)]
@@ -94,6 +101,12 @@ def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
         left = [node for _, node in stays if node not in places.values()]
         places.setdefault(index, left[-1] if left else f"{NO_NODE}{index}")
     return {index: places[index] for index in indexes}
+
+
+def _without_index(pods: Sequence[FencedPod], most: int) -> list[FencedPod]:
+    """The newest that are members without being counted among the others, at *most* so many: a launcher."""
+    found = [pod for pod in pods if not pod.index]
+    return found[-most:] if most else []
 
 
 def _have_nodes_of_their_own(pods: Sequence[FencedPod]) -> bool:

@@ -25,6 +25,7 @@ from healthd.core.objects import (
     Pod,
     StatefulSet,
 )
+from healthd.core.placement import BESIDE
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
     concerns_us,
@@ -107,7 +108,8 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
         """As many replicas as before, or as the placement has, with the hint on the template, in one write."""
         stateful = await cluster.get(StatefulSet, root.ref.name, root.ref.namespace)
         template = template_patch(stateful.spec.template, hint_annotations(hint), root.ref)
-        spec = {"replicas": len(hint.placement) or _replicas(stateful), "template": template}
+        workers = sum(not index.startswith(BESIDE) for index in hint.placement)
+        spec = {"replicas": workers or _replicas(stateful), "template": template}
         notes = {**start_notes(hint), ANNOTATION_REPLICAS: None}
         await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": spec})
 

@@ -219,3 +219,27 @@ def test_a_gang_holds_the_nodes_that_its_members_are_on_or_may_come_to(nodes: li
 
 def test_members_of_an_earlier_attempt_hold_nothing() -> None:
     assert held_nodes(TOLD, [a_member("old", attempt=0), a_member("older", attempt=0)]) == {"good", "spare"}
+
+
+def test_a_launcher_on_a_bad_node_gets_a_spare_and_is_no_rank() -> None:
+    root = a_root(world=3, indexes=("0", "1"), options=GangOptions(restart=True, min_nodes=1))
+    places = [("0", "good"), ("1", "other"), ("", "bad")]
+    pods = [FencedPod(name=node, uid=node, node=node, index=index) for index, node in places]
+    nodes = {node.metadata.name: node for node in (GOOD, a_node("other"), BAD, SPARE)}
+
+    plan = place(RecoveryStatus(pods=pods), GangView(root=root, nodes=nodes), root, "train-1", policy=RecoveryPolicy())
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"0": "good", "1": "other", "+0": "spare"}
+
+
+def test_a_gang_that_shrinks_counts_its_ranks_anew_and_keeps_its_launcher() -> None:
+    root = a_root(world=3, indexes=("0", "1"), options=GangOptions(restart=True, min_nodes=1))
+    places = [("0", "bad"), ("1", "good"), ("", "other")]
+    pods = [FencedPod(name=node, uid=node, node=node, index=index) for index, node in places]
+    nodes = {node.metadata.name: node for node in (GOOD, a_node("other"), BAD)}
+
+    plan = place(RecoveryStatus(pods=pods), GangView(root=root, nodes=nodes), root, "train-1", policy=RecoveryPolicy())
+
+    assert isinstance(plan, Plan)
+    assert plan.placement == {"0": "good", "+0": "other"}

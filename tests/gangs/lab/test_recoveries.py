@@ -1,0 +1,270 @@
+"""Whole recoveries of every kind, by the real controller of healthd, beside the real controller of the kind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from healthd.clock import SystemClock
+from healthd.cluster.port import Cluster
+from healthd.controller.census import Census
+from healthd.controller.controller import Controller
+from healthd.controller.feed import Feed
+from healthd.controller.ports import CheckpointAnswer
+from healthd.core.gang import Root, attempt_of, will_not_run
+from healthd.core.model import ENDED, Phase
+from healthd.core.objects import Pod, Recovery
+from healthd.core.policy import HangPolicy, RecoveryPolicy
+from healthd.core.quarantine import Record
+from healthd.gangs import ADAPTERS
+from healthd.telemetry.metrics import Metrics
+from tests.gangs.lab import manifests
+from tests.gangs.lab.theatre import Theatre
+from tests.lab.simulated import SimulatedNodes
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+KINDS = {
+    "Job": [manifests.job()],
+    "Job without indexes": [manifests.job(completionMode="NonIndexed")],
+    "JobSet": [manifests.jobset(failurePolicy={"maxRestarts": 3})],
+    "StatefulSet": [manifests.stateful_set()],
+    "StatefulSet with a launcher": [
+        manifests.launcher(),
+        manifests.stateful_set(notes={"healthd.dev/launcher": "mpirun"}),
+    ],
+    "PodGang": manifests.plain_pods("rank-0", "rank-1", "rank-2", "rank-3"),
+}
+POLICY = RecoveryPolicy(
+    fault_window=timedelta(0),
+    backoff_base=timedelta(milliseconds=100),
+    confirm_after=timedelta(seconds=1),
+    look_every=timedelta(milliseconds=200),
+    breaker_restarts=100,
+)
+METRICS = Metrics()
+CLOCK = SystemClock()
+
+
+class NoCheckpoints:
+    """These gangs save nothing."""
+
+    async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
+        """None."""
+        return CheckpointAnswer(None, [])
+
+    async def newest_step(self, root: Root) -> int | None:
+        """None."""
+        return None
+
+
+class Killed(BaseException):
+    """The controller was killed."""
+
+
+class Mortal:
+    """The cluster of a controller that lives for one write, and is killed right before the next or right after it."""
+
+    def __init__(self, cluster: Cluster, *, writes: int, with_effect: bool) -> None:
+        self._cluster = cluster
+        self._left = writes
+        self._with_effect = with_effect
+
+    def __getattr__(self, name: str) -> Any:
+        """The verbs; those that write are counted."""
+        verb = getattr(self._cluster, name)
+        if name not in ("create", "patch", "delete"):
+            return verb
+
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            if self._left == 0 and not self._with_effect:
+                raise Killed
+            answer = await verb(*args, **kwargs)
+            if self._left == 0:
+                raise Killed
+            self._left -= 1
+            return answer
+
+        return counted
+
+
+class Replicas:
+    """Controllers one after the other, who share what a standby has seen."""
+
+    def __init__(self, theatre: Theatre) -> None:
+        self.deaths = 0
+        self._theatre = theatre
+        self.census = Census(ADAPTERS)
+        self._wake = asyncio.Event()
+        self.feed = Feed(theatre.cluster, CLOCK, self.census, ADAPTERS, self._wake.set)
+        self._controller = self.new(theatre.cluster)
+
+    def new(self, cluster: Any) -> Controller:
+        """One more replica."""
+        return Controller(
+            cluster,
+            CLOCK,
+            ADAPTERS,
+            NoCheckpoints(),
+            recovery=POLICY,
+            hang=HangPolicy(),
+            metrics=METRICS,
+            census=self.census,
+            mirror=self.feed,
+            look_every=POLICY.look_every,
+        )
+
+    async def look(self) -> None:
+        """One look of a controller that stays alive."""
+        await self._controller.cycle(CLOCK.now())
+
+    def kill(self) -> None:
+        """The one that lives is killed, and another one takes over, for a while."""
+        self.deaths += 1
+        self._controller = self.new(Mortal(self._theatre.cluster, writes=1, with_effect=self.deaths % 2 == 0))
+
+    async def look_and_die(self) -> None:
+        """Looks until it is killed; each one is killed at its second write, before or after it."""
+        try:
+            await self._controller.cycle(CLOCK.now())
+        except Killed:
+            self.kill()
+
+
+@asynccontextmanager
+async def replicas(theatre: Theatre) -> AsyncIterator[Replicas]:
+    """Controllers, with everything that there is listed once."""
+    started = Replicas(theatre)
+    feeding = asyncio.create_task(started.feed.run())
+    try:
+        await started.feed.until_synced()
+        yield started
+    finally:
+        feeding.cancel()
+        with suppress(asyncio.CancelledError):
+            await feeding
+
+
+class Witness:
+    """Sees which pods there are, and that no two attempts are alive."""
+
+    def __init__(self, theatre: Theatre) -> None:
+        self._theatre = theatre
+        self.seen: dict[int, set[str]] = defaultdict(set)
+
+    async def look(self) -> list[Recovery]:
+        """All recoveries of the gang, the first one first."""
+        pods = (await self._theatre.cluster.list(Pod, namespace=self._theatre.namespace)).items
+        for pod in pods:
+            self.seen[attempt_of(pod)].add(pod.metadata.uid)
+        alive = {attempt_of(pod) for pod in pods if not will_not_run(pod) and pod.status.phase == "Running"}
+        assert len(alive) <= 1, f"attempts {alive} are alive together"
+        listed = await self._theatre.cluster.list(Recovery, namespace=self._theatre.namespace)
+        return sorted(listed.items, key=lambda recovery: recovery.metadata.name)
+
+
+def older_than_a_second(pod: Pod) -> Callable[[], Awaitable[bool]]:
+    """An API server tells times to the second: what happens in the same one has no order."""
+
+    async def is_older() -> bool:
+        made = pod.metadata.creation_timestamp
+        return made is not None and CLOCK.now() - made > timedelta(seconds=2)
+
+    return is_older
+
+
+async def until_ended(theatre: Theatre, look: Any) -> tuple[Recovery, Witness]:
+    """The one recovery of the gang, once it has ended, and what was seen meanwhile."""
+    witness, found = Witness(theatre), list[Recovery]()
+
+    async def ended() -> bool:
+        await look()
+        found[:] = await witness.look()
+        return bool(found) and all(recovery.status.phase in ENDED for recovery in found)
+
+    await theatre.until(ended, "the recovery to end")
+    assert len(found) == 1, [recovery.status.message for recovery in found]
+    return found[0], witness
+
+
+@pytest.mark.parametrize("which", KINDS)
+async def test_a_controller_that_dies_at_every_write_restarts_a_gang_exactly_once(theatre: Theatre, which: str) -> None:
+    kind = which.split()[0]
+    theatre.apply(*KINDS[which])
+    async with replicas(theatre) as controllers:
+        first, *_ = await theatre.until_running(kind)
+        await theatre.until(older_than_a_second(first), "a second to pass")
+        controllers.kill()
+        theatre.nodes.end_containers(theatre.namespace, first.metadata.name, exit_code=1)
+
+        recovery, witness = await until_ended(theatre, controllers.look_and_die)
+
+    root = await theatre.root(kind)
+    assert recovery.status.phase is Phase.RECOVERED
+    assert (root.attempt, root.suspended, root.stopped_by) == (1, False, "")
+    assert len(witness.seen[1]) == root.world
+    assert controllers.deaths > 5
+
+
+def break_node(theatre: Theatre, node: str) -> None:
+    """An agent takes its node out of service."""
+    record = Record(finding="gpu/xid-79", message="GPU has fallen off the bus", since=CLOCK.now())
+    note = {"healthd.dev/quarantine": msgspec.json.encode(record).decode()}
+    patch = {"metadata": {"annotations": note}, "spec": {"unschedulable": True}}
+    theatre.kubectl("patch", "node", node, "-p", json.dumps(patch))
+
+
+def hold_as_spare(theatre: Theatre, node: str) -> None:
+    """An operator keeps a node free for recoveries."""
+    theatre.kubectl("label", "node", node, "healthd.dev/spare=true", "--overwrite")
+    theatre.kubectl("taint", "node", node, "healthd.dev/spare=:NoSchedule", "--overwrite")
+
+
+@pytest.fixture
+def own_nodes(theatre: Theatre, simulated_nodes: SimulatedNodes, which: str) -> Iterator[list[str]]:
+    """A node for each member, and a spare, the last. They go afterwards: broken nodes of many tests are an outage."""
+    members = 5 if "launcher" in which else 4
+    pool = {"labels": {"pool": theatre.namespace}, "prefix": f"own-{theatre.namespace[-8:]}"}
+    added = simulated_nodes.add(members + 1, **pool)  # type: ignore[arg-type]
+    hold_as_spare(theatre, added[-1])
+    yield added
+    simulated_nodes.remove(added)
+
+
+@pytest.mark.parametrize("which", KINDS)
+async def test_a_gang_moves_from_a_broken_node_to_its_spare(theatre: Theatre, own_nodes: list[str], which: str) -> None:
+    kind, spare = which.split()[0], own_nodes[-1]
+    theatre.apply(*(on_nodes_of(theatre, each) for each in KINDS[which]))
+    async with replicas(theatre) as controllers:
+        before = await theatre.until_running(kind)
+        bad = before[0].spec.node_name
+        break_node(theatre, bad)
+
+        recovery, witness = await until_ended(theatre, controllers.look)
+
+    after = await theatre.until_running(kind, attempt=1)
+    claim = theatre.get(f"node/{spare}")["metadata"]["annotations"]["healthd.dev/claim"]
+    assert (recovery.status.phase, recovery.status.replacements) == (Phase.RECOVERED, {bad: spare})
+    assert bad not in {pod.spec.node_name for pod in after}
+    assert json.loads(claim)["instead_of" if "instead_of" in claim else "insteadOf"] == bad
+    assert len(witness.seen[1]) == (await theatre.root(kind)).world
+
+
+def on_nodes_of(theatre: Theatre, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The same, on the nodes of this test alone, each of which has room for one member."""
+    text = json.dumps(manifest)
+    resources = {"limits": {"nvidia.com/gpu": "8"}}
+    pinned = {"nodeSelector": {"pool": theatre.namespace}}
+    container = '{"name": "main", "image": "none"'
+    assert container in text
+    text = text.replace(container, f'{container}, "resources": {json.dumps(resources)}')
+    changed: dict[str, Any] = json.loads(text.replace('"containers":', f'{json.dumps(pinned)[1:-1]}, "containers":'))
+    return changed
