@@ -233,13 +233,14 @@ class Controller:
 
     async def _pursue(self, active: Recovery) -> timedelta:
         """Move a recovery on, until it has to wait."""
+        is_fresh = False
         for _ in range(MOVES):
             if phase_of(active) in MAY_WAIT_UNSEEN and active.status.timeline:
                 view = await self._noticed(active.spec.gang)
                 decision = await self._decide(active, view)
                 if decision.record is None and not decision.acts:
                     return self._wait(decision)
-            look = await self._lookout.at_recovery(active)
+            look = await self._lookout.at_recovery(active, is_fresh=is_fresh)
             if look.recovery is None:
                 return self._look_every
             self.census.take(look.recovery)
@@ -251,7 +252,7 @@ class Controller:
                 decision = await self._find_checkpoint(look.recovery, look.root)
             if decision.record is None and not decision.acts:
                 return self._wait(decision)
-            active = await self._carry_out(decision, look.recovery, look)
+            active, is_fresh = await self._carry_out(decision, look.recovery, look), decision.record is not None
         return SOON
 
     def _wait(self, decision: Decision) -> timedelta:

@@ -72,10 +72,16 @@ class Lookout:
         self._adapters = adapters
         self._together = together
 
-    async def at_recovery(self, noticed: Recovery) -> Look:
-        """The gang of a recovery that was under way. Raises ClusterError."""
+    async def at_recovery(self, noticed: Recovery, *, is_fresh: bool = False) -> Look:
+        """
+        The gang of a recovery that was under way. Raises ClusterError.
+
+        One that *is_fresh* is the answer to our own write: whoever wrote since gets in our way at the next one.
+        """
         gang = noticed.spec.gang
-        recovery = await self._get(Recovery, noticed.metadata.name, noticed.metadata.namespace)
+        recovery: Recovery | None = noticed
+        if not is_fresh:
+            recovery = await self._get(Recovery, noticed.metadata.name, noticed.metadata.namespace)
         if recovery is None or recovery.metadata.uid != noticed.metadata.uid or recovery.status.phase in ENDED:
             return Look(recovery=None, view=GangView(root=None))
         root = await self._adapters[gang.kind].find(self._cluster, gang)
