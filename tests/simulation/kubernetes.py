@@ -158,11 +158,7 @@ def lose_node(sim: Simulation) -> None:
     sim.watchdog.cordoned_by_person.discard(name)
     at_once(sim.truth.delete(Node, name))
     _go_down(sim, name)
-    for pod in at_once(sim.truth.list(Pod)).items:
-        if pod.spec.node_name == name:
-            meta, failed = pod.metadata, {"status": {"phase": "Failed"}}
-            at_once(sim.truth.patch(Pod, meta.name, failed, namespace=meta.namespace, subresource="status"))
-            at_once(sim.truth.delete(Pod, meta.name, namespace=meta.namespace, grace_seconds=0))
+    _collect_pods(sim, name)
 
 
 def return_nodes(sim: Simulation) -> None:
@@ -177,9 +173,12 @@ def return_nodes(sim: Simulation) -> None:
 
 
 def declare_out_of_service(sim: Simulation) -> None:
-    """A person says that a node is shut down, whether or not it is."""
-    name = sim.others.choice(sorted(sim.machines.all))
-    node = at_once(sim.truth.get(Node, name))
+    """A person says that a node is shut down, whether or not it is. Of a silent one the pods are collected then."""
+    nodes = at_once(sim.truth.list(Node)).items
+    silent = [node for node in nodes if not is_ready(node)]
+    node = sim.others.choice(silent or nodes)
+    if silent:
+        _collect_pods(sim, node.metadata.name)
     if all(taint.key != OUT_OF_SERVICE.key for taint in node.spec.taints):
         _set_taints(sim, node, [*node.spec.taints, OUT_OF_SERVICE])
 
@@ -208,6 +207,15 @@ def is_bad_for_others(node: Node) -> bool:
     """Another detector wants gangs away from it, or it does not answer."""
     missing = any(condition.type == "GPUMissing" for condition in node.status.conditions)
     return missing or not is_ready(node) or any(taint.key == OUT_OF_SERVICE.key for taint in node.spec.taints)
+
+
+def _collect_pods(sim: Simulation, node: str) -> None:
+    """Call the pods of a node Failed, and remove them; what runs there runs on."""
+    for pod in at_once(sim.truth.list(Pod)).items:
+        if pod.spec.node_name == node:
+            meta, failed = pod.metadata, {"status": {"phase": "Failed"}}
+            at_once(sim.truth.patch(Pod, meta.name, failed, namespace=meta.namespace, subresource="status"))
+            at_once(sim.truth.delete(Pod, meta.name, namespace=meta.namespace, grace_seconds=0))
 
 
 def _go_down(sim: Simulation, name: str) -> None:

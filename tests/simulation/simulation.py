@@ -364,7 +364,7 @@ class Simulation:
                 age = self.clock.now() - (pod.metadata.creation_timestamp or START)
                 ended = ended or (pod.status.phase == "Pending" and age >= self.config.recovery.start_deadline)
                 gone = bool(pod.spec.node_name) and node is None
-                said = self.on_cluster and node is not None and kubernetes.is_bad_for_others(node)
+                said = node is not None and kubernetes.is_bad_for_others(node)
                 if (out or ended or gone or said or self._is_silent(job)) and not job.spec.suspend:
                     self.watchdog.disturbed.add((name, attempt))
 
