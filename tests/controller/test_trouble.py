@@ -1,0 +1,179 @@
+"""Trouble with one gang, or with the cluster, and what it must not lead to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from healthd.cluster.port import Unavailable
+from healthd.controller.census import Census, GangKey, ObjectKey
+from healthd.controller.controller import RETRY, RETRY_MOST, Controller
+from healthd.controller.tending import Tending
+from healthd.core.gang import Root
+from healthd.core.objects import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, Pod, Recovery
+from healthd.core.policy import HangPolicy, RecoveryPolicy
+from healthd.gangs import ADAPTERS
+from healthd.telemetry.metrics import Metrics
+from tests.builders import a_job, a_recovery
+from tests.fakes import ManualClock, settle
+
+NAMES = ("first", "second", "third")
+
+
+class Stores:
+    """Where gangs save. *broken* ones raise their error, *slow* ones never answer; *asked* are those looked at."""
+
+    def __init__(self) -> None:
+        self.broken: dict[str, Exception] = {}
+        self.slow: set[str] = set()
+        self.asked: list[str] = []
+
+    async def newest_step(self, root: Root) -> int | None:
+        name = root.ref.name
+        self.asked.append(name)
+        if name in self.slow:
+            await asyncio.Event().wait()
+        if name in self.broken:
+            raise self.broken[name]
+        return None
+
+    async def latest(self, root: Root, newer_than: int | None = None) -> Any:
+        raise AssertionError("nothing is recovered here")
+
+
+class Senses:
+    """Signs of life, and what comes in the way of them."""
+
+    def __init__(self) -> None:
+        self.trouble: Exception | None = None
+
+    def last(self, pods: Sequence[Pod]) -> datetime | None:
+        if self.trouble is not None:
+            raise self.trouble
+        return None
+
+
+class Stage:
+    """Three running gangs with nothing wrong, whose progress is looked at."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.stores = Stores()
+        self.senses = Senses()
+        self.census = Census(ADAPTERS)
+        for number, name in enumerate(NAMES, start=1):
+            notes = {ANNOTATION_RESTART: "enabled", ANNOTATION_CHECKPOINT: f"/{name}"}
+            job = a_job(name, annotations=notes, uid=f"uid-{name}", resource_version=str(number))
+            self.census.take(job)
+        nobody: Any = None
+        self.controller = Controller(
+            nobody,
+            self.clock,
+            ADAPTERS,
+            self.stores,
+            recovery=RecoveryPolicy(),
+            hang=HangPolicy(),
+            metrics=Metrics(),
+            census=self.census,
+            activity=self.senses,
+        )
+
+    async def cycle(self) -> timedelta:
+        self.stores.asked.clear()
+        return await self.controller.cycle(self.clock.now())
+
+    async def waits_of_first(self, cycles: int) -> list[timedelta]:
+        """How long the first gang is left alone after each failure."""
+        waits = []
+        for _ in range(cycles):
+            await self.cycle()
+            waits.append(self.controller._due[GangKey("Job", "default", "first")] - self.clock.now())
+            self.clock.advance(waits[-1])
+        return waits
+
+
+async def test_trouble_with_one_gang_is_no_trouble_for_the_others() -> None:
+    stage = Stage()
+    stage.stores.broken = {"first": OSError("no answer"), "second": ZeroDivisionError("a fault of ours")}
+    await stage.cycle()
+
+    assert stage.stores.asked == ["first", "second", "third"]
+
+
+async def test_a_gang_in_trouble_is_tried_again_less_and_less_often() -> None:
+    stage = Stage()
+    stage.senses.trouble = Unavailable("no route")
+
+    waits = await stage.waits_of_first(8)
+
+    assert waits[:3] == [RETRY, RETRY * 2, RETRY * 4]
+    assert waits[-1] == RETRY_MOST
+
+
+async def test_once_it_works_again_the_next_trouble_is_a_new_one() -> None:
+    stage = Stage()
+    stage.senses.trouble = Unavailable("no route")
+    await stage.waits_of_first(3)
+    stage.senses.trouble = None
+    await stage.waits_of_first(1)
+    stage.senses.trouble = Unavailable("no route")
+
+    assert await stage.waits_of_first(1) == [RETRY]
+
+
+async def test_a_recovery_of_a_kind_that_this_version_does_not_know_is_left_alone() -> None:
+    stage = Stage()
+    gang = GangRef(kind="FutureJob", name="llama", namespace="default", uid="uid-llama")
+    recovery = a_recovery(uid="uid-recovery", resource_version="9")
+    spec = msgspec.structs.replace(recovery.spec, gang=gang)
+    stage.census.take(msgspec.structs.replace(recovery, spec=spec))
+    await stage.cycle()
+
+    assert stage.stores.asked == ["first", "second", "third"]
+    assert stage.census.known(Recovery, ObjectKey("default", recovery.metadata.name)) is not None
+
+
+async def test_a_store_that_takes_for_ever_is_no_wait_for_the_others() -> None:
+    stage = Stage()
+    stage.stores.slow = {"first"}
+    tending = Tending(stage.controller, stage.clock, asyncio.Event())
+    running = asyncio.create_task(tending.run())
+    await settle()
+    await stage.clock.run_for(timedelta(minutes=1))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert stage.stores.asked.count("first") == 1
+    assert stage.stores.asked.count("third") > 5
+
+
+async def test_what_touches_a_gang_while_it_is_attended_to_is_not_forgotten() -> None:
+    stage = Stage()
+    key = GangKey("Job", "default", "first")
+
+    class Touching(Stores):
+        async def newest_step(self, root: Root) -> int | None:
+            stage.census.touched.add(key)
+            stage.controller.due(stage.clock.now())
+            return None
+
+    stage.controller._checkpoints = Touching()
+    await stage.controller.attend(key, stage.clock.now())
+
+    assert key in stage.controller.due(stage.clock.now())
+
+
+async def test_nothing_is_attended_to_while_the_sight_is_old() -> None:
+    stage = Stage()
+    tending = Tending(stage.controller, stage.clock, asyncio.Event(), trouble=lambda: "nothing was heard of pods")
+    running = asyncio.create_task(tending.run())
+    await settle()
+    await stage.clock.run_for(timedelta(minutes=1))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert stage.stores.asked == []
