@@ -38,6 +38,8 @@ T = TypeVar("T", bound=Slim)
 
 _WRITING = {"fieldManager": FIELD_MANAGER}
 _MERGE_PATCH = "application/merge-patch+json"
+KEPT_SECONDS = 80
+"""How long an idle connection is kept for the next request. An API server ends them after 90 s."""
 _LIST_TRIES = 5
 """A list whose pages were overtaken by a compaction is begun again so often."""
 _DEFAULTS = Limits()
@@ -53,7 +55,8 @@ async def connect(
     Raises Unusable for a configuration that cannot work. Proxies of the environment are not used.
     """
     await connection.access()
-    pool = aiohttp.TCPConnector(limit=0)  # each watch keeps a connection: a limit would let them shut out the requests
+    # Each watch keeps a connection: a limit would let them shut out the requests.
+    pool = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_SECONDS)
     async with aiohttp.ClientSession(
         connector=pool,
         cookie_jar=aiohttp.DummyCookieJar(),
