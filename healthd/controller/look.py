@@ -100,7 +100,9 @@ class Lookout:
         root = await self._adapters[gang.kind].find(self._cluster, gang)
         nodes, health = await self._nodes(blamed)
         pods = self._census.members(gang)
-        return Look(recovery=None, view=GangView(root=root, pods=pods, nodes=nodes, health=health))
+        departed = self._census.departed(gang)
+        view = GangView(root=root, pods=pods, departed=departed, nodes=nodes, health=health)
+        return Look(recovery=None, view=view)
 
     async def recoveries(self, gang: GangRef) -> list[Recovery]:
         """All recoveries of a gang, the latest first. Raises ClusterError."""
