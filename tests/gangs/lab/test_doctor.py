@@ -1,0 +1,38 @@
+"""`healthd doctor` against a real API server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from healthd.cli.main import main
+from tests.gangs.lab import manifests
+from tests.lab.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+
+def test_a_job_is_examined_as_the_api_server_has_it(
+    control_plane: ControlPlane, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = manifests.job(parallelism=8, completions=8)
+    control_plane.kubectl("apply", "-n", namespace, "-f", "-", input=json.dumps(made))
+    where = ["-n", namespace, "--kubeconfig", str(control_plane.kubeconfig)]
+
+    code = main(["doctor", "job/train", *where, "--json"])
+
+    told = {remark["what"]: remark["level"] for remark in json.loads(capsys.readouterr().out)["remarks"]}
+    assert code == 0
+    assert told["backoffLimit is 3, with 8 members"] == "risks"
+    assert told["the admission policy healthd-gangs is not installed"] == "risks"
+    assert "nothing tells container main where to resume" in told
+
+
+def test_a_job_of_a_name_that_is_not_there_is_said_so(
+    control_plane: ControlPlane, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["doctor", "job/other", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig)])
+
+    assert code == 2
+    assert f"there is no job/other in namespace {namespace}" in capsys.readouterr().err
