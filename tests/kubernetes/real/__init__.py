@@ -1,0 +1,1 @@
+"""Whole stories on real nodes: the shipped manifests, real kubelets and containers, the machine's own kernel log."""

@@ -1,0 +1,68 @@
+"""
+A rank of a gang in a real pod: the demo's trainer, and beside it a pulse by which two lives of one rank would be seen.
+
+    python3 rank.py DIRECTORY TRAINER-ARGUMENTS…
+
+From its first moment to its last it appends a line to DIRECTORY/lives/RANK every 50 ms. Where rank 0 listens it writes
+to DIRECTORY/meet/ATTEMPT: there is no name service in the lab.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+PULSE = 0.05
+TERMINATED = 143
+
+
+def main() -> int:
+    """Train until the end, or until told to stop."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
+    directory = Path(sys.argv.pop(1))
+    rank, attempt = os.environ["JOB_COMPLETION_INDEX"], os.environ.get("HEALTHD_ATTEMPT", "0")
+    live(directory / "lives" / rank, attempt)
+    os.environ["RANK"] = rank
+    os.environ["MASTER_ADDR"] = meet(directory / "meet" / attempt, is_first=rank == "0")
+    from healthd.local.demo import trainer  # here: a rank lives before it has loaded anything
+
+    return trainer.main()
+
+
+def live(path: Path, attempt: str) -> None:
+    """Append `life attempt node moment` now and from now on. Moments are of a clock that all nodes here share."""
+    path.parent.mkdir(exist_ok=True)
+    out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    life, node = uuid.uuid4().hex[:8], os.environ["NODE_NAME"]
+
+    def pulse() -> None:
+        os.write(out, f"{life} {attempt} {node} {time.clock_gettime(time.CLOCK_BOOTTIME):.3f}\n".encode())
+
+    def beat() -> None:
+        while True:
+            time.sleep(PULSE)
+            pulse()
+
+    pulse()
+    threading.Thread(target=beat, daemon=True).start()
+
+
+def meet(path: Path, *, is_first: bool) -> str:
+    """The address of rank 0."""
+    if is_first:
+        path.parent.mkdir(exist_ok=True)
+        aside = path.with_suffix(".new")
+        aside.write_text(os.environ["POD_IP"])
+        aside.replace(path)
+    while not path.exists():
+        time.sleep(PULSE)
+    return path.read_text()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
