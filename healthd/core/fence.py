@@ -63,8 +63,8 @@ def fence_pods(
 
 
 def unproven(pods: Sequence[FencedPod]) -> list[str]:
-    """Names of the pods without proof."""
-    return [pod.name for pod in pods if not pod.proof]
+    """The pods without proof as a person looks for them: name, and node where they have one."""
+    return [f"{pod.name} on {pod.node}" if pod.node else pod.name for pod in pods if not pod.proof]
 
 
 def overridden(pods: Sequence[FencedPod], said: str) -> list[FencedPod]:

@@ -337,7 +337,8 @@ def test_pods_are_listed_in_the_order_in_which_they_were_made() -> None:
     assert [pod.uid for pod in listed] == ["uid-0", "uid-1"]
 
 
-def test_only_pods_without_proof_are_unproven() -> None:
+def test_only_pods_without_proof_are_unproven_and_named_with_the_node_to_look_at() -> None:
     proven = FencedPod(name="rank-0", uid="uid-0", node="node-a", proof="node-a has booted since")
+    open_ends = [replace(proven, name="rank-1", proof=""), replace(proven, name="rank-2", node="", proof="")]
 
-    assert unproven([proven, replace(proven, name="rank-1", proof="")]) == ["rank-1"]
+    assert unproven([proven, *open_ends]) == ["rank-1 on node-a", "rank-2"]
