@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from healthd.cluster.port import AlreadyExists, Cluster, Conflict, NotFound, Reader
-from healthd.core.gang import Ending, Root, StartHint, attempt_of, is_plain_member, will_not_run
+from healthd.core.gang import Ending, Mount, Root, StartHint, attempt_of, is_plain_member, will_not_run
 from healthd.core.objects import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_CHECKPOINT,
@@ -37,6 +37,7 @@ from healthd.core.objects import (
     PodGangMember,
     PodGangSpec,
     PodManifest,
+    PodSpec,
 )
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
@@ -49,6 +50,7 @@ from healthd.gangs.annotations import (
     start_notes,
 )
 from healthd.gangs.manifests import GATE, made_again, packed, remembered, unpacked
+from healthd.gangs.volumes import read_mounts
 
 OPTIONS = (
     ANNOTATION_RESTART,
@@ -87,6 +89,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
             options=read_options(notes, may_shrink=False),
             progress=read_progress(notes),
             companions={member.name: member.uid for member in obj.spec.members},
+            mounts=_mounts(obj),
         )
 
     async def complete(self, cluster: Reader, root: Root) -> Root:
@@ -183,6 +186,14 @@ class PodGangAdapter(GangAdapter[PodGang]):
 
 def _is_made_by_owner(gang: PodGang) -> bool:
     return gang.metadata.annotations.get(ANNOTATION_RECREATE) == "owner"
+
+
+def _mounts(gang: PodGang) -> tuple[Mount, ...]:
+    """Where its members see claims. Unpacking costs, and only checkpoints on a claim have another path there."""
+    if not gang.metadata.annotations.get(ANNOTATION_CHECKPOINT, "").startswith("pvc:"):
+        return ()
+    specs = [msgspec.convert(manifest["spec"], PodSpec) for manifest in unpacked(gang.spec.manifests).values()]
+    return tuple(dict.fromkeys(mount for spec in specs for mount in read_mounts(spec)))
 
 
 def _is_going(pod: Pod) -> bool:

@@ -155,6 +155,7 @@ def _with_launcher(root: Root, job: Job) -> Root:
         stopped=root.stopped and (launcher.stopped or bool(launcher.ending)),
         ending=launcher.ending,
         started_at=launcher.started_at,
+        mounts=tuple(dict.fromkeys((*root.mounts, *launcher.mounts))),
         companions={job.metadata.name: job.metadata.resource_version},
     )
 

@@ -12,6 +12,7 @@ from healthd.core.gang import StartHint
 from healthd.core.objects import (
     ChosenCheckpoint,
     ClaimRetention,
+    ClaimSource,
     JobSet,
     JobSetSpec,
     JobSetStatus,
@@ -21,6 +22,8 @@ from healthd.core.objects import (
     StatefulSet,
     StatefulSetSpec,
     StatefulSetStatus,
+    Volume,
+    VolumeMount,
 )
 from tests.builders import A_CONTAINER
 from tests.fakes import ManualClock, counting_uids
@@ -41,6 +44,14 @@ def a_hint(placement: Mapping[str, str] | None = None, checkpoint: ChosenCheckpo
 
 
 A_STEP = ChosenCheckpoint(path="/data/step_7", step=7)
+
+
+def mounting(spec: PodSpec, *, claim: str, path: str) -> PodSpec:
+    """*spec*, whose container sees *claim* at *path*."""
+    volume = Volume(name="data", persistent_volume_claim=ClaimSource(claim_name=claim))
+    mount = VolumeMount(name="data", mount_path=path)
+    container = msgspec.structs.replace(spec.containers[0], volume_mounts=[mount])
+    return msgspec.structs.replace(spec, containers=[container], volumes=[volume])
 
 
 def a_part(

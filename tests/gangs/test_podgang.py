@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, NotFound
-from healthd.core.gang import Ending, Root, attempt_of, index_of
+from healthd.core.gang import Ending, Mount, Root, attempt_of, index_of
 from healthd.core.objects import GangRef, Pod, PodGang, PodManifest
 from healthd.gangs.podgang import PodGangAdapter
 from tests.builders import a_job, a_pod
-from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster
+from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster, mounting
 
 ADAPTER = PodGangAdapter()
 ENABLED = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": "file:///data"}
@@ -94,6 +95,15 @@ async def test_the_gang_is_what_was_there_with_the_options_of_its_pods(cluster: 
 
     assert (root.ref.name, root.world, root.seats) == ("train", 2, ("rank-0", "rank-1"))
     assert (root.options.restart, root.options.checkpoint, root.suspended) == (True, "file:///data", False)
+
+
+async def test_where_its_pods_see_a_claim_is_remembered_with_them(cluster: EmbeddedCluster) -> None:
+    pod = a_pod("rank-0", gang="train", annotations={**ENABLED, "healthd.dev/checkpoint": "pvc://runs/train"})
+    await cluster.create(replace_struct(pod, spec=mounting(pod.spec, claim="runs", path="/runs")))
+
+    root = await discover(cluster)
+
+    assert root.mounts == (Mount(claim="runs", path="/runs"),)
 
 
 async def test_two_controllers_that_see_the_same_pods_remember_one_gang(cluster: EmbeddedCluster) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
-from healthd.core.gang import Ending, Root, index_of
+from healthd.core.gang import Ending, Mount, Root, index_of
 from healthd.core.objects import GangRef, Job, OwnerReference, StatefulSet, StatefulSetStatus
 from healthd.gangs.job import JobAdapter
 from healthd.gangs.statefulset import StatefulSetAdapter
 from tests.builders import a_job, a_pod
-from tests.gangs.builders import A_STEP, a_hint, a_statefulset, an_empty_cluster
+from tests.gangs.builders import A_STEP, a_hint, a_statefulset, an_empty_cluster, mounting
 
 ADAPTER = StatefulSetAdapter()
 LAUNCHER = {"healthd.dev/launcher": "mpirun"}
@@ -150,6 +151,16 @@ async def test_the_launcher_is_a_member_but_has_no_place_of_its_own(cluster: Emb
     root = await with_launcher(cluster)
 
     assert (root.world, root.seats) == (4, ("0", "1", "2"))
+
+
+async def test_a_claim_that_only_the_launcher_mounts_is_known(cluster: EmbeddedCluster) -> None:
+    job = a_job("mpirun", ranks=1)
+    template = replace(job.spec.template, spec=mounting(job.spec.template.spec, claim="runs", path="/runs"))
+    await cluster.create(replace(job, spec=replace(job.spec, template=template)))
+
+    root = await stored(cluster, annotations=LAUNCHER)
+
+    assert root.mounts == (Mount(claim="runs", path="/runs"),)
 
 
 def test_a_pod_of_the_launcher_belongs_to_the_workers_by_its_label() -> None:
