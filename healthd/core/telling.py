@@ -42,7 +42,7 @@ def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recove
         timeline=_bounded(status.timeline, KEPT_ENTRIES),
         causes=_bounded_causes(status.causes),
         attempts=_bounded(status.attempts, KEPT_ATTEMPTS),
-        hint=_hint(recovery.spec.gang, status) if status.phase is Phase.STARTING else status.hint,
+        hint=_hint_now(recovery.spec.gang, status),
         gang=gang_text(recovery.spec.gang),
         bad_nodes=_bad_nodes(status),
         resumes_from=told(status.checkpoint) if status.checkpoint else "",
@@ -60,6 +60,20 @@ def gang_text(gang: GangRef) -> str:
 def label_value(name: str) -> str:
     """A name as the value of a label: what is too long loses its end."""
     return re.sub(r"[^A-Za-z0-9]+$", "", name[:63])
+
+
+def _hint_now(gang: GangRef, status: RecoveryStatus) -> PodHint | None:
+    """
+    What pods are told from now on: renewed before each start, and silent about the checkpoint once it is over.
+
+    Nobody renews it after that. A gang that its user suspends and resumes weeks later, or that its own controller
+    restarts, would go back to the old checkpoint and lose all that was trained since.
+    """
+    if status.phase is Phase.STARTING:
+        return _hint(gang, status)
+    if status.hint is None or status.phase not in ENDED:
+        return status.hint
+    return replace(status.hint, resume_from="", resume_step=-1)
 
 
 def _hint(gang: GangRef, status: RecoveryStatus) -> PodHint:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import Attempt, ChosenCheckpoint, Condition, Recovery, RecoveryStatus, TimelineEntry
+import pytest
+
+from healthd.core.model import ENDED, CauseKind, Phase
+from healthd.core.objects import Attempt, ChosenCheckpoint, Condition, PodHint, Recovery, RecoveryStatus, TimelineEntry
 from healthd.core.spares import reservation
 from healthd.core.telling import KEPT_ATTEMPTS, KEPT_CAUSES, KEPT_ENTRIES, dressed, label_value
 from tests.builders import a_cause, a_recovery
@@ -102,6 +104,15 @@ def test_what_pods_are_told_stays_for_the_life_of_the_attempt() -> None:
     started = told(RecoveryStatus(phase=Phase.STARTING, attempt=3, placement={"0": "a"}))
 
     assert told(RecoveryStatus(phase=Phase.CONFIRMING, attempt=3, hint=started.hint)).hint == started.hint
+
+
+@pytest.mark.parametrize("end", sorted(ENDED))
+def test_after_the_end_pods_are_told_their_place_but_no_checkpoint_which_grows_old(end: Phase) -> None:
+    hint = PodHint(attempt=3, resume_from="/step_7", resume_step=7, reserved_for="train-1", avoid=["bad"], prefer=["a"])
+
+    after = told(RecoveryStatus(phase=end, attempt=3, hint=hint)).hint
+
+    assert after == PodHint(attempt=3, reserved_for="train-1", avoid=["bad"], prefer=["a"])
 
 
 def test_lists_stay_bounded_and_keep_how_it_began() -> None:

@@ -93,6 +93,20 @@ def test_a_fresh_start_is_told_the_attempt_alone(installed: ControlPlane, namesp
     assert TAINT_RESERVED not in [one.get("key") for one in pod["spec"]["tolerations"]]
 
 
+def test_a_template_that_still_names_an_old_checkpoint_tells_it_to_no_pod(
+    installed: ControlPlane, namespace: str
+) -> None:
+    tell(installed, namespace, PodHint(attempt=3))
+    field = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.annotations['healthd.dev/resume-from']"}}
+    asked = {"name": "HEALTHD_RESUME_FROM", "valueFrom": field}
+    old = {"healthd.dev/attempt": "3", "healthd.dev/resume-from": "/ckpt/step-70", "healthd.dev/resume-step": "70"}
+
+    pod = made(installed, namespace, annotations=old, containers=[a_container("rank", env=[asked])])
+
+    assert pod["metadata"]["annotations"] == {"healthd.dev/attempt": "3"}
+    assert env_of(pod["spec"]["containers"][0]) == {"HEALTHD_ATTEMPT": "3", "HEALTHD_RESUME_FROM": ""}
+
+
 def test_a_step_that_is_not_known_is_not_told(installed: ControlPlane, namespace: str) -> None:
     tell(installed, namespace, PodHint(attempt=1, resume_from="/ckpt/last.pt"))
 

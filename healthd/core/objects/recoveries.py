@@ -125,13 +125,14 @@ class PodHint(Slim, frozen=True, kw_only=True):
     What every new pod of the gang gets when it is made, whatever makes it. The admission policy only copies this.
 
     It is recorded before the start that it is meant for and stays for the life of that attempt; new pods carry it while
-    the recovery has the label `healthd.dev/hint: current`.
+    the recovery has the label `healthd.dev/hint: current`. The checkpoint goes from it when the recovery is over: what
+    starts later, by its user's doing or its own controller's, finds the newest one as it does without healthd.
     """
 
     attempt: int
     """The attempt that the pods belong to."""
     resume_from: str = ""
-    """The checkpoint to load, as the pods see it; empty: a fresh start."""
+    """The checkpoint to load, as the pods see it; empty: a fresh start, or the recovery is over."""
     resume_step: int = -1
     """The step of that checkpoint; -1: not known."""
     reserved_for: str = ""
