@@ -6,6 +6,7 @@ with Conflict instead of doing harm; the next look at the world decides anew.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, assert_never
 
@@ -30,6 +31,8 @@ from healthd.gangs.adapter import GangAdapter
 
 Deed = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang
 """Every act but the look for a checkpoint, which writes nothing."""
+FENCED = "Fenced"
+"""Reason of a pod that is called Failed because its end is proven while its kubelet is silent."""
 
 
 class NotKept(ClusterError):
@@ -156,12 +159,17 @@ async def release_pod(cluster: Cluster, pod: Pod) -> None:
 
 
 async def _remove_pod(cluster: Cluster, pod: Pod) -> None:
-    """Delete *pod* for good, without its kubelet; one that is gone already is as good."""
+    """
+    Delete *pod* for good, without its kubelet; one that is gone already is as good.
+
+    What a finalizer keeps is called Failed after that, as the cluster's own collector of pods calls it: a Job that
+    replaces only failed pods keeps its finalizer on any other one for ever.
+    """
     meta = pod.metadata
-    try:
+    failed = {"status": {"phase": "Failed", "reason": FENCED, "message": "healthd has proof that its processes ended"}}
+    with suppress(NotFound):
         await cluster.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
-    except NotFound:
-        return
+        await cluster.patch(Pod, meta.name, failed, namespace=meta.namespace, uid=meta.uid, subresource="status")
 
 
 async def settle(cluster: Cluster, step: ReturnSpare | SettleSpare, node: Node) -> Node:

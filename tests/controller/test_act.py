@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.controller.act import NotKept, perform, record
-from healthd.core.acts import StopGang
+from healthd.core.acts import RemovePods, StopGang
 from healthd.core.gang import GangView
 from healthd.core.model import Phase
-from healthd.core.objects import Slim
+from healthd.core.objects import Pod, Slim
 from healthd.gangs import ADAPTERS
-from tests.builders import a_recovery
+from tests.builders import a_pod, a_recovery
+from tests.core.gangs import a_root
 from tests.fakes import START, ManualClock, counting_uids
 from tests.scenarios.stage import Stage
 
@@ -61,3 +62,21 @@ async def test_a_gang_that_its_user_set_going_is_not_stopped_by_what_was_decided
         )
 
     assert not stage.root.suspended
+
+
+async def test_what_a_finalizer_keeps_of_a_pod_whose_end_is_proven_is_called_failed() -> None:
+    with EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids()) as cluster:
+        recovery = await cluster.create(a_recovery())
+        free = await cluster.create(a_pod("free", node="node-a"))
+        kept = await cluster.create(a_pod("kept", node="node-a", finalizers=["batch.kubernetes.io/job-tracking"]))
+
+        await perform(
+            cluster,
+            RemovePods(("free", "kept")),
+            recovery=recovery,
+            view=GangView(root=a_root(), pods=(free, kept)),
+            adapter=ADAPTERS["Job"],
+        )
+        left = (await cluster.list(Pod)).items
+
+    assert [(pod.metadata.name, pod.status.phase) for pod in left] == [("kept", "Failed")]

@@ -18,6 +18,7 @@ CONTROLLER = {
     "nodes": f"{READ} patch",
     "nodehealths.healthd.dev": READ,
     "pods": f"{READ} create patch delete",
+    "pods/status": "patch",
     "podgangs.healthd.dev": f"{READ} create patch",
     "jobs.batch": f"{READ} patch",
     "statefulsets.apps": f"{READ} patch",
