@@ -70,6 +70,15 @@ async def stage(remote: RemoteCluster, kubernetes: ControlPlane, simulated: Simu
 
 
 @pytest.fixture
+async def other_stage(
+    stage: Stage, remote: RemoteCluster, kubernetes: ControlPlane, simulated: SimulatedNodes
+) -> AsyncIterator[Stage]:
+    """Where another gang plays, in a namespace of its own, on the same nodes as the first."""
+    async with a_stage(remote, kubernetes, simulated, beside=stage) as other:
+        yield other
+
+
+@pytest.fixture
 async def replicas(kubernetes: ControlPlane, tmp_path: Path) -> AsyncIterator[Replicas]:
     """Controllers as processes; none runs yet."""
     async with replicas_of(kubernetes, tmp_path) as replicas:
@@ -82,7 +91,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     used = getattr(item, "funcargs", {})
     if report.when == "call" and report.failed:
-        for name in ("stage", "replicas"):
+        for name in ("stage", "other_stage", "replicas"):
             if name in used:
                 report.sections.append((name, used[name].tell()))
     return report

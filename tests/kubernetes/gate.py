@@ -71,6 +71,8 @@ class Gate:
         """Seconds by which each request is late."""
         self.has_watched = asyncio.Event()
         """A watch of the lease has begun: whoever is behind the gate is up, and stands for the lease or leads."""
+        self.refused: list[tuple[Request, int]] = []
+        """Writes that the API server did not accept, and its status."""
         self.closed = False
         self.url = ""
 
@@ -122,12 +124,15 @@ class Gate:
         await asyncio.sleep(self.delay)
         await self._may_pass()
         self._tell(Moment.COMING, request)
+        await self._may_pass()
         headers = {key: value for key, value in incoming.headers.items() if key.lower() not in _HOP}
         url = f"{self._target}{incoming.path_qs}"
         async with session.request(incoming.method, url, headers=headers, data=raw) as answer:
-            await self._may_pass()
             if answer.ok:
                 self._tell(Moment.DONE, request)
+            elif request.is_write:
+                self.refused.append((request, answer.status))
+            await self._may_pass()
             kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
             outgoing = web.StreamResponse(status=answer.status, headers=kept)
             await outgoing.prepare(incoming)

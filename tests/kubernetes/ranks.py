@@ -42,6 +42,10 @@ class Ranks:
                 self.vanished.append(name)
                 del self._alive[uid]
 
+    def alive_on(self, node: str) -> list[str]:
+        """The uids of the pods that live on *node*."""
+        return [uid for uid, pod in self._alive.items() if pod.spec.node_name == node]
+
     def _begins(self, pod: Pod) -> None:
         rank = rank_of(pod)
         for other in self._alive.values():

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.kubernetes.gate import Gate, Watcher
 from tests.lab.control_plane import ControlPlane
+from tests.lab.programs import wait_until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/healthd-system/leases/healthd-controller"
 PATIENCE = 30.0
@@ -92,10 +93,12 @@ class Replica:
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:] if self.log.exists() else []
         return "\n".join([f"--- {self.name}", *map(_shortened, lines)])
 
-    def said(self, event: str) -> list[dict[str, Any]]:
-        """What it logged under one name."""
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return [line for line in lines if line.get("event") == event]
+    async def says(self, event: str) -> None:
+        """Return when it has logged something under this name."""
+        await asyncio.to_thread(wait_until, f"{self.name} said {event}", lambda: self._has(event), limit=PATIENCE)
+
+    def _has(self, event: str) -> bool:
+        return f'"event": "{event}"' in self.log.read_text() or f'"event":"{event}"' in self.log.read_text()
 
     def _signal(self, number: int) -> None:
         if self.is_alive and self._process is not None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -42,7 +44,10 @@ class Stage:
         nodes: SimulatedNodes,
         namespace: str,
         stack: AsyncExitStack,
+        product: str,
     ) -> None:
+        self.product = product
+        """Of the nodes that this story plays on."""
         self.cluster = cluster
         self.control_plane = control_plane
         self.namespace = namespace
@@ -52,6 +57,8 @@ class Stage:
         self.gang: Gang = GANGS["Job"]
         self.nodes: list[str] = []
         self.spares: list[str] = []
+        self.dead_kubelets: set[str] = set()
+        """Nodes where the processes of pods go on whatever the API server says, until `end_processes`."""
         self._stack = stack
         self._news = asyncio.Event()
         self._pods: dict[Key, Pod] = {}
@@ -63,7 +70,7 @@ class Stage:
             [
                 Watched(kind=Pod, namespace=namespace),
                 Watched(kind=Recovery, namespace=namespace),
-                Watched(kind=Node, labels={PRODUCT: namespace}),
+                Watched(kind=Node, labels={PRODUCT: product}),
             ],
         )
         self._seen.listen(self._note)
@@ -94,11 +101,11 @@ class Stage:
 
     def add_nodes(self, count: int) -> list[str]:
         """Nodes that only the pods of this story run on."""
-        return self.simulated.add(count, labels={PRODUCT: self.namespace}, prefix=self.namespace)
+        return self.simulated.add(count, labels={PRODUCT: self.product}, prefix=self.namespace)
 
     def add_spares(self, count: int) -> list[str]:
         """The same, held free."""
-        labels = {PRODUCT: self.namespace, LABEL_SPARE: "true"}
+        labels = {PRODUCT: self.product, LABEL_SPARE: "true"}
         names = self.simulated.add(count, labels=labels, prefix=f"{self.namespace}-spare")
         if names:
             self.control_plane.kubectl("taint", "nodes", *names, f"{LABEL_SPARE}=:NoSchedule")
@@ -108,11 +115,23 @@ class Stage:
         """Each of *nodes* gets the agent that is shipped."""
         members = await self._stack.enter_async_context(fleet(self.cluster, nodes, QuarantinePolicy(budget=budget)))
         self.agents.update(members)
+        for node in nodes:
+            self._show_processes(node)
 
     @property
     def pod_spec(self) -> Mapping[str, Any]:
         """What keeps a pod on the nodes of this story."""
-        return {"nodeSelector": {PRODUCT: self.namespace}}
+        return {"nodeSelector": {PRODUCT: self.product}}
+
+    def clear(self) -> None:
+        """Leave nothing that another story could see: its nodes count where shares of all nodes do."""
+        self.control_plane.api.delete(f"/api/v1/namespaces/{self.namespace}")
+        self.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
+        for kind in ("nodes", "nodehealths"):
+            there = self.control_plane.kubectl("get", kind, "-o", "name").split()
+            mine = [name for name in there if f"/{self.namespace}-" in name]
+            if mine:
+                self.control_plane.kubectl("delete", "--wait=false", *mine)
 
     # What is done -----------------------------------------------------------------------------------------------------
 
@@ -132,6 +151,22 @@ class Stage:
     def break_gpu(self, node: str) -> None:
         """A GPU of *node* falls off the bus, and its agent reads so in the kernel log."""
         self.agents[node].hear(FALLEN_OFF)
+
+    def kill_kubelet(self, node: str) -> None:
+        """Its containers run on, and nobody says what becomes of them."""
+        self.dead_kubelets.add(node)
+        self.simulated.kill_kubelet(node)
+
+    def end_processes(self, node: str) -> None:
+        """The last process of every pod on *node* ends; its agent sees so."""
+        self.agents[node].see_processes()
+
+    def repair(self, *nodes: str) -> None:
+        """A person says so, as `healthd repair` does."""
+        for node in nodes:
+            command = [sys.executable, "-m", "healthd.cli.main", "repair", node]
+            kubeconfig = f"--kubeconfig={self.control_plane.kubeconfig}"
+            subprocess.run([*command, kubeconfig], check=True, capture_output=True)
 
     def node_of(self, rank: int = 0) -> str:
         """Where a member runs, counted in the order of their ranks."""
@@ -196,7 +231,7 @@ class Stage:
             *(_timeline(each) for each in self.recoveries()),
             self._shown("pods", "-o", "wide"),
             self._shown(self.gang.resource, "-o", "yaml"),
-            self._shown("nodes", "-l", f"{PRODUCT}={self.namespace}", "-o", "wide"),
+            self._shown("nodes", "-l", f"{PRODUCT}={self.product}", "-o", "wide"),
             *(f"overlap: {each}" for each in self.ranks.overlaps),
             f"starts: {self.ranks.starts}",
         ]
@@ -213,6 +248,7 @@ class Stage:
         if isinstance(seen, Pod):
             self._pods[change.key] = seen
             self.ranks.told(seen)
+            self._show_processes(seen.spec.node_name)
         elif isinstance(seen, Recovery):
             self._recoveries[change.key] = seen
         elif isinstance(seen, Node):
@@ -221,10 +257,16 @@ class Stage:
             self._forget(change)
         self._news.set()
 
+    def _show_processes(self, node: str) -> None:
+        """The agent of *node* sees the control groups of the pods that live there."""
+        if node in self.agents and node not in self.dead_kubelets:
+            self.agents[node].see_processes(*self.ranks.alive_on(node))
+
     def _forget(self, change: Change) -> None:
         if change.kind is Pod:
-            self._pods.pop(change.key, None)
+            gone = self._pods.pop(change.key, None)
             self.ranks.gone(change.key.name)
+            self._show_processes(gone.spec.node_name if gone else "")
         elif change.kind is Recovery:
             self._recoveries.pop(change.key, None)
         else:
@@ -237,11 +279,14 @@ def _timeline(recovery: Recovery) -> str:
 
 
 @asynccontextmanager
-async def a_stage(cluster: RemoteCluster, control_plane: ControlPlane, nodes: SimulatedNodes) -> AsyncIterator[Stage]:
-    """A namespace that goes afterwards with all that is in it."""
+async def a_stage(
+    cluster: RemoteCluster, control_plane: ControlPlane, nodes: SimulatedNodes, *, beside: Stage | None = None
+) -> AsyncIterator[Stage]:
+    """A namespace that goes afterwards with all that is in it; its nodes are like those of *beside*."""
     namespace = await asyncio.to_thread(control_plane.new_namespace, "story")
     async with AsyncExitStack() as stack:
-        stage = Stage(cluster, control_plane, nodes, namespace, stack)
+        product = beside.product if beside else namespace
+        stage = Stage(cluster, control_plane, nodes, namespace, stack, product)
         watching = asyncio.create_task(stage.watch())
         try:
             await stage._seen.until_synced()
@@ -250,4 +295,4 @@ async def a_stage(cluster: RemoteCluster, control_plane: ControlPlane, nodes: Si
             await stack.aclose()
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-            control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
+            await asyncio.to_thread(stage.clear)

@@ -14,9 +14,9 @@ import os
 import pytest
 
 from healthd.core.model import Phase
-from tests.kubernetes.killing import Point, Progress, When
 from tests.kubernetes.replicas import Replica, Replicas
 from tests.kubernetes.stage import Stage
+from tests.kubernetes.traps import Point, Trap, When
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -54,13 +54,13 @@ async def test_gang_is_restarted_once_though_its_controller_is_killed(
 ) -> None:
     await asyncio.gather(replicas.add(2), stage.play(which))
     leader = await replicas.leader()
-    progress = Progress(replicas, stage.namespace, point, Replica.kill)
+    trap = Trap(replicas, stage.namespace, point, Replica.kill)
     bad = stage.node_of(rank=0)
 
     stage.break_gpu(bad)
     recovery = await stage.until_phase(Phase.RECOVERED)
 
-    assert progress.reached_by is leader
+    assert trap.caught is leader
     assert await replicas.leader() is not leader
     pods = await stage.until_running(1)
     assert {pod.spec.node_name for pod in pods} == {*stage.nodes, *stage.spares} - {bad}

@@ -21,6 +21,7 @@ from healthd.cluster.port import Cluster
 from healthd.cluster.remote import RemoteCluster, connect
 from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from healthd.core.model import KernelRecord
+from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import QuarantinePolicy
 from healthd.telemetry.metrics import Metrics
 from tests.lab.control_plane import ControlPlane
@@ -68,6 +69,11 @@ class Member:
         record = KernelRecord(sequence=self._sequence, at=self._clock.now(), text=text, boot_id=BOOT)
         self.agent.take_in(KernelNews(records=[record], last_sequence=self._sequence), self._clock.now())
         self._wake.set()
+
+    def see_processes(self, *pods: str) -> None:
+        """The pods with these uids have processes on this node, and no others have."""
+        if self.agent.look_at_pods([PodTasks(uid, 2) for uid in pods], self._clock.now()):
+            self._wake.set()
 
     async def run(self) -> None:
         """As the agent's daemon does it."""

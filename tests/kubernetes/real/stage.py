@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from healthd.core.objects import LABEL_SPARE
+from healthd.core.objects import ANNOTATION_CLAIM, LABEL_SPARE
 from healthd.local.demo import trainer
 from healthd.local.demo.script import Place, Script
 from healthd.local.demo.undisturbed import train_undisturbed
@@ -17,10 +17,11 @@ from tests.kubernetes.real.lives import Life, overlaps, read_lives
 from tests.lab.api import Json
 from tests.lab.programs import LabError, wait_until
 from tests.lab.real import image
+from tests.lab.real.node import RealNode
 
 GANG = "llama"
 RANKS = 2
-LIMIT = 90.0
+LIMIT = 180.0
 """Seconds for any one thing to happen; most take a few, and the machine may be busy."""
 
 _PROGRAM = Path(__file__).with_name("rank.py")
@@ -52,9 +53,20 @@ class RealStage:
         self._apply(_program(), self._job([*words, *further]))
 
     def hold_free(self, node: str) -> None:
-        """Make *node* a spare."""
+        """Make *node* the one spare, once no earlier gang claims any."""
+        self.until("no node claimed", lambda: not any(map(self._is_claimed, self.installation.names)))
+        nodes = self.installation.names
+        self.control_plane.kubectl("label", "node", *nodes, f"{LABEL_SPARE}-")
+        for other in filter(self._is_spare, nodes):
+            self.control_plane.kubectl("taint", "node", other, f"{LABEL_SPARE}-")
         self.control_plane.kubectl("label", "node", node, f"{LABEL_SPARE}=true")
         self.control_plane.kubectl("taint", "node", node, f"{LABEL_SPARE}=:NoSchedule")
+
+    def _is_claimed(self, node: str) -> bool:
+        return ANNOTATION_CLAIM in self.node(node)["metadata"].get("annotations", {})
+
+    def _is_spare(self, node: str) -> bool:
+        return any(taint["key"] == LABEL_SPARE for taint in self.node(node)["spec"].get("taints", []))
 
     # What is seen -----------------------------------------------------------------------------------------------------
 
@@ -125,6 +137,19 @@ class RealStage:
     def pods(self) -> list[Json]:
         """All pod objects of the gang."""
         found: list[Json] = self.control_plane.api.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        return found
+
+    def pod_on(self, node: str) -> Json:
+        """The pod of the gang on *node*."""
+        return next(pod for pod in self.pods() if pod["spec"].get("nodeName") == node)
+
+    def real_node(self, name: str) -> RealNode:
+        """The machine behind a node."""
+        return next(node for node in self.installation.nodes.nodes if node.name == name)
+
+    def events(self) -> list[Json]:
+        """What was told in the namespace of the gang."""
+        found: list[Json] = self.control_plane.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
         return found
 
     def tell(self) -> str:

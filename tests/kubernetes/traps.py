@@ -1,7 +1,8 @@
-"""Kill the controller that leads at an exact moment of a recovery, known by what it writes."""
+"""Exact moments of a recovery, known by what its controller writes: to kill it there, or to do something else."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,8 @@ class When(StrEnum):
 
     RECORDED = "on record"
     """The phase has been written, and whoever wrote it does not know."""
+    ACTING = "acting"
+    """The act with this number is on its way, and has not arrived."""
     ACTED = "acted"
     """So many acts of the phase have taken effect, and whoever did them does not know of the last one."""
     LEAVING = "before the next"
@@ -30,14 +33,14 @@ class Point:
     phase: Phase
     when: When
     acts: int = 1
-    """Counts for `ACTED`."""
+    """Counts for `ACTING` and `ACTED`."""
 
     def __str__(self) -> str:
-        times = f" {self.acts}x" if self.when is When.ACTED and self.acts > 1 else ""
+        times = f" {self.acts}x" if self.acts > 1 else ""
         return f"{self.phase} {self.when}{times}"
 
 
-class Progress:
+class Trap:
     """
     Follows the recovery of one namespace through the writes of all *replicas*, and calls *then* once, at *point*.
 
@@ -45,7 +48,9 @@ class Progress:
     """
 
     def __init__(self, replicas: Replicas, namespace: str, point: Point, then: Callable[[Replica], None]) -> None:
-        self.reached_by: Replica | None = None
+        self.sprung = asyncio.Event()
+        self.caught: Replica | None = None
+        """Who made the write."""
         self._here = f"/namespaces/{namespace}/"
         self._point = point
         self._then = then
@@ -55,11 +60,10 @@ class Progress:
             replica.gate.watch = partial(self._watch, replica)
 
     def _watch(self, replica: Replica, moment: Moment, request: Request) -> None:
-        if self.reached_by is not None or not self._concerns(request):
-            return
-        if self._is_there(moment, request):
-            self.reached_by = replica
+        if self.caught is None and self._concerns(request) and self._is_there(moment, request):
+            self.caught = replica
             self._then(replica)
+            self.sprung.set()
 
     def _concerns(self, request: Request) -> bool:
         is_ours = self._here in request.path or (self._phase is not None and "/nodes/" in request.path)
@@ -67,13 +71,21 @@ class Progress:
 
     def _is_there(self, moment: Moment, request: Request) -> bool:
         phase, point = recorded_phase(request), self._point
-        if moment is Moment.COMING:
-            return phase is not None and self._phase is point.phase is not phase and point.when is When.LEAVING
-        if phase is not None:
+        is_act = phase is None and not request.path.endswith("/status")
+        is_done = moment is Moment.DONE
+        was = self._phase
+        if is_done and phase is not None:
             self._phase, self._acts = phase, 0
-            return phase is point.phase and point.when is When.RECORDED
-        self._acts += not request.path.endswith("/status")
-        return self._phase is point.phase and point.when is When.ACTED and self._acts == point.acts
+        number = self._acts = self._acts + (is_act and is_done)
+        match point.when:
+            case When.RECORDED:
+                return is_done and phase is point.phase
+            case When.LEAVING:
+                return not is_done and phase is not None and was is point.phase is not phase
+            case When.ACTING:
+                return not is_done and is_act and was is point.phase and number + 1 == point.acts
+            case When.ACTED:
+                return is_done and is_act and was is point.phase and number == point.acts
 
 
 def recorded_phase(request: Request) -> Phase | None:

@@ -1,0 +1,120 @@
+"""The API server goes away in the middle of a recovery, or the controller stands still: one restart all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+import pytest
+
+from healthd.core.model import Phase
+from tests.kubernetes.replicas import Replica, Replicas
+from tests.kubernetes.stage import Stage
+from tests.kubernetes.traps import Point, Trap, When
+from tests.lab.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+KINDS = ("Job", "plain pods")
+
+
+def stand_still(replica: Replica) -> None:
+    """What it has just sent is on its way, too."""
+    replica.gate.hold()
+    replica.freeze()
+
+
+def come_back(control_plane: ControlPlane) -> None:
+    """
+    The API server, and with it everybody who needs it. Those would come back by themselves, but each later than the
+    last time: their client doubles its waits for as long as nothing answers, and forgets that after two quiet minutes.
+    """
+    control_plane.start_api_server()
+    for name in ("kube-scheduler", "kube-controller-manager", "kwok", "jobset"):
+        control_plane.programs[name].stop()
+        control_plane.programs[name].start()
+
+
+async def sprung(trap: Trap) -> Replica:
+    """Who came to the moment."""
+    async with asyncio.timeout(30):
+        await trap.sprung.wait()
+    assert trap.caught is not None
+    return trap.caught
+
+
+async def recovered_once(stage: Stage) -> None:
+    """The gang runs again after one restart, and each rank began exactly twice."""
+    recovery = await stage.until_phase(Phase.RECOVERED)
+    await stage.until_running(1)
+    assert len(stage.recoveries()) == 1
+    assert [attempt.number for attempt in recovery.status.attempts] == [1]
+    assert stage.ranks.overlaps == []
+    assert set(map(tuple, stage.ranks.starts.values())) == {(0, 1)}
+
+
+@pytest.mark.parametrize("which", KINDS)
+@pytest.mark.parametrize("phase", [Phase.STOPPING, Phase.STARTING])
+async def test_gang_is_restarted_once_though_the_api_server_goes_away(
+    stage: Stage, replicas: Replicas, phase: Phase, which: str
+) -> None:
+    await asyncio.gather(replicas.add(2), stage.play(which))
+    trap = Trap(replicas, stage.namespace, Point(phase, When.ACTED), lambda replica: replica.gate.hold())
+    stage.break_gpu(stage.node_of(rank=0))
+    caught = await sprung(trap)
+
+    await asyncio.to_thread(stage.control_plane.stop_api_server)
+    caught.gate.release()
+    await asyncio.to_thread(come_back, stage.control_plane)
+
+    await recovered_once(stage)
+
+
+@pytest.mark.parametrize("which", KINDS)
+async def test_gang_is_restarted_once_though_the_api_server_is_slow(
+    stage: Stage, replicas: Replicas, which: str
+) -> None:
+    await asyncio.gather(replicas.add(2), stage.play(which))
+    leader = await replicas.leader()
+    for replica in replicas.all:
+        replica.gate.delay = 0.15
+
+    stage.break_gpu(stage.node_of(rank=0))
+
+    await recovered_once(stage)
+    assert await replicas.leader() is leader
+
+
+@pytest.mark.parametrize("which", KINDS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        Point(Phase.DETECTED, When.LEAVING),
+        Point(Phase.STOPPING, When.ACTING),
+        Point(Phase.STOPPING, When.LEAVING),
+        Point(Phase.RESERVING, When.ACTING),
+        Point(Phase.STARTING, When.ACTING),
+        Point(Phase.STARTING, When.ACTING, acts=2),
+        Point(Phase.CONFIRMING, When.LEAVING),
+    ],
+    ids=str,
+)
+async def test_late_writes_of_a_leader_that_stood_still_change_nothing(
+    stage: Stage, replicas: Replicas, point: Point, which: str
+) -> None:
+    await asyncio.gather(replicas.add(2), stage.play(which))
+    leader = await replicas.leader()
+    trap = Trap(replicas, stage.namespace, point, stand_still)
+    stage.break_gpu(stage.node_of(rank=0))
+    assert await sprung(trap) is leader
+
+    await recovered_once(stage)
+    settled = stage.recoveries()[0].status
+    leader.gate.release()
+    leader.thaw()
+    await leader.says("leader.deposed")
+
+    late = [status for request, status in leader.gate.refused if request.is_about_gangs]
+    assert set(late) == {HTTPStatus.CONFLICT}
+    assert stage.recoveries()[0].status == settled
+    await recovered_once(stage)
