@@ -33,6 +33,7 @@ from healthd.core.model import Finding, KernelRecord
 from healthd.core.objects import Device, KernelLogCursor, Node, NodeHealthStatus
 from healthd.core.pod_lives import PodLives, PodTasks
 from healthd.core.policy import JudgePolicy, QuarantinePolicy
+from healthd.telemetry.events import NORMAL, WARNING, Announce, about, silently
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -71,8 +72,8 @@ class Agent:
     *owns* says which PCI addresses belong to this node, and with `node` whether it is the whole machine: where the
     GPUs of one machine are separate nodes, every agent reads the same kernel log. *job* names what runs on the node,
     so that repeats from different jobs can be told apart. *view* is where the agent looks at its node; the default asks
-    the cluster each time. Within *report_within* after a quarantine, done or refused, its report follows: where many
-    nodes fail at once the reports of the first must not hold up the cordons of the last.
+    the cluster each time. Within *report_within* after a quarantine, done or refused, its report follows and then the
+    event on the node: where many nodes fail at once, what the first have to say must not hold up the cordons of the last.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Agent:
         view: NodeView | None = None,
         luck: Luck = random.random,
         report_within: timedelta = timedelta(0),
+        announce: Announce = silently,
     ) -> None:
         self.node_name = node_name
         self._cluster = cluster
@@ -122,6 +124,9 @@ class Agent:
         self._luck = luck
         self._report_within = report_within
         self._report_at: datetime | None = None
+        self._announce = announce
+        self._unsaid: list[tuple[str, str, str]] = []
+        """What was done since the last report: type, reason and message of the events on the node."""
         self._try_again = Waits(TRY_AGAIN, TRY_AT_LEAST, luck)
         self._trouble = ""
 
@@ -204,7 +209,9 @@ class Agent:
 
     async def report_all(self, now: datetime) -> None:
         """Write down everything, also what could wait: the agent is about to end. Raises ClusterError."""
-        await self._reporter.report(await self._view.node(), self._known(), now, even_details=True)
+        node = await self._view.node()
+        self._say(node)
+        await self._reporter.report(node, self._known(), now, even_details=True)
 
     async def _look(self, now: datetime) -> None:
         node = await self._view.node()
@@ -225,6 +232,7 @@ class Agent:
         if self._report_at is None or now >= self._report_at:
             await self._publish(node, now)
             self._report_at = None
+            self._say(node)
 
     def _tell(self, error: ClusterError) -> timedelta:
         self._metrics.api_errors.labels(type(error).__name__).inc()
@@ -290,6 +298,7 @@ class Agent:
             if refusal != self._refusal:
                 self._report_soon(now)
                 self._metrics.quarantine_refused.inc()
+                self._unsaid.append((WARNING, "QuarantineRefused", f"{record.finding} stands: {refusal}"))
                 log.error("quarantine.refused", node=self.node_name, finding=record.finding, why=refusal)
             self._refusal = refusal
             return node
@@ -297,6 +306,7 @@ class Agent:
         self._forget_refusal()
         self._report_soon(now)
         self._measure(record)
+        self._unsaid.append((WARNING, "Quarantined", f"{record.finding}: {record.message}"))
         log.warning("node.quarantined", node=self.node_name, finding=record.finding, why=record.message)
         return node
 
@@ -336,6 +346,7 @@ class Agent:
         if ours is not None:
             await self._reporter.report(node, self._known(), now)
             node = await self._write(node, quarantine.uncordon_patch(node, ours))
+            self._unsaid.append((NORMAL, "Returned", reason))
             log.warning("node.returned", node=self.node_name, why=reason)
         self._slots = None  # not known, should a request fail
         await budget_slots.give_back_slots(self._cluster, node, self._policy)
@@ -349,6 +360,12 @@ class Agent:
         written = await self._reporter.show(node, known.findings, reading_works=self._log_readable, now=now)
         if written is not None:
             self._view.wrote(written)
+
+    def _say(self, node: Node) -> None:
+        """Tell people what was done; nothing waits for it."""
+        unsaid, self._unsaid = self._unsaid, []
+        for kind, reason, message in unsaid:
+            self._announce(about(node), kind, reason, message)
 
     def _known(self) -> NodeHealthStatus:
         verdict, message = self._ledger.verdict(reading_works=self._log_readable)

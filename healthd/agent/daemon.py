@@ -33,6 +33,7 @@ from healthd.core.xid import judge
 from healthd.probes.errors import CannotRead
 from healthd.probes.kernel_log import KernelLog
 from healthd.probes.nvml import Inventory
+from healthd.telemetry.events import Announcer
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -80,6 +81,7 @@ class AgentDaemon:
         self._stop = asyncio.Event()
         self._is_loaded = False
         self._view = WatchedNode(cluster, clock, name, self._wake.set, luck=luck, metrics=self.metrics)
+        self._announcer = Announcer(cluster, clock, component="healthd-agent", instance=name, metrics=self.metrics)
         self._agent = Agent(
             name,
             cluster,
@@ -92,6 +94,7 @@ class AgentDaemon:
             view=self._view,
             luck=luck,
             report_within=REPORT_WITHIN,
+            announce=self._announcer,
         )
         self._listener = Listener([self._agent], clock, self.metrics, self._wake.set)
 
@@ -111,6 +114,7 @@ class AgentDaemon:
             work = [
                 group.create_task(self._view.follow(), name="watch"),
                 group.create_task(self._guard(), name="guard"),
+                group.create_task(self._announcer.run(), name="events"),
             ]
             await self._stop.wait()
             for task in work:
@@ -188,6 +192,7 @@ class AgentDaemon:
                 await self._agent.report_all(self._clock.now())
         except (ClusterError, TimeoutError) as error:
             log.info("agent.ends", unsaid=str(error) or type(error).__name__)
+        await self._announcer.tell_the_rest(LAST_WORDS)
 
     def _not_loaded(self) -> str | None:
         return None if self._is_loaded else "what is stored of this node could not be read yet"

@@ -12,7 +12,14 @@ from healthd.agent.budget_slots import take_slots
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
 from healthd.core.model import KernelRecord, Verdict
-from healthd.core.objects import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Lease, Node, NodeHealth
+from healthd.core.objects import (
+    ANNOTATION_QUARANTINE,
+    ANNOTATION_REPAIRED,
+    Lease,
+    Node,
+    NodeHealth,
+    ObjectReference,
+)
 from healthd.core.policy import QuarantinePolicy
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_node
@@ -33,14 +40,28 @@ class OneNode:
         self.through: Any = self.cluster
         self.records: list[KernelRecord] = []
         self.metrics = Metrics()
+        self.said: list[tuple[str, str, str]] = []
+        self.report_within = timedelta(0)
 
     async def agent(self) -> Agent:
         """A new life of the agent, that has taken up what the one before left."""
         agent = Agent(
-            "node-a", self.through, self.clock, boot_id=self.boot_id, policy=self.policy, metrics=self.metrics
+            "node-a",
+            self.through,
+            self.clock,
+            boot_id=self.boot_id,
+            policy=self.policy,
+            metrics=self.metrics,
+            luck=lambda: 1.0,
+            report_within=self.report_within,
+            announce=self._hear,
         )
         await agent.load(self.clock.now())
         return agent
+
+    def _hear(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
+        assert (about.kind, about.name) == ("Node", "node-a")
+        self.said.append((kind, reason, message))
 
     def a_record(self, text: str = OFF_THE_BUS, *, facility: int = 0, at: datetime | None = None) -> KernelRecord:
         """The next record of the kernel's log."""
@@ -345,3 +366,42 @@ async def test_a_quarantine_whose_finding_was_never_published_stands_until_the_r
 
     assert stood
     assert not await one.is_quarantined()
+
+
+# What people are told
+
+
+async def test_what_becomes_of_the_node_is_told_on_it_once(one: OneNode) -> None:
+    agent = await one.agent()
+    for _ in range(2):
+        await one.look(agent, one.a_record())
+    await one.repair(one.clock.now())
+    for _ in range(2):
+        await one.look(agent)
+
+    assert [(kind, reason) for kind, reason, _ in one.said] == [("Warning", "Quarantined"), ("Normal", "Returned")]
+    assert "xid-79" in one.said[0][2]
+
+
+async def test_a_quarantine_that_the_budget_refused_is_told_on_the_node(one: OneNode) -> None:
+    one.policy = QuarantinePolicy(cordon=False)
+    agent = await one.agent()
+    for _ in range(2):
+        await one.look(agent, one.a_record())
+
+    [(kind, reason, message)] = one.said
+    assert (kind, reason) == ("Warning", "QuarantineRefused")
+    assert "quarantine.cordon is off" in message
+
+
+async def test_nothing_is_told_before_the_report_that_makes_way_for_the_cordons_of_others(one: OneNode) -> None:
+    one.report_within = timedelta(seconds=2)
+    agent = await one.agent()
+    await one.look(agent, one.a_record())
+    at_once = list(one.said)
+    one.clock.advance(one.report_within)
+    await one.look(agent)
+
+    assert await one.is_quarantined()
+    assert at_once == []
+    assert [reason for _, reason, _ in one.said] == ["Quarantined"]

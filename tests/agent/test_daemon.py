@@ -14,7 +14,7 @@ from healthd.agent.daemon import LOOK_AT_PODS, AgentDaemon, NodeSources
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable, Unusable
 from healthd.core.model import Verdict
-from healthd.core.objects import ANNOTATION_QUARANTINE, Device, KernelLogCursor, Node, NodeHealth, Slim
+from healthd.core.objects import ANNOTATION_QUARANTINE, Device, KernelLogCursor, Node, NodeHealth, Occurrence, Slim
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config, HttpPolicy
 from healthd.probes.errors import CannotRead
@@ -245,3 +245,14 @@ async def test_an_address_that_is_taken_ends_it(node: Node1) -> None:
     daemon = node.new_daemon(Config(http=HttpPolicy(address="192.0.2.1:1")))
     with pytest.raises(AddressError, match="no such address"):
         await daemon.run()
+
+
+async def test_kubectl_describe_shows_on_the_node_why_it_is_out_of_service(node: Node1) -> None:
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        node.machine.pipe.write(OFF_THE_BUS)
+        await node.until(Node, is_quarantined)
+    [event] = (await node.truth.list(Occurrence)).items
+
+    assert (event.involved_object.name, event.reason) == ("node-a", "Quarantined")
+    assert (event.metadata.namespace, event.source.component) == ("default", "healthd-agent")

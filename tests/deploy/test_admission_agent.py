@@ -14,6 +14,7 @@ from healthd.clock import SystemClock
 from healthd.core.model import KernelRecord, Verdict
 from healthd.core.objects import ANNOTATION_REPAIRED, Lease, Node, NodeHealth
 from healthd.core.policy import QuarantinePolicy
+from healthd.telemetry.events import Announcer
 from healthd.telemetry.metrics import Metrics
 from tests.deploy.accounts import SYSTEM, as_holder_of, token_of_agent
 from tests.lab.api import Json
@@ -27,6 +28,7 @@ OFF_THE_BUS = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fa
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 HEALTHS = "/apis/healthd.dev/v1alpha1/nodehealths"
 RECOVERIES = "/apis/healthd.dev/v1alpha1/namespaces/default/recoveries"
+EVENTS = "/api/v1/namespaces/default/events"
 OWN_ALONE = "may change that node alone"
 
 
@@ -87,6 +89,20 @@ def a_slot(name: str, node: str, holder: str = "") -> Json:
         "kind": "Lease",
         "metadata": {"name": name, "labels": {"healthd.dev/node": node}},
         "spec": {"holderIdentity": holder or node},
+    }
+
+
+def an_event(about: str, kind: str = "Node", by: str = "healthd-agent", **meta: object) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "any.", **meta},
+        "involvedObject": {"kind": kind, "name": about},
+        "type": "Warning",
+        "reason": "Quarantined",
+        "message": "xid-79",
+        "reportingComponent": by,
+        "reportingInstance": about,
     }
 
 
@@ -225,6 +241,15 @@ BY_POLICY: dict[str, tuple[str, str, Json | None, str]] = {
         a_slot("healthd-controller", "{node}"),
         "slots of the budget for that node alone",
     ),
+    "an event about another node": ("POST", EVENTS, an_event("{other}"), "events of that node alone"),
+    "an event about a pod": ("POST", EVENTS, an_event("{node}", kind="Pod"), "events of that node alone"),
+    "an event in the kubelet's name": ("POST", EVENTS, an_event("{node}", by="kubelet"), "in its own name"),
+    "an event that never goes": (
+        "POST",
+        EVENTS,
+        an_event("{node}", finalizers=["example.com/keep"]),
+        "nothing may keep it",
+    ),
 }
 """What RBAC alone would allow: for each, a request, and words of the refusal."""
 
@@ -246,6 +271,7 @@ BY_RBAC: dict[str, tuple[str, str, Json | None]] = {
     "a recovery's state": ("PATCH", RECOVERIES + "/r/status", {"status": {"phase": "Superseded"}}),
     "a token": ("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/healthd-controller/token", {"spec": {}}),
     "leases elsewhere": ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", None),
+    "events deleted": ("DELETE", EVENTS + "/any", None),
     "its report deleted": ("DELETE", HEALTHS + "/{node}", None),
     "the policy that binds it": (
         "DELETE",
@@ -312,8 +338,9 @@ def test_a_token_that_claims_no_node_may_change_nothing(broken: Broken) -> None:
     cordon = by_hand.tries("PATCH", "/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
     report = by_hand.tries("POST", HEALTHS, a_health("{node}"))
     slot = by_hand.tries("POST", LEASES, a_slot("healthd-quarantine-cluster-1", "{node}"))
+    event = by_hand.tries("POST", EVENTS, an_event("{node}"))
 
-    assert [status for status, _ in (cordon, report, slot)] == [403, 403, 403]
+    assert [status for status, _ in (cordon, report, slot, event)] == [403, 403, 403, 403]
 
 
 def test_the_kubelet_and_people_are_not_bound_by_the_agents_policy(broken: Broken) -> None:
@@ -327,7 +354,10 @@ async def test_the_real_agent_may_do_all_that_it_does(broken: Broken) -> None:
     broken.control_plane.api.patch(f"/api/v1/nodes/{broken.node}/status", silent)
     clock = SystemClock()
     async with as_holder_of(broken.control_plane, broken.token) as cluster:
-        agent = Agent(broken.node, cluster, clock, boot_id="boot-1", policy=QuarantinePolicy(), metrics=Metrics())
+        metrics = Metrics()
+        announcer = Announcer(cluster, clock, component="healthd-agent", instance=broken.node, metrics=metrics)
+        policy = QuarantinePolicy()
+        agent = Agent(broken.node, cluster, clock, boot_id="boot-1", policy=policy, metrics=metrics, announce=announcer)
         await agent.load(clock.now())
         fault = KernelRecord(sequence=1, at=clock.now(), text=OFF_THE_BUS, boot_id="boot-1")
         agent.take_in(KernelNews(records=[fault], last_sequence=1), clock.now())
@@ -339,7 +369,10 @@ async def test_the_real_agent_may_do_all_that_it_does(broken: Broken) -> None:
         await agent.cycle(clock.now() + timedelta(seconds=2))
         back = await cluster.get(Node, broken.node)
         left = (await cluster.list(Lease, namespace=SYSTEM, labels={"healthd.dev/node": broken.node})).items
+        await announcer.tell_the_rest(limit=30)
+    described = broken.control_plane.kubectl("describe", "node", broken.node)
 
+    assert [reason in described for reason in ("Quarantined", "Returned")] == [True, True]
     assert (out.spec.unschedulable, [slot.spec.holder_identity for slot in slots]) == (True, [broken.node])
     assert health.status.verdict is Verdict.UNHEALTHY
     assert {c.type: c.status for c in out.status.conditions}["Ready"] == "Unknown"

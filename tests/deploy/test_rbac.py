@@ -12,6 +12,7 @@ AGENT = {
     "nodes/status": "patch",
     "nodehealths.healthd.dev": "get create",
     "nodehealths.healthd.dev/status": "patch",
+    "events": "create",
     "leases.coordination.k8s.io in healthd-system": "list create delete",
 }
 CONTROLLER = {
