@@ -63,8 +63,14 @@ class Api:
         self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
         """The status and the bytes of an answer, whatever they are."""
+        try:
+            return self._ask(method, path, body, {**self._headers, **(headers or {})})
+        except http.client.RemoteDisconnected:  # the server closes connections that nobody used for a while
+            return self._ask(method, path, body, {**self._headers, **(headers or {})})
+
+    def _ask(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
         with self._connection() as connection:
-            connection.request(method, path, body, {**self._headers, **(headers or {})})
+            connection.request(method, path, body, dict(headers))
             answer = connection.getresponse()
             return answer.status, answer.read()
 
