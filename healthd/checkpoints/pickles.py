@@ -10,11 +10,24 @@ Source of the instructions: `pickletools` and PEP 307, 3154, 574. Older ones tha
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Container
 from typing import Any
 
 MOST_INSTRUCTIONS = 20_000_000
 """Bounds time (about ten seconds) and memory."""
+
+
+PERSISTENT_ID = "persistent id"
+"""Let through like the name of a class: a reference to data beside the pickle, which torch makes for each tensor."""
+
+
+class _Everything(Container[str]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+EVERYTHING: Container[str] = _Everything()
+"""Lets any name through, since none is ever looked up: for files of which a few fields are wanted and no more."""
 
 
 class BadPickle(Exception):
@@ -32,24 +45,25 @@ class Built:
         self.state: Any = None
 
 
-def read_pickle(data: bytes, allowed: Collection[str]) -> Any:
+def read_pickle(data: bytes, allowed: Container[str], *, most: int = MOST_INSTRUCTIONS) -> Any:
     """
-    The value: plain Python data, with `Built` in place of objects.
+    The value: plain Python data, with `Built` in place of objects and `Named` in place of classes.
 
     Args:
         allowed: full names such as `collections.OrderedDict` of the classes and functions that may appear.
+        most: instructions after which to give up.
 
     Raises:
         BadPickle: says which name was not allowed, or what is wrong with the bytes.
     """
-    machine = _Machine(data, allowed)
+    machine = _Machine(data, allowed, most)
     try:
         return machine.run()
     except (IndexError, KeyError, TypeError, ValueError, struct.error, AttributeError) as error:
         raise BadPickle(f"not a whole pickle (at byte {machine.at:,} of {len(data):,})") from error
 
 
-class _Named:
+class Named:
     """A class or function that was let through, by name only."""
 
     __slots__ = ("name",)
@@ -62,9 +76,10 @@ class _Stop(Exception): ...
 
 
 class _Machine:
-    def __init__(self, data: bytes, allowed: Collection[str]) -> None:
+    def __init__(self, data: bytes, allowed: Container[str], most: int) -> None:
         self.data = data
         self.allowed = allowed
+        self.most = most
         self.at = 0
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []
@@ -74,7 +89,7 @@ class _Machine:
     def run(self) -> Any:
         data, table = self.data, _TABLE
         try:
-            for _ in range(MOST_INSTRUCTIONS):
+            for _ in range(self.most):
                 step = table[data[self.at]]
                 self.at += 1
                 if step is None:
@@ -82,7 +97,7 @@ class _Machine:
                 step(self)
         except _Stop:
             return self.stack.pop()
-        raise BadPickle(f"more than {MOST_INSTRUCTIONS:,} instructions")
+        raise BadPickle(f"more than {self.most:,} instructions")
 
     def take(self, size: int) -> bytes:
         begin, self.at = self.at, self.at + size
@@ -106,18 +121,18 @@ class _Machine:
         items, self.stack = self.stack, self.below.pop()
         return items
 
-    def named(self, module: object, name: object) -> _Named:
+    def named(self, module: object, name: object) -> Named:
         if not (isinstance(module, str) and isinstance(name, str)):
             raise BadPickle("names a class by something that is no text")
         full = f"{module}.{name}"
         if full not in self.allowed:
             raise BadPickle(f"asks for {full[:120]!r}, which is not let through")
-        return _Named(full)
+        return Named(full)
 
     def build(self, maker: Any, args: Any) -> Any:
-        if not isinstance(maker, _Named):
+        if not isinstance(maker, Named):
             raise BadPickle("calls something that is no class")
-        if maker.name == "collections.OrderedDict":
+        if maker.name in {"collections.OrderedDict", "collections.defaultdict"}:
             return {}  # filled by the instructions that follow
         return Built(maker.name, args)
 
@@ -187,12 +202,14 @@ def _frozenset_since_mark(m: _Machine) -> None:
 
 def _appends(m: _Machine) -> None:
     items = m.since_mark()
-    m.stack[-1].extend(items)
+    if not isinstance(m.stack[-1], Built):  # what a list of another class holds is not noted
+        m.stack[-1].extend(items)
 
 
 def _append(m: _Machine) -> None:
     item = m.stack.pop()
-    m.stack[-1].append(item)
+    if not isinstance(m.stack[-1], Built):
+        m.stack[-1].append(item)
 
 
 def _additems(m: _Machine) -> None:
@@ -213,6 +230,8 @@ def _setitem(m: _Machine) -> None:
 
 
 def _set_items(target: Any, items: list[Any]) -> None:
+    if isinstance(target, Built):  # a dictionary of another class: what it holds is not noted
+        return
     if not isinstance(target, dict):
         raise BadPickle("sets an item of something that is no dictionary")
     for key, value in zip(items[::2], items[1::2], strict=True):
@@ -249,10 +268,17 @@ def _call_with_names(m: _Machine) -> None:
 
 
 def _set_state(m: _Machine) -> None:
-    state = m.stack.pop()
-    if not isinstance(m.stack[-1], Built):
+    state, target = m.stack.pop(), m.stack[-1]
+    if isinstance(target, Built):
+        target.state = state
+    elif not isinstance(target, dict):  # an OrderedDict may have attributes, such as `_metadata` of a module's state
         raise BadPickle("gives state to something that is no object")
-    m.stack[-1].state = state
+
+
+def _persistent_id(m: _Machine) -> None:
+    if PERSISTENT_ID not in m.allowed:
+        raise BadPickle("refers to data outside of it")
+    m.stack.append(Built(PERSISTENT_ID, m.stack.pop()))
 
 
 def _put(width: int) -> Callable[[_Machine], None]:
@@ -323,6 +349,7 @@ _INSTRUCTIONS: dict[bytes, Callable[[_Machine], Any]] = {
     b"b": _set_state,
     b"\x81": _call,
     b"\x92": _call_with_names,
+    b"Q": _persistent_id,
     b"q": _put(1),
     b"r": _put(4),
     b"h": _get(1),

@@ -55,14 +55,22 @@ def refusal(path: Path, *, level: Level = Level.FULL, format: str = "") -> str: 
     return "" if isinstance(outcome, Checkpoint) else outcome.reason
 
 
-def torch_zip_bytes(payload: bytes = b"\1" * 64) -> bytes:
-    """A file laid out as `torch.save` does: stored members, the pickle first."""
+def torch_zip_bytes(payload: bytes = b"\1" * 64, *, state: object = None) -> bytes:
+    """A file laid out as `torch.save` does: stored members, the pickle of *state* first."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+        archive.writestr("archive/data.pkl", pickle.dumps({} if state is None else state, protocol=2))
         archive.writestr("archive/data/0", payload)
         archive.writestr("archive/version", b"3\n")
     return buffer.getvalue()
+
+
+def write_files(folder: Path, *names: str, state: object = None) -> Path:
+    """The folder with files of `torch.save` under these names, which all hold *state*."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(torch_zip_bytes(state=state))
+    return folder
 
 
 def a_dcp_step(root: Path, step: int, *, ranks: int = 2) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from healthd.checkpoints.pickles import BadPickle, Built, read_pickle
+from healthd.checkpoints.pickles import EVERYTHING, BadPickle, Built, read_pickle
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -53,6 +53,25 @@ def test_any_other_class_is_refused_by_name() -> None:
         read_pickle(b"\x80\x02cbuiltins\neval\nX\x01\x00\x00\x001\x85R.", {"shop.Order"})
 
 
+def test_with_everything_let_through_still_nothing_is_built() -> None:
+    value = read_pickle(b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00exit\x85R.", EVERYTHING)
+
+    assert isinstance(value, Built)
+    assert (value.name, value.args) == ("os.system", ("exit",))
+
+
+def test_what_objects_of_container_classes_hold_is_skipped() -> None:
+    value = read_pickle(pickle.dumps({"queue": collections.deque([1, 2]), "step": 10}), EVERYTHING)
+
+    assert isinstance(value["queue"], Built)
+    assert value["step"] == 10
+
+
+def test_a_pickle_of_too_many_instructions_is_given_up() -> None:
+    with pytest.raises(BadPickle, match="more than 5 instructions"):
+        read_pickle(pickle.dumps(list(range(100))), (), most=5)
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -63,6 +82,7 @@ def test_any_other_class_is_refused_by_name() -> None:
         pytest.param(b"\x80\x04)" + b"\x85" * 300_000 + b"\x8c\x01x\x93.", id="module nested a million deep"),
         pytest.param(b"\x80\x04}()" + b"\x85" * 300_000 + b"\x90.", id="set items into a dictionary"),
         pytest.param(b"\x80\x04P1\n.", id="persistent id"),
+        pytest.param(b"\x80\x04NQ.", id="binary persistent id"),
         pytest.param(b"\x80\x04\x82\x01.", id="extension registry"),
         pytest.param(b"(i" + b"os\nsystem\n.", id="old instance"),
         pytest.param(b"\x80\x04K\x01}b.", id="state of a number"),

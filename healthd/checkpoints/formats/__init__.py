@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.format import Format, Level
 from healthd.checkpoints.formats.marked import Marked
 from healthd.checkpoints.formats.safetensors import Safetensors
@@ -10,7 +11,7 @@ from healthd.checkpoints.formats.torch_zip import TorchZip
 
 __all__ = ["FORMATS", "Format", "Level", "UnknownFormat", "declared", "recognises"]
 
-FORMATS: tuple[Format, ...] = (TorchDcp(), Safetensors(), TorchZip(), Marked())
+FORMATS: tuple[Format, ...] = (DeepSpeed(), TorchDcp(), Safetensors(), TorchZip(), Marked())
 """The most telling first: the first that a checkpoint has gives it its name."""
 
 

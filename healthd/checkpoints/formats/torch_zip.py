@@ -13,13 +13,13 @@ from functools import partial
 from healthd.checkpoints import zips
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.formats.safetensors import refuse_missing_shards
-from healthd.checkpoints.tree import Damaged, Tree, filename_of, read_at
+from healthd.checkpoints.torch_state import open_archive
+from healthd.checkpoints.tree import Damaged, Tree, filename_of
 from healthd.checkpoints.workers import for_each
 
 _SUFFIXES = (".pt", ".pth", ".ckpt")
 _BIN = re.compile(r"(?:pytorch_model|model|adapter_model|optimizer|scheduler|training_args)[-_.\w]*\.bin")
 """Of `.bin` files only those under names that training libraries give to torch's: anybody may write a `.bin`."""
-_LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 
 
 class TorchZip:
@@ -39,7 +39,7 @@ class TorchZip:
         """QUICK reads the directory of each archive; FULL every byte. Raises Damaged."""
         names = sorted(name for name in tree.entries if self.owns(filename_of(name)))
         refuse_missing_shards(names)
-        for_each(partial(_verify_file, tree, level), names)
+        for_each(partial(verify_file, tree, level), names)
 
 
 def verify_archive(archive: zips.Slice, level: Level) -> None:
@@ -57,20 +57,7 @@ def verify_archive(archive: zips.Slice, level: Level) -> None:
             zips.check_data(archive, member)
 
 
-def _verify_file(tree: Tree, level: Level, name: str) -> None:
-    size = tree.size(name)
-    if not size:
-        raise Damaged(f"{name}: empty file")
+def verify_file(tree: Tree, level: Level, name: str) -> None:
+    """Raise Damaged when the file *name* is not one whole archive of `torch.save`."""
     with tree.open(name) as fd:
-        _refuse_other_kinds(read_at(fd, name, offset=0, size=min(size, len(_LEGACY))), name)
-        verify_archive(zips.Slice.at(fd, name, 0, size), level)
-
-
-def _refuse_other_kinds(start: bytes, name: str) -> None:
-    if start.startswith(b"PK\3\4"):
-        return
-    if start == _LEGACY:
-        raise Damaged(f"{name}: torch's format from before 1.6, which has no checksum and cannot be verified")
-    if not start.strip(b"\0"):
-        raise Damaged(f"{name}: begins with zeros, never written (torn write)")
-    raise Damaged(f"{name}: not a zip archive of torch.save")
+        verify_archive(open_archive(fd, name, tree.size(name)), level)

@@ -1,0 +1,34 @@
+"""What files of one save have to agree on: the step that each of them tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from healthd.checkpoints.torch_state import State, open_state
+from healthd.checkpoints.tree import Damaged, Tree
+from healthd.checkpoints.workers import for_each
+
+
+def refuse_other_steps(
+    tree: Tree, names: Sequence[str], what: str, read: Callable[[State], float | None]
+) -> float | None:
+    """
+    The step that all files of `torch.save` in *names* tell, where they tell one.
+
+    Raises Damaged and names the odd one out when not all tell the same, as after a copy from two saves.
+    """
+
+    def read_step(name: str) -> float | None:
+        with open_state(tree, name) as state:
+            return read(state)
+
+    told = dict(zip(names, for_each(read_step, names), strict=True))
+    known = {name: step for name, step in told.items() if step is not None}
+    if not known:
+        return None
+    usual = Counter(known.values()).most_common(1)[0][0]
+    odd = next((name for name, step in known.items() if step != usual), None)
+    if odd is not None:
+        raise Damaged(f"{odd}: of {what} {known[odd]:.0f}, the others of {usual:.0f} (a shard of another save?)")
+    return usual

@@ -1,0 +1,135 @@
+"""
+DeepSpeed's folders (`global_step10`): ZeRO 0 to 3, with tensor, pipeline and expert parallelism.
+
+Every rank writes its files in place and no marker says that all are done, so the set must be complete: ranks without
+gaps, and as many as the world size that a model file tells. The archives themselves are checked as `torch_zip`.
+Source: deepspeed/runtime/engine.py (`_save_checkpoint`, `_get_zero_ckpt_name`) and runtime/zero/stage_1_and_2.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection
+from typing import NamedTuple
+
+from healthd.checkpoints.formats.agreement import refuse_other_steps
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.torch_state import State, open_state
+from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
+
+POINTER = "latest"
+LARGEST_POINTER = 4096
+_RANKS = r"(?P<kind>bf16_|fp16_)?zero_pp_rank_(?P<dp>\d{1,6})_"
+_MODEL = re.compile(rf"(?:{_RANKS})?mp_rank_(?P<mp>\d{{1,6}})_(?P<what>model)_states\.pt")
+_OPTIMIZER = re.compile(rf"{_RANKS}mp_rank_(?P<mp>\d{{1,6}})_(?P<what>optim)_states\.pt")
+_EXPERT = re.compile(
+    r"(?:expp_rank_\d+_mp_rank_\d+_optim|layer_\d+_expert_\d+_mp_rank_\d+_model|layer_\d+-model_\d+-model)_states\.pt"
+)
+
+
+class _World(NamedTuple):
+    """What a model file says of the run that wrote it; 0 where it says nothing."""
+
+    data: int = 0
+    model: int = 0
+    zero_stage: int = 0
+
+
+class DeepSpeed:
+    """The files of all ranks are there and, with FULL, of one step; a `latest` beside them names a folder of them."""
+
+    name = "deepspeed"
+
+    def owns(self, filename: str) -> bool:
+        """The shards of model and optimizer."""
+        return any(pattern.fullmatch(filename) for pattern in (_MODEL, _OPTIMIZER, _EXPERT))
+
+    def detect(self, tree: Tree) -> bool:
+        """Any such file, in any folder: trainers put DeepSpeed's folder into their own."""
+        return any(self.owns(filename_of(name)) for name in tree.entries)
+
+    def verify(self, tree: Tree, level: Level) -> None:
+        """QUICK looks at names and one model file; FULL at the steps that all files tell. Raises Damaged."""
+        folders: dict[str, list[str]] = defaultdict(list)
+        for name in sorted(tree.entries):
+            if self.owns(filename_of(name)):
+                folders[folder_of(name)].append(name)
+        for folder, names in folders.items():
+            _verify_folder(tree, level, folder, names)
+        for parent in sorted({folder_of(folder) for folder in folders if folder}):
+            _verify_pointer(tree, parent, folders)
+
+
+def read_optimizer_step(state: State) -> float | None:
+    """The step of one shard's optimizer, which ZeRO 1, 2 and 3 and the optimizers of torch keep in different places."""
+    for within in (("base_optimizer_state",), ("optimizer_state_dict",)):
+        inner = ("optimizer_state_dict", *within)
+        for place in (("state", 0, "step"), ("param_groups", 0, "step"), (0, "step")):
+            step = state.number(*inner, *place)
+            if step is not None:
+                return step
+    return None
+
+
+def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> None:
+    models = _matches(names, _MODEL)
+    optimizers = _matches(names, _OPTIMIZER)
+    if not models:
+        raise Damaged(f"{folder or '.'}: no model state (mp_rank_*_model_states.pt); not all ranks saved")
+    world = _read_world(tree, next(iter(models)))
+    _refuse_missing_ranks(models, world)
+    _refuse_missing_ranks(optimizers, world)
+    is_universal = any(name.startswith(f"{folder}/zero/".lstrip("/")) for name in tree.entries)
+    if world.zero_stage and not optimizers and not is_universal:
+        raise Damaged(f"{folder or '.'}: no optimizer shard, though ZeRO stage {world.zero_stage} saves them")
+    if level is Level.FULL:
+        refuse_other_steps(tree, list(models), "step", lambda state: state.number("global_steps"))
+        refuse_other_steps(tree, list(optimizers), "optimizer step", read_optimizer_step)
+
+
+def _matches(names: list[str], pattern: re.Pattern[str]) -> dict[str, re.Match[str]]:
+    found = {name: pattern.fullmatch(filename_of(name)) for name in names}
+    return {name: match for name, match in found.items() if match}
+
+
+def _read_world(tree: Tree, name: str) -> _World:
+    with open_state(tree, name) as state:
+        zero = ("ds_config", "zero_optimization")
+        mics = state.count(*zero, "mics_shard_size")  # with MiCS only the first group of ranks saves
+        return _World(
+            data=mics or state.count("dp_world_size"),
+            model=state.count("mp_world_size"),
+            zero_stage=state.count(*zero, "stage"),
+        )
+
+
+def _refuse_missing_ranks(files: dict[str, re.Match[str]], world: _World) -> None:
+    """Pipeline stages count as model ranks, of which the file tells only the tensor-parallel ones: at least those."""
+    ranks = {(int(match["mp"]), int(match["dp"] or 0)) for match in files.values()}
+    if not ranks:
+        return
+    name, example = next(iter(files.items()))
+    model = max(world.model, *(mp + 1 for mp, _ in ranks))
+    data = max(world.data, *(dp + 1 for _, dp in ranks)) if example["dp"] else 1
+    absent = next(((mp, dp) for mp in range(model) for dp in range(data) if (mp, dp) not in ranks), None)
+    if absent is not None:
+        missing = name.removesuffix(example[0]) + _filename(example, *absent)
+        raise Damaged(f"{missing}: missing; {len(ranks):,} of {model * data:,} such files are here")
+
+
+def _filename(example: re.Match[str], mp: int, dp: int) -> str:
+    shard = f"{example['kind'] or ''}zero_pp_rank_{dp}_" if example["dp"] else ""
+    return f"{shard}mp_rank_{mp:02}_{example['what']}_states.pt"
+
+
+def _verify_pointer(tree: Tree, parent: str, folders: Collection[str]) -> None:
+    """A `latest` inside the checkpoint itself is what a trainer's own loader goes by."""
+    name = f"{parent}/{POINTER}".lstrip("/")
+    if name not in tree.entries:
+        return
+    tag = tree.read(name, at_most=LARGEST_POINTER).decode("utf-8", "replace").strip()
+    if not tag:
+        raise Damaged(f"{name}: empty, should name a folder (torn write)")
+    if inside(parent, tag, told_by=name) not in folders:
+        raise Damaged(f"{name}: names {tag[:80]!r}, where nothing of DeepSpeed is")

@@ -1,0 +1,117 @@
+"""
+A few plain fields out of a file of `torch.save`, such as the step and the world size, read as data.
+
+Nothing is unpickled: `pickles` runs the data instructions alone and builds no object. What is too large or too unusual
+to be read this way is unknown, never a fault of the checkpoint: the archive's own checks say whether it is whole.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from healthd.checkpoints import zips
+from healthd.checkpoints.pickles import EVERYTHING, PERSISTENT_ID, BadPickle, Built, Named, read_pickle
+from healthd.checkpoints.tree import Damaged, Tree, read_at
+
+LARGEST_PICKLE = 16 << 20
+"""Bytes; a model of 100,000 tensors needs about this much. Beyond it nothing is known."""
+MOST_INSTRUCTIONS = 4_000_000
+"""About two seconds."""
+_LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+_SCALARS = {
+    "torch.FloatStorage": struct.Struct("<f"),
+    "torch.DoubleStorage": struct.Struct("<d"),
+    "torch.LongStorage": struct.Struct("<q"),
+    "torch.IntStorage": struct.Struct("<i"),
+}
+_LARGEST_COUNT = 1 << 31
+_REBUILD = "torch._utils._rebuild_tensor_v2"
+
+
+class State:
+    """What a file of `torch.save` holds; good while the file is open."""
+
+    def __init__(self, archive: zips.Slice, members: list[zips.Member], value: Any) -> None:
+        self._archive = archive
+        self._members = {member.name: member for member in members}
+        self.value = value
+
+    def at(self, *path: str | int) -> Any:
+        """What lies under these keys, indexes or attributes; None when anything on the way is not there."""
+        value = self.value
+        for key in path:
+            value = _inner(value, key)
+        return value
+
+    def number(self, *path: str | int) -> float | None:
+        """The whole or real number there, also when it is a tensor of one element."""
+        value = self.at(*path)
+        if isinstance(value, Built):
+            value = self._scalar(value)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def count(self, *path: str | int) -> int:
+        """The whole number from 1 up there, such as a world size; 0 when nothing of that kind is there."""
+        value = self.number(*path)
+        return value if isinstance(value, int) and 0 < value <= _LARGEST_COUNT else 0
+
+    def _scalar(self, tensor: Built) -> float | None:
+        match tensor.args:
+            case (Built(name=name, args=("storage", Named() as kind, str(key), _, 1)), 0, (), *_) if (
+                name == PERSISTENT_ID
+            ):
+                layout = _SCALARS.get(kind.name)
+            case _:
+                return None
+        member = next((m for name, m in self._members.items() if name.endswith(f"/data/{key}".encode())), None)
+        if tensor.name != _REBUILD or layout is None or member is None or member.size != layout.size:
+            return None
+        return float(layout.unpack(self._archive.read(member.data, member.size))[0])
+
+
+@contextmanager
+def open_state(tree: Tree, name: str) -> Iterator[State]:
+    """The state that *name* holds; its value is None when that cannot be read as data. Raises Damaged."""
+    with tree.open(name) as fd:
+        archive = open_archive(fd, name, tree.size(name))
+        members = zips.read_members(archive)
+        yield State(archive, members, _read_value(archive, members))
+
+
+def open_archive(fd: int, name: str, size: int) -> zips.Slice:
+    """The archive that the file is. Raises Damaged when it does not begin like one."""
+    if not size:
+        raise Damaged(f"{name}: empty file")
+    start = read_at(fd, name, offset=0, size=min(size, len(_LEGACY)))
+    if start.startswith(b"PK\3\4"):
+        return zips.Slice.at(fd, name, 0, size)
+    if start == _LEGACY:
+        raise Damaged(f"{name}: torch's format from before 1.6, which has no checksum and cannot be verified")
+    if not start.strip(b"\0"):
+        raise Damaged(f"{name}: begins with zeros, never written (torn write)")
+    raise Damaged(f"{name}: not a zip archive of torch.save")
+
+
+def _read_value(archive: zips.Slice, members: list[zips.Member]) -> Any:
+    pickle = next((member for member in members if member.name.endswith(b"data.pkl")), None)
+    if pickle is None or pickle.size > LARGEST_PICKLE:
+        return None
+    if pickle.crc:  # written with checksums
+        zips.check_data(archive, pickle)
+    try:
+        return read_pickle(archive.read(pickle.data, pickle.size), EVERYTHING, most=MOST_INSTRUCTIONS)
+    except BadPickle:
+        return None
+
+
+def _inner(value: Any, key: str | int) -> Any:
+    if isinstance(value, Built):
+        value = value.state
+    if isinstance(value, dict):
+        return value.get(key)
+    if isinstance(value, list | tuple) and isinstance(key, int) and -len(value) <= key < len(value):
+        return value[key]
+    return None
