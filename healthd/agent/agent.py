@@ -73,7 +73,7 @@ class Agent:
     GPUs of one machine are separate nodes, every agent reads the same kernel log. *job* names what runs on the node,
     so that repeats from different jobs can be told apart. *view* is where the agent looks at its node; the default asks
     the cluster each time. Within *report_within* after a quarantine, done or refused, its report follows and then the
-    event on the node: where many nodes fail at once, what the first have to say must not hold up the cordons of the last.
+    event on the node: where many fail at once, what the first have to say must not hold up the cordons of the last.
     """
 
     def __init__(

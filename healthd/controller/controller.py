@@ -105,6 +105,7 @@ class Controller:
         self._failures: dict[GangKey, int] = {}
         self._looked: dict[str, datetime] = {}
         self._swept: datetime | None = None
+        self._measured: datetime | None = None
 
     async def cycle(self, now: datetime) -> timedelta:
         """Attend to everybody who is due, one after the other. Returns how long all may be left alone."""
@@ -268,8 +269,10 @@ class Controller:
         """Why the breaker holds this recovery back; empty when it does not, or has let it through before."""
         if active.status.let_through is not None:
             return ""
-        outage = breaker.outage_of(self.census.nodes.values(), self.census.health, self._recovery, now)
-        return breaker.refuses(active, self.census.recoveries(), outage, self._recovery, now)
+        return breaker.refuses(active, self.census.recoveries(), self._outage(now), self._recovery, now)
+
+    def _outage(self, now: datetime) -> breaker.Outage:
+        return breaker.outage_of(self.census.nodes.values(), self.census.health, self._recovery, now)
 
     async def _carry_out(self, decision: Decision, active: Recovery, look: Look) -> Recovery:
         """Write or do what was decided; the recovery as it is afterwards. Raises ClusterError."""
@@ -359,6 +362,7 @@ class Controller:
             uids = {root.ref.uid for root in self.census.roots.values()}
             self._looked = {uid: at for uid, at in self._looked.items() if uid in uids}
             measure_world(self._metrics, self.census)
+            self._measure_breaker(now)
         try:
             await self._tidier.tidy(lambda nodes: foreign.reader(nodes, self._foreign, now))
             if is_time:
@@ -367,6 +371,13 @@ class Controller:
             log.info("tidy.retry", error=str(error))
         else:
             self._metrics.loop_succeeded("controller", now)
+
+    def _measure_breaker(self, now: datetime) -> None:
+        """Less often than the rest: it looks at every node."""
+        if self._measured is None or now - self._measured >= self._look_every:
+            self._measured = now
+            over = breaker.open_over(self.census.recoveries(), self._outage(now), self._recovery, now)
+            self._metrics.show_breaker(over)
 
     def _tell(self, before: Recovery, after: Recovery) -> None:
         adapter = self._adapters[after.spec.gang.kind]

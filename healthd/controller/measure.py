@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from healthd.controller.census import Census
+from healthd.core.breaker import hold_of
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import Recovery, RecoveryStatus
 from healthd.telemetry.metrics import Metrics
@@ -11,7 +14,9 @@ from healthd.telemetry.metrics import Metrics
 def measure_world(metrics: Metrics, census: Census) -> None:
     """Set the gauges from what was noticed."""
     metrics.spares.set(len(census.spare_nodes))
-    metrics.recovery_in_progress.set(sum(1 for _ in census.active_recoveries()))
+    holds = [hold_of(recovery.status) for recovery in census.active_recoveries()]
+    metrics.recovery_in_progress.set(len(holds))
+    metrics.show_held(Counter(hold for hold in holds if hold is not None))
     metrics.quarantined_nodes.set(len(census.quarantined_nodes))
     metrics.show_gangs(root for root in census.roots.values() if root.options.restart)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from healthd.core.model import Phase, Verdict
-from healthd.core.objects import Node, NodeHealth, Recovery
+from healthd.core.model import Crowd, Hold, Phase, Verdict
+from healthd.core.objects import Node, NodeHealth, Recovery, RecoveryStatus
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.quarantine import read_record
 from healthd.core.spares import is_ready
@@ -39,6 +39,32 @@ def refuses(
     return _too_many_nodes(outage, policy) or _too_many_restarts(recovery, all_recoveries, policy, now)
 
 
+def open_over(
+    all_recoveries: Iterable[Recovery], outage: Outage, policy: RecoveryPolicy, now: datetime
+) -> frozenset[Crowd]:
+    """What there is too much of for a recovery that would begin now, whether or not one does."""
+    over = {Crowd.NODES} if _too_many_nodes(outage, policy) else set()
+    begun, waiting = _begun_and_waiting(all_recoveries, policy, now)
+    return frozenset(over | {Crowd.RESTARTS} if begun + waiting >= policy.breaker_restarts else over)
+
+
+def hold_of(status: RecoveryStatus) -> Hold | None:
+    """What a recovery in this state waits for; None when it is not held."""
+    if status.phase is not Phase.HELD:
+        return None
+    if status.message.startswith(OPEN):
+        return Hold.BREAKER
+    return _WAITS_FOR.get(status.held_in or Phase.DETECTED)
+
+
+_WAITS_FOR = {
+    Phase.DETECTED: Hold.BUDGET,
+    Phase.FENCING: Hold.FENCE,
+    Phase.CHOOSING: Hold.CHECKPOINT,
+    Phase.RESERVING: Hold.SPARE,
+}
+
+
 def outage_of(nodes: Iterable[Node], health: Mapping[str, NodeHealth], policy: RecoveryPolicy, now: datetime) -> Outage:
     """
     What went bad among the nodes with accelerators; among all, where no node has any.
@@ -62,16 +88,27 @@ def _too_many_restarts(
     recovery: Recovery, all_recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime
 ) -> str:
     """Those that wait in front of it count, too: of several that are let through at once only the oldest go."""
-    begun = waiting = 0
-    for other in all_recoveries:
-        if (at := other.status.let_through) is not None:
-            begun += now - at < policy.breaker_window
-        elif other.metadata.uid != recovery.metadata.uid and _order(other) < _order(recovery):
-            waiting += _waits(other)
+    mine, place = recovery.metadata.uid, _order(recovery)
+    ahead = (
+        other
+        for other in all_recoveries
+        if other.status.let_through is not None or (other.metadata.uid != mine and _order(other) < place)
+    )
+    begun, waiting = _begun_and_waiting(ahead, policy, now)
     if begun + waiting < policy.breaker_restarts:
         return ""
     waiters = f", and {waiting} more wait" if waiting else ""
     return f"{OPEN}: {begun} recoveries began within {policy.breaker_window}{waiters}"
+
+
+def _begun_and_waiting(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime) -> tuple[int, int]:
+    begun = waiting = 0
+    for each in recoveries:
+        if (at := each.status.let_through) is not None:
+            begun += now - at < policy.breaker_window
+        else:
+            waiting += _waits(each)
+    return begun, waiting
 
 
 def _waits(recovery: Recovery) -> bool:

@@ -72,6 +72,28 @@ ENDED = frozenset({Phase.RECOVERED, Phase.GAVE_UP, Phase.SUPERSEDED})
 """Phases in which a recovery does nothing more."""
 
 
+class Hold(StrEnum):
+    """What a held recovery waits for: each is somebody else's to bring."""
+
+    BUDGET = "budget"
+    """Its bad node is not out of service: the budget is used up, or healthd may not cordon."""
+    BREAKER = "breaker"
+    """Faults come in crowds."""
+    FENCE = "fence"
+    """Nobody has proven that an old pod can no longer write."""
+    CHECKPOINT = "checkpoint"
+    """None will load."""
+    SPARE = "spare"
+    """There is no node to take the place of the bad one."""
+
+
+class Crowd(StrEnum):
+    """What comes in crowds and opens the breaker."""
+
+    NODES = "nodes"
+    RESTARTS = "restarts"
+
+
 class CauseKind(StrEnum):
     """Why a gang is restarted."""
 

@@ -8,7 +8,7 @@ the world is taken out of the gauges too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from prometheus_client import (
 )
 
 from healthd import __version__
-from healthd.core.model import ENDED, CauseKind, Finding, Phase, Verdict
+from healthd.core.model import ENDED, CauseKind, Crowd, Finding, Hold, Phase, Verdict
 
 if TYPE_CHECKING:  # agents have no gangs, and need not hold what knows them
     from healthd.core.gang import Root
@@ -138,6 +138,21 @@ class Metrics:
         self.recovery_in_progress = Gauge(
             "healthd_recovery_in_progress", "Recoveries that have not ended, those on hold included.", registry=registry
         )
+        self.recoveries_held = Gauge(
+            "healthd_recoveries_held",
+            "Recoveries on hold, by what they wait for: the budget of quarantines, the breaker, the fence (proof that "
+            "old pods ended), a checkpoint that loads, a spare. Such a gang stands still or runs on a bad node, and "
+            "somebody has to bring what it waits for.",
+            ["reason"],
+            registry=registry,
+        )
+        self.breaker_open = Gauge(
+            "healthd_breaker_open",
+            "1 while a recovery that began now would be held because too many nodes went bad, or too many restarts "
+            "began, in a short time; also while there is none to be held.",
+            ["crowd"],
+            registry=registry,
+        )
         self.checkpoint_rejected = Counter(
             "healthd_checkpoint_rejected_total",
             "Checkpoints that a recovery refused; each one, with the reason, is in the recovery.",
@@ -180,6 +195,8 @@ class Metrics:
                 self.recoveries.labels(cause.value, outcome.value)
         for phase in set(Phase) - ENDED:
             self.recovery_phase_seconds.labels(phase.value)
+        self.show_held({})
+        self.show_breaker(())
 
     def show_node(self, node: str, verdict: Verdict, findings: Iterable[Finding]) -> None:
         """Make the gauges of *node* say exactly this: *findings* are all that it has, those cleared are left out."""
@@ -201,11 +218,23 @@ class Metrics:
             if root.progress.step >= 0:
                 self.gang_step.labels(*labels).set(root.progress.step)
 
+    def show_held(self, counts: Mapping[Hold, int]) -> None:
+        """How many recoveries are on hold for which reason; those that are not named: none."""
+        for reason in Hold:
+            self.recoveries_held.labels(reason.value).set(counts.get(reason, 0))
+
+    def show_breaker(self, over: Collection[Crowd]) -> None:
+        """What the breaker is open over."""
+        for crowd in Crowd:
+            self.breaker_open.labels(crowd.value).set(crowd in over)
+
     def forget_the_world(self) -> None:
         """Show nothing of the cluster any more: another controller does it from now on."""
         for gauge in (self.leading, self.spares, self.recovery_in_progress, self.quarantined_nodes):
             gauge.set(0)
         self.show_gangs(())
+        self.show_held({})
+        self.show_breaker(())
 
     def count_ended(self, cause: CauseKind, outcome: Phase) -> None:
         """Count a recovery that reached one of the phases in `ENDED`."""

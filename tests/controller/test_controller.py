@@ -10,6 +10,7 @@ from healthd.controller.notice import read_everything
 from healthd.core.gang import Root
 from healthd.core.model import Phase
 from healthd.core.objects import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, Pod
+from healthd.core.policy import RecoveryPolicy
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_pod
 from tests.fakes import ManualClock
@@ -156,3 +157,19 @@ async def test_a_gang_that_was_given_up_and_let_go_on_keeps_its_spare() -> None:
     await stage.new_controller("the next")(stage.clock.now())
 
     assert ANNOTATION_CLAIM in stage.node("node-2").metadata.annotations
+
+
+async def test_the_breaker_is_shown_open_until_it_closes() -> None:
+    stage = Stage(recovery=RecoveryPolicy(breaker_restarts=1, breaker_window=timedelta(hours=1)))
+    await stage.run_for(minutes=2)
+    before = is_breaker_open()
+    stage.crash(0)
+    await stage.run_until(Phase.RECOVERED)
+    after_a_restart = is_breaker_open()
+    await stage.run_for(minutes=60)
+
+    assert (before, after_a_restart, is_breaker_open()) == (0, 1, 0)
+
+
+def is_breaker_open() -> float | None:
+    return METRICS.registry.get_sample_value("healthd_breaker_open", {"crowd": "restarts"})

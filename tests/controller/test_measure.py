@@ -97,3 +97,16 @@ def test_the_steps_that_must_be_done_again_are_counted(
     move(metrics, before, RecoveryStatus(phase=Phase.RESERVING, checkpoint=checkpoint, step_at_fault=10))
 
     assert value(metrics, "healthd_lost_steps_total") == lost
+
+
+def test_held_recoveries_are_shown_by_what_they_wait_for_until_they_go_on(metrics: Metrics) -> None:
+    def shown() -> dict[str, float]:
+        samples = [sample for metric in metrics.recoveries_held.collect() for sample in metric.samples]
+        return {sample.labels["reason"]: sample.value for sample in samples if sample.value}
+
+    held = [a_recovery(f"r{n}", status=RecoveryStatus(phase=Phase.HELD, held_in=Phase.RESERVING)) for n in range(2)]
+    measure_world(metrics, a_census(*held))
+    before = shown()
+    measure_world(metrics, a_census(held[0], a_recovery("r1", status=RecoveryStatus(phase=Phase.STARTING))))
+
+    assert (before, shown()) == ({"spare": 2}, {"spare": 1})

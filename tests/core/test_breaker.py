@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from healthd.core.breaker import Outage, outage_of, refuses
-from healthd.core.model import Phase, Verdict
+from healthd.core.breaker import OPEN, Outage, hold_of, open_over, outage_of, refuses
+from healthd.core.model import Crowd, Hold, Phase, Verdict
 from healthd.core.objects import ANNOTATION_QUARANTINE, Condition, Node, Recovery, RecoveryStatus
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.quarantine import Record
@@ -146,3 +146,38 @@ def test_only_nodes_with_accelerators_count_where_there_are_any() -> None:
     gpu = replace(gpu, status=replace(gpu.status, capacity={"cpu": "8", "nvidia.com/gpu": "8"}))
 
     assert outage_of([gpu, a_node("a"), a_node("b")], {}, POLICY, NOW) == Outage(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("recoveries", "outage", "over"),
+    [
+        ([begun(1)], CALM, set()),
+        ([begun(1), begun(3)], CALM, {Crowd.RESTARTS}),
+        ([begun(1), waiting(3)], CALM, {Crowd.RESTARTS}),
+        ([begun(1), begun(11)], CALM, set()),
+        ([], Outage(50, 100), {Crowd.NODES}),
+        ([begun(1), begun(3)], Outage(50, 100), {Crowd.NODES, Crowd.RESTARTS}),
+    ],
+)
+def test_it_is_open_also_while_there_is_nobody_to_be_held(
+    recoveries: list[Recovery], outage: Outage, over: set[Crowd]
+) -> None:
+    assert open_over(recoveries, outage, POLICY, NOW) == over
+
+
+@pytest.mark.parametrize(
+    ("held_in", "message", "hold"),
+    [
+        (Phase.DETECTED, "bad is not quarantined", Hold.BUDGET),
+        (Phase.DETECTED, f"{OPEN}: 2 recoveries began", Hold.BREAKER),
+        (Phase.RESERVING, f"{OPEN}: 2 recoveries began", Hold.BREAKER),
+        (Phase.RESERVING, "no spare", Hold.SPARE),
+        (Phase.FENCING, "no proof", Hold.FENCE),
+        (Phase.CHOOSING, "none will load", Hold.CHECKPOINT),
+    ],
+)
+def test_what_a_held_recovery_waits_for_follows_from_where_it_stands(held_in: Phase, message: str, hold: Hold) -> None:
+    held = RecoveryStatus(phase=Phase.HELD, held_in=held_in, message=message)
+
+    assert hold_of(held) is hold
+    assert hold_of(replace(held, phase=held_in)) is None

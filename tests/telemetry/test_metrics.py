@@ -17,6 +17,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 CONTRACT = {
     "healthd_api_errors_total": {"error"},
+    "healthd_breaker_open": {"crowd"},
     "healthd_build_info": {"version"},
     "healthd_checkpoint_rejected_total": set(),
     "healthd_findings": {"node", "device", "rule", "severity", "action"},
@@ -33,6 +34,7 @@ CONTRACT = {
     "healthd_quarantine_refused_total": set(),
     "healthd_quarantine_seconds_count": set(),
     "healthd_quarantined_nodes": set(),
+    "healthd_recoveries_held": {"reason"},
     "healthd_recoveries_total": {"cause", "outcome"},
     "healthd_recovery_in_progress": set(),
     "healthd_recovery_phase_seconds_count": {"phase"},
