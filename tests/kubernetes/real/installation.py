@@ -21,16 +21,17 @@ _OVERLAY = Path(__file__).parent / "deploy"
 class Installation:
     """One on all of *nodes*. `roll_out` first."""
 
-    def __init__(self, control_plane: ControlPlane, nodes: RealNodes) -> None:
+    def __init__(self, control_plane: ControlPlane, nodes: RealNodes, *, overlay: Path = _OVERLAY) -> None:
         self.control_plane = control_plane
         self.nodes = nodes
+        self._overlay = overlay
         self.names = [node.name for node in nodes.nodes]
         domain = random.randrange(0x1000, 0xFFFF)  # the log may hold records of an earlier lab
         self.devices = {name: f"PCI:{domain:04x}:{bus:02x}:00" for bus, name in enumerate(self.names, start=1)}
 
     def roll_out(self) -> None:
         """Apply the manifests; returns when agents and controllers are ready. Raises LabError."""
-        text = self.control_plane.kubectl("kustomize", str(_OVERLAY))
+        text = self.control_plane.kubectl("kustomize", str(self._overlay))
         devices = ",".join(f"{name}={device}" for name, device in self.devices.items())
         self.control_plane.apply(text.replace("@SHARED@", str(self.nodes.shared)).replace("@DEVICES@", devices))
         wait_until("a ready agent on every node", self._agents_are_ready, limit=PATIENCE)
@@ -48,11 +49,6 @@ class Installation:
         path = f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector=app.kubernetes.io/component={component}{on}"
         found: list[Json] = self.control_plane.api.get(path)["items"]
         return found
-
-    def logs(self, component: str) -> str:
-        """What a component said last, on all nodes."""
-        chosen = ("-l", f"app.kubernetes.io/component={component}", "--all-containers", "--prefix", "--tail=40")
-        return self.control_plane.kubectl("logs", "--namespace", SYSTEM, *chosen)
 
     def _agents_are_ready(self) -> bool:
         status = self._apps("daemonsets/healthd-agent")["status"]

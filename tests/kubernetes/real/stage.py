@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import yaml
@@ -12,7 +12,7 @@ from healthd.core.objects import ANNOTATION_CLAIM, LABEL_SPARE
 from healthd.local.demo import trainer
 from healthd.local.demo.script import Place, Script
 from healthd.local.demo.undisturbed import train_undisturbed
-from tests.kubernetes.real.installation import Installation
+from tests.kubernetes.real.installation import SYSTEM, Installation
 from tests.kubernetes.real.lives import Life, overlaps, read_lives
 from tests.lab.api import Json
 from tests.lab.programs import LabError, wait_until
@@ -45,12 +45,23 @@ class RealStage:
 
     # What is done -----------------------------------------------------------------------------------------------------
 
-    def train(self, script: Script, **options: object) -> None:
-        """Start the gang, one rank to a node, as a user does; *options* are further ones of the trainer."""
+    def play(self, script: Script, *, deaf: bool = False) -> None:
+        """A gang that has saved once, and the last node as a spare."""
+        self.hold_free(self.installation.names[-1])
+        self.train(script, deaf=deaf)
+        self.until_running(0)
+        self.until_saved(script.every)
+
+    def train(self, script: Script, *, deaf: bool = False, **options: object) -> None:
+        """
+        Start the gang, one rank to a node, as a user does; *options* are further ones of the trainer.
+
+        Ranks that are *deaf* do not end when they are asked to.
+        """
         self.script = script
         words = [*script.calm_arguments, "--pace", str(script.pace), "--checkpoint", f"{self._inside}/checkpoints"]
         further = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-        self._apply(_program(), self._job([*words, *further]))
+        self._apply(_program(), self._job([*words, *further], {"DEAF": "yes"} if deaf else {}))
 
     def hold_free(self, node: str) -> None:
         """Make *node* the one spare, once no earlier gang claims any."""
@@ -59,8 +70,8 @@ class RealStage:
         self.control_plane.kubectl("label", "node", *nodes, f"{LABEL_SPARE}-")
         for other in filter(self._is_spare, nodes):
             self.control_plane.kubectl("taint", "node", other, f"{LABEL_SPARE}-")
+        self.control_plane.kubectl("taint", "node", node, f"{LABEL_SPARE}=:NoSchedule", "--overwrite")
         self.control_plane.kubectl("label", "node", node, f"{LABEL_SPARE}=true")
-        self.control_plane.kubectl("taint", "node", node, f"{LABEL_SPARE}=:NoSchedule")
 
     def _is_claimed(self, node: str) -> bool:
         return ANNOTATION_CLAIM in self.node(node)["metadata"].get("annotations", {})
@@ -134,6 +145,17 @@ class RealStage:
         """A node as the API server has it."""
         return self.control_plane.api.get(f"/api/v1/nodes/{name}")
 
+    def readiness(self, name: str) -> str:
+        """What the condition Ready of a node says."""
+        conditions = self.node(name)["status"]["conditions"]
+        return next(str(each["status"]) for each in conditions if each["type"] == "Ready")
+
+    @property
+    def newest_step(self) -> int:
+        """Of the checkpoints that are whole, or pass for it."""
+        found = [index.parent.name for index in self.checkpoints.glob(f"*/{trainer.INDEX}")]
+        return max((int(name.removeprefix("step-")) for name in found), default=0)
+
     def pods(self) -> list[Json]:
         """All pod objects of the gang."""
         found: list[Json] = self.control_plane.api.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
@@ -159,20 +181,18 @@ class RealStage:
             ("recoveries", "-o", "yaml"),
             ("pods", "-o", "wide"),
             ("nodes", "-o", "wide"),
-            ("pods", "-o", "wide", "--namespace", "healthd-system"),
+            ("pods", "-o", "wide", "--namespace", SYSTEM),
             ("events", "--sort-by=.lastTimestamp"),
         )
         parts = [self._try("get", *what) for what in shown]
         parts += [str(life) for life in self.lives()] + [f"overlap: {each}" for each in self.overlaps]
-        parts += [self._try("logs", "-l", f"job-name={GANG}", "--prefix", "--tail=20")]
         kubelets = [_end_of(node.directory / "kubelet.log") for node in self.installation.nodes.nodes]
-        return "\n\n".join([*parts, self._logs("controller"), self._logs("agent"), *kubelets])
+        return "\n\n".join([*parts, *map(_end_of, self._logs()), *kubelets])
 
-    def _logs(self, component: str) -> str:
-        try:
-            return self.installation.logs(component)
-        except LabError as error:
-            return str(error)
+    def _logs(self) -> list[Path]:
+        """Of healthd and of the gang, as they lie on the disks of the nodes: a dead kubelet hands none out."""
+        found = self.installation.nodes.directory.glob("*/upper/var/log/pods/*/*/*.log")
+        return sorted(log for log in found if f"/{self.namespace}_" in str(log) or f"/{SYSTEM}_" in str(log))
 
     def _try(self, *words: str) -> str:
         space = () if "--namespace" in words else ("--namespace", self.namespace)
@@ -195,7 +215,7 @@ class RealStage:
         items = [{**each, "metadata": {"namespace": self.namespace, **each["metadata"]}} for each in objects]
         self.control_plane.apply(yaml.safe_dump_all(items))
 
-    def _job(self, arguments: list[str]) -> Json:
+    def _job(self, arguments: list[str], environment: Mapping[str, str]) -> Json:
         """As the user writes it, with no retry of its own."""
         notes = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": f"file://{self._inside}/checkpoints"}
         counts = {"completions": RANKS, "parallelism": RANKS, "completionMode": "Indexed", "backoffLimit": 0}
@@ -203,16 +223,17 @@ class RealStage:
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {"name": GANG, "annotations": notes},
-            "spec": {**counts, "template": {"spec": self._pod(arguments)}},
+            "spec": {**counts, "template": {"spec": self._pod(arguments, environment)}},
         }
 
-    def _pod(self, arguments: list[str]) -> Json:
+    def _pod(self, arguments: list[str], environment: Mapping[str, str]) -> Json:
         rank = {
             "name": "rank",
             "image": image.NAME,
             "imagePullPolicy": "Never",
             "command": ["python3", "-u", "/program/rank.py", self._inside, *arguments],
             "env": [
+                *({"name": name, "value": value} for name, value in environment.items()),
                 {"name": "WORLD_SIZE", "value": str(RANKS)},
                 {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                 {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
