@@ -8,6 +8,7 @@ A framework that is not installed is left out. Each row of `WRITERS` is one fram
 # mypy: ignore-errors
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import shutil
@@ -58,7 +59,34 @@ def write_deepspeed(root: Path) -> None:
     shutil.rmtree(root / "deepspeed-zero3" / "global_step2")
 
 
-WRITERS = {"deepspeed": write_deepspeed}
+def megatron_rank(rank: int, world: int, root: str) -> None:
+    """One rank of a run that saves iterations 10 and 20."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29700", "RANK": str(rank), "WORLD_SIZE": str(world)}
+    torch.cuda.synchronize = lambda *_: None  # the library takes a GPU for granted; its files are the same without
+    torch.distributed.init_process_group("gloo")
+    from megatron.core.dist_checkpointing import ShardedObject, ShardedTensor
+    from megatron.core.dist_checkpointing.serialization import save
+
+    torch.manual_seed(7)
+    for iteration in (10, 20):
+        folder = f"{root}/iter_{iteration:07}"
+        os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - both ranks at once
+        state = {
+            "model": {"w": ShardedTensor.from_rank_offsets("w", torch.randn(4, 4) + rank, (0, rank, world))},
+            "rng_state": ShardedObject("rng_state", [rank] * 4, (world,), (rank,)),
+            "iteration": iteration,
+            "args": argparse.Namespace(tensor_model_parallel_size=world, iteration=iteration),
+        }
+        save(state, folder, ("torch_dist", 1))
+        torch.distributed.barrier()
+
+
+def write_megatron(root: Path) -> None:
+    """`torch_dist` by megatron-core; the legacy layout is written by the trainer, which is no package."""
+    processes.spawn(megatron_rank, args=(2, str(root / "megatron-dist")), nprocs=2)
+
+
+WRITERS = {"deepspeed": write_deepspeed, "megatron": write_megatron}
 
 
 def main(root: Path) -> None:

@@ -29,6 +29,8 @@ _ALLOWED = frozenset(
             "TensorProperties _MEM_FORMAT_ENCODING"
         ),
         f"{_DCP}.filesystem": "_StorageInfo _StoragePrefix",
+        f"{_DCP}.planner": "SavePlan WriteItem WriteItemType TensorWriteData BytesIOWriteData",
+        "megatron.core.dist_checkpointing.strategies.torch": "MCoreMetadata MCoreSavePlan",
         "torch.distributed._shard.sharded_tensor.metadata": "TensorProperties MEM_FORMAT_ENCODING",
         "torch": (
             "Size device float64 float32 float16 bfloat16 complex32 complex64 complex128 int64 int32 int16 int8 "
@@ -41,7 +43,7 @@ _ALLOWED = frozenset(
     }.items()
     for name in names.split()
 )
-"""Everything that torch puts into `.metadata`; each is only ever noted by name."""
+"""Everything that torch puts into `.metadata`, with Megatron's also its plans; each is only ever noted by name."""
 
 
 class _Piece(NamedTuple):
