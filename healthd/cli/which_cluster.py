@@ -35,6 +35,12 @@ def is_inside(environ: Mapping[str, str] = os.environ) -> bool:
     return bool(environ.get("KUBERNETES_SERVICE_HOST"))
 
 
+def is_known(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether kubectl would find a kubeconfig here."""
+    home = environ.get("HOME")
+    return bool(environ.get("KUBECONFIG")) or (home is not None and Path(home, ".kube", "config").is_file())
+
+
 def connection(args: argparse.Namespace, clock: Clock) -> Connection:
     """The way to the cluster. Raises Unusable where there is none."""
     from healthd.cluster.remote import in_cluster  # here: a run on this machine needs no client

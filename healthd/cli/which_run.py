@@ -27,13 +27,18 @@ def run_name(text: str) -> str:
     return name
 
 
+def known_runs(runs: Path) -> list[Path]:
+    """The state of every run in *runs*."""
+    return sorted(path.parent for path in runs.glob(f"*/{database(Path()).name}"))
+
+
 def find_state(args: argparse.Namespace, runs: Path, here: Path) -> Path:
     """
     Where the run that is meant keeps its state: one of those in *runs*, first of all that of the directory *here*.
 
     Raises UserError when there is none, or more than one that could be meant.
     """
-    known = sorted(path.parent for path in runs.glob(f"*/{database(Path()).name}"))
+    known = known_runs(runs)
     names = ", ".join(run.name for run in known)
     if args.state or args.name:
         state: Path = args.state or runs / run_name(args.name)

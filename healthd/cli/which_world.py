@@ -1,8 +1,8 @@
 """
 Where a command looks: at a run on this machine, or at a Kubernetes cluster.
 
-A cluster is meant where an option names one, where a gang is spelled as kubectl does (`job/llama`), and in a pod. Else
-it is the run, as `healthd.cli.which_run` finds it.
+A cluster is meant where an option names one, where a gang is spelled as kubectl does (`job/llama`), in a pod, and where
+kubectl knows a cluster and nothing ever ran on this machine. Else it is the run, as `healthd.cli.which_run` finds it.
 """
 
 from __future__ import annotations
@@ -63,9 +63,13 @@ async def open_world(args: argparse.Namespace, target: str = "") -> AsyncIterato
         raise UserError(str(error)) from error
 
 
-def is_cluster(args: argparse.Namespace, target: str = "", environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a Kubernetes cluster is meant."""
+def is_cluster(
+    args: argparse.Namespace, target: str = "", environ: Mapping[str, str] = os.environ, runs: Path | None = None
+) -> bool:
+    """Whether a Kubernetes cluster is meant; *runs* is where runs keep their state (None: the usual place)."""
     is_named = which_cluster.is_named(args) or bool(args.namespace)
     if args.name or args.state:
         return is_named
-    return is_named or "/" in target or which_cluster.is_inside(environ)
+    if is_named or "/" in target or which_cluster.is_inside(environ):
+        return True
+    return which_cluster.is_known(environ) and not which_run.known_runs(runs or runs_dir())

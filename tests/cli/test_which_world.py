@@ -10,6 +10,7 @@ import pytest
 
 from healthd.cli import which_world
 from healthd.cli.errors import UserError
+from healthd.local.state import database
 
 
 def parsed(*options: str) -> argparse.Namespace:
@@ -31,6 +32,29 @@ def test_a_gang_spelled_as_kubectl_does_is_one_of_a_cluster() -> None:
 @pytest.mark.parametrize("options", [[], ["--name", "train"], ["--state", "/somewhere"]])
 def test_else_a_run_on_this_machine_is_meant(options: list[str]) -> None:
     assert not which_world.is_cluster(parsed(*options), "train-1", environ={})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """That of somebody who uses kubectl."""
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube/config").touch()
+    return tmp_path
+
+
+def test_where_nothing_ever_ran_the_cluster_that_kubectl_knows_is_meant(home: Path) -> None:
+    nowhere = home / "runs"
+
+    assert which_world.is_cluster(parsed(), "train-1", environ={"HOME": str(home)}, runs=nowhere)
+    assert which_world.is_cluster(parsed(), "train-1", environ={"KUBECONFIG": "/k"}, runs=nowhere)
+
+
+def test_a_run_goes_before_the_cluster_that_kubectl_knows(home: Path) -> None:
+    state = home / "runs/train"
+    state.mkdir(parents=True)
+    database(state).touch()
+
+    assert not which_world.is_cluster(parsed(), "train-1", environ={"HOME": str(home)}, runs=home / "runs")
 
 
 def test_in_a_pod_its_own_cluster_is_meant() -> None:
