@@ -47,7 +47,8 @@ def _spares(chart: Chart, here: list[str]) -> Iterator[Remark]:
         Level.NOTE if shrinks else Level.RISKS,
         f"{wanting} {_some(without)}",
         "if it breaks, the gang goes on with fewer members" if shrinks else "if it breaks, the gang waits for a repair",
-        f"kubectl label node NAME {LABEL_SPARE}=true && kubectl taint node NAME {LABEL_SPARE}=:NoSchedule",
+        # In this order: where the label is first, the controller adds the taint, and kubectl finds it there already.
+        f"kubectl taint node NAME {LABEL_SPARE}=:NoSchedule && kubectl label node NAME {LABEL_SPARE}=true",
     )
 
 
