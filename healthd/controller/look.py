@@ -9,6 +9,8 @@ Before a decision that writes anything this is read from the API server, in this
 - **the pods**, but only where it matters that there are no others, which is before a stop is called complete and while
   the fence is closed. Whatever else a pod shows (it runs, it failed, it is being deleted, its containers ended) stays
   true, so an old sight of it is as good. They come after the root: once that says that it stopped, none is made;
+- **the pods on the spares that were chosen**, before one is claimed: what others put there is no member of a gang, and
+  was not noticed. Spares that were found occupied are remembered and looked at again, lest they be chosen in turns;
 - **the nodes that the decision hinges on**, after the pods: those that are blamed, those whose boot must be known,
   those that are to be claimed or started on. A boot id is never taken from a cache. One that is older than the pod on
   that node would later pass for a reboot, and so for the proof that the pod has ended.
@@ -24,13 +26,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import structlog
+
 from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.census import Census, latest_first
 from healthd.core.gang import GangView, Root
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import LABEL_GANG, GangRef, Node, NodeHealth, Pod, Recovery, Slim
+from healthd.core.occupants import occupant
+from healthd.core.spares import is_spare
 from healthd.core.telling import label_value
 from healthd.gangs.adapter import GangAdapter
+
+log = structlog.get_logger()
 
 T = TypeVar("T", bound=Slim)
 A = TypeVar("A")
@@ -71,6 +79,8 @@ class Lookout:
         self._census = census
         self._adapters = adapters
         self._together = together
+        self._occupied: dict[str, str] = {}
+        """Spares that somebody else's pod was found on."""
 
     async def at_recovery(self, noticed: Recovery, *, is_fresh: bool = False) -> Look:
         """
@@ -88,7 +98,8 @@ class Lookout:
         pods, awaited = await self._pods(gang, recovery, root)
         nodes, health = await self._nodes(hinges(recovery, root))
         departed = self._census.departed(gang)
-        view = GangView(root=root, pods=pods, departed=departed, nodes=nodes, health=health)
+        occupied = await self._occupants(recovery, nodes)
+        view = GangView(root=root, pods=pods, departed=departed, nodes=nodes, health=health, occupied=occupied)
         return Look(recovery=recovery, view=view, awaited=awaited)
 
     async def at_fault(self, gang: GangRef, blamed: Collection[str]) -> Look:
@@ -123,6 +134,23 @@ class Lookout:
         there = {pod.metadata.uid for pod in pods}
         awaited = tuple(pod.metadata.name for pod in noticed if pod.metadata.uid not in there)
         return pods, awaited
+
+    async def _occupants(self, recovery: Recovery, nodes: Mapping[str, Node]) -> Mapping[str, str]:
+        """Who is on the spares that are about to be claimed for *recovery*."""
+        if phase_of(recovery) is not Phase.RESERVING:
+            return {}
+        names = sorted({*recovery.status.replacements.values(), *self._occupied})
+        spares = [name for name in names if name in nodes and is_spare(nodes[name])]
+        listed = await self._together([partial(self._pods_on, name) for name in spares])
+        found = {name: occupant(nodes[name], pods) for name, pods in zip(spares, listed, strict=True)}
+        for name, pod in found.items():
+            if pod and name not in self._occupied:
+                log.warning("spare.occupied", node=name, pod=pod, so="it is not claimed")
+        self._occupied = {name: pod for name, pod in found.items() if pod}
+        return self._occupied
+
+    async def _pods_on(self, node: str) -> Sequence[Pod]:
+        return (await self._cluster.list(Pod, fields={"spec.nodeName": node})).items
 
     async def _nodes(self, names: Collection[str]) -> tuple[Mapping[str, Node], Mapping[str, NodeHealth]]:
         """Every node as it was noticed, those of *names* as they are now; the same of what their agents say."""

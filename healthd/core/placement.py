@@ -58,7 +58,7 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
         return Plan(placement, spares, _told(spares))
     smallest = root.options.min_nodes
     if smallest is None or len(placement) < smallest:
-        return Shortage(_shortage(missing, smallest, len(placement)))
+        return Shortage(_shortage(missing, smallest, len(placement)) + _in_vain(view))
     ranks = [node for index, node in placement.items() if not index.startswith(BESIDE)]
     beside = {index: node for index, node in placement.items() if index.startswith(BESIDE)}
     compact = {**{str(rank): node for rank, node in enumerate(ranks)}, **beside}
@@ -125,6 +125,13 @@ def _told(spares: dict[str, str]) -> str:
     if not spares:
         return "every member stays on its node"
     return ", ".join(f"{spare} in place of {bad}" for bad, spare in spares.items())
+
+
+def _in_vain(view: GangView) -> str:
+    """The spares that somebody else's pods keep."""
+    kept = [f"{node} by {pod}" for node, pod in sorted(view.occupied.items())]
+    more = f" and {len(kept) - 3} more" if len(kept) > 3 else ""
+    return f"; held free, but occupied: {', '.join(kept[:3])}{more}" if kept else ""
 
 
 def _shortage(missing: list[str], smallest: int | None, left: int) -> str:

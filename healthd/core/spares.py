@@ -120,7 +120,7 @@ def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:
         return False
     claim = read_claim(node)
     if claim is None:
-        return is_spare(node) and name not in view.busy
+        return is_spare(node) and name not in view.busy and name not in view.occupied
     # Recoveries in different namespaces may have the same name.
     return claim.recovery == recovery and (view.root is None or claim.gang_uid == view.root.ref.uid)
 

@@ -159,6 +159,37 @@ async def test_a_gang_that_was_given_up_and_let_go_on_keeps_its_spare() -> None:
     assert ANNOTATION_CLAIM in stage.node("node-2").metadata.annotations
 
 
+async def test_a_spare_that_somebody_else_uses_is_not_claimed_until_he_is_gone() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=1)
+    await stage.cluster.create(a_pod("notebook", node="node-2"))
+    stage.fault("node-1")
+
+    await stage.run_until(Phase.HELD)
+    version = stage.recoveries()[0].metadata.resource_version
+    await stage.run_for(minutes=5)
+
+    (held,) = stage.recoveries()
+    assert held.status.message.endswith("held free, but occupied: node-2 by default/notebook")
+    assert held.metadata.resource_version == version
+    assert ANNOTATION_CLAIM not in stage.node("node-2").metadata.annotations
+    await stage.cluster.delete(Pod, "notebook", namespace="default", grace_seconds=0)
+    await stage.run_until(Phase.RECOVERED)
+    assert stage.places() == {"0": "node-0", "1": "node-2"}
+
+
+async def test_of_several_spares_one_is_claimed_that_nobody_uses() -> None:
+    stage = Stage(ranks=2, spares=3)
+    await stage.run_for(minutes=1)
+    for spare in ("node-2", "node-3"):
+        await stage.cluster.create(a_pod(f"notebook-{spare}", node=spare))
+    stage.fault("node-1")
+
+    await stage.run_until(Phase.RECOVERED)
+
+    assert stage.places() == {"0": "node-0", "1": "node-4"}
+
+
 async def test_the_breaker_is_shown_open_until_it_closes() -> None:
     stage = Stage(recovery=RecoveryPolicy(breaker_restarts=1, breaker_window=timedelta(hours=1)))
     await stage.run_for(minutes=2)

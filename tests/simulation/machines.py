@@ -235,7 +235,7 @@ def _process_of(pod: Pod, machine: Machine, now: datetime) -> Process:
         uid=pod.metadata.uid,
         name=pod.metadata.name,
         namespace=pod.metadata.namespace,
-        gang=pod.metadata.labels[LABEL_JOB_NAME],
+        gang=pod.metadata.labels.get(LABEL_JOB_NAME, ""),
         index=index_of(pod),
         attempt=attempt_of(pod),
         resumed_at=int(step),

@@ -75,6 +75,7 @@ from healthd.core.objects.occurrences import (
 from healthd.core.objects.pods import (
     ClaimSource,
     Container,
+    ContainerResources,
     ContainerState,
     ContainerStatus,
     EnvVar,
@@ -171,6 +172,7 @@ __all__ = [
     "ClaimSource",
     "Condition",
     "Container",
+    "ContainerResources",
     "ContainerState",
     "ContainerStatus",
     "Device",

@@ -38,6 +38,13 @@ class Volume(Slim, frozen=True, kw_only=True):
     persistent_volume_claim: ClaimSource | None = None
 
 
+class ContainerResources(Slim, frozen=True, kw_only=True):
+    """What a container is promised, and what it may use, by resource."""
+
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+
+
 class Container(Slim, frozen=True, kw_only=True):
     """One process tree of a pod."""
 
@@ -49,6 +56,7 @@ class Container(Slim, frozen=True, kw_only=True):
     env: list[EnvVar] = []
     working_dir: str = ""
     volume_mounts: list[VolumeMount] = []
+    resources: ContainerResources = ContainerResources()
 
 
 class SchedulingGate(Slim, frozen=True, kw_only=True):
