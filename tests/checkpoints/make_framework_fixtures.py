@@ -21,14 +21,8 @@ from torch import multiprocessing as processes
 
 def deepspeed_rank(rank: int, world: int, root: str, stage: int) -> None:
     """One rank of a run that saves its steps 2 and 3."""
-    os.environ |= {
-        "DS_ACCELERATOR": "cpu",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(29600 + stage),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world),
-    }
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    set_ranks(rank, world, port=29600 + stage)
     import deepspeed
 
     deepspeed.init_distributed("gloo")
@@ -61,7 +55,7 @@ def write_deepspeed(root: Path) -> None:
 
 def megatron_rank(rank: int, world: int, root: str) -> None:
     """One rank of a run that saves iterations 10 and 20."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29700", "RANK": str(rank), "WORLD_SIZE": str(world)}
+    set_ranks(rank, world, port=29700)
     torch.cuda.synchronize = lambda *_: None  # the library takes a GPU for granted; its files are the same without
     torch.distributed.init_process_group("gloo")
     from megatron.core.dist_checkpointing import ShardedObject, ShardedTensor
@@ -86,7 +80,79 @@ def write_megatron(root: Path) -> None:
     processes.spawn(megatron_rank, args=(2, str(root / "megatron-dist")), nprocs=2)
 
 
-WRITERS = {"deepspeed": write_deepspeed, "megatron": write_megatron}
+def trainer_rank(rank: int, world: int, root: str) -> None:
+    """One rank of a run of the Hugging Face Trainer that saves its steps 2 and 4."""
+    set_ranks(rank, world, port=29800)
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=8,
+        hidden_size=4,
+        intermediate_size=4,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        max_position_embeddings=8,
+    )
+    rows = [{"input_ids": torch.arange(4), "labels": torch.arange(4)}] * 64
+    args = TrainingArguments(
+        output_dir=root,
+        max_steps=4,
+        save_steps=2,
+        logging_steps=2,
+        per_device_train_batch_size=1,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        ddp_backend="gloo",
+    )
+    Trainer(model=LlamaForCausalLM(config), args=args, train_dataset=rows).train()
+
+
+def write_trainer(root: Path) -> None:
+    """Two ranks; of its two steps the newer."""
+    processes.spawn(trainer_rank, args=(2, str(root / "trainer")), nprocs=2)
+    shutil.rmtree(root / "trainer" / "checkpoint-2")
+
+
+def accelerate_rank(rank: int, world: int, root: str) -> None:
+    """One rank that saves its state twice."""
+    set_ranks(rank, world, port=29801)
+    from accelerate import Accelerator
+    from accelerate.utils import ProjectConfiguration
+
+    torch.manual_seed(7)
+    naming = ProjectConfiguration(project_dir=root, automatic_checkpoint_naming=True)
+    accelerator = Accelerator(cpu=True, project_config=naming)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+    accelerator.backward(model(torch.randn(1, 4)).sum())
+    optimizer.step()
+    accelerator.save_state()
+    accelerator.save_state()
+
+
+def write_accelerate(root: Path) -> None:
+    """Two ranks; of its two saves the newer."""
+    processes.spawn(accelerate_rank, args=(2, str(root)), nprocs=2)
+    (root / "checkpoints").rename(root / "accelerate")
+    shutil.rmtree(root / "accelerate" / "checkpoint_0")
+
+
+def set_ranks(rank: int, world: int, *, port: int) -> None:
+    """The environment that a launcher gives."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+
+
+WRITERS = {
+    "deepspeed": write_deepspeed,
+    "megatron": write_megatron,
+    "transformers": write_trainer,
+    "accelerate": write_accelerate,
+}
 
 
 def main(root: Path) -> None:

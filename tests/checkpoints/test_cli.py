@@ -90,4 +90,4 @@ def test_an_unknown_format_is_a_usage_error_that_lists_the_known(
         call("latest", tmp_path, "--format", "onnx")
 
     assert ended.value.code == 2
-    assert "use one of deepspeed, " in capsys.readouterr().err
+    assert "use one of trainer, " in capsys.readouterr().err

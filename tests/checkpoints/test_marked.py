@@ -114,5 +114,5 @@ def test_an_undeclared_marker_says_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["onnx", "marked:", "marked:../x", "safetensors:DONE", ":"])
 def test_an_unknown_declaration_is_an_error_that_lists_the_known(spec: str) -> None:
-    with pytest.raises(UnknownFormat, match="use one of deepspeed, "):
+    with pytest.raises(UnknownFormat, match="use one of trainer, "):
         declared(spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from healthd.checkpoints.formats.accelerate import Accelerate
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.format import Format, Level
 from healthd.checkpoints.formats.marked import Marked
@@ -9,10 +10,20 @@ from healthd.checkpoints.formats.megatron import Megatron
 from healthd.checkpoints.formats.safetensors import Safetensors
 from healthd.checkpoints.formats.torch_dcp import TorchDcp
 from healthd.checkpoints.formats.torch_zip import TorchZip
+from healthd.checkpoints.formats.trainer import Trainer
 
 __all__ = ["FORMATS", "Format", "Level", "UnknownFormat", "declared", "recognises"]
 
-FORMATS: tuple[Format, ...] = (DeepSpeed(), Megatron(), TorchDcp(), Safetensors(), TorchZip(), Marked())
+FORMATS: tuple[Format, ...] = (
+    Trainer(),
+    Accelerate(),
+    DeepSpeed(),
+    Megatron(),
+    TorchDcp(),
+    Safetensors(),
+    TorchZip(),
+    Marked(),
+)
 """The most telling first: the first that a checkpoint has gives it its name."""
 
 

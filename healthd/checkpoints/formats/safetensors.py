@@ -173,7 +173,7 @@ def _read_promises(tree: Tree, indexes: list[str]) -> _Promises:
     """What the indexes say of each listed file, all of which are there. Raises Damaged."""
     promises: _Promises = defaultdict(list)
     for index in indexes:
-        for file, tensors in _read_index(tree, index).items():
+        for file, tensors in read_index(tree, index).items():
             name = inside(folder_of(index), file, told_by=index)
             tree.require(name)
             if not name.endswith(".safetensors"):
@@ -182,8 +182,8 @@ def _read_promises(tree: Tree, indexes: list[str]) -> _Promises:
     return promises
 
 
-def _read_index(tree: Tree, index: str) -> dict[str, list[str]]:
-    """The tensors that the index puts into each file, files in order. Raises Damaged."""
+def read_index(tree: Tree, index: str) -> dict[str, list[str]]:
+    """The tensors that an index of a Hugging Face model puts into each file, files in order. Raises Damaged."""
     try:
         weight_map = msgspec.json.decode(tree.read(index, at_most=LARGEST_INDEX), type=_Index).weight_map
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -12,24 +12,27 @@ from functools import partial
 
 from healthd.checkpoints import zips
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.formats.safetensors import refuse_missing_shards
+from healthd.checkpoints.formats.safetensors import read_index, refuse_missing_shards
 from healthd.checkpoints.torch_state import open_archive
-from healthd.checkpoints.tree import Damaged, Tree, filename_of
+from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
 from healthd.checkpoints.workers import for_each
 
 _SUFFIXES = (".pt", ".pth", ".ckpt")
-_BIN = re.compile(r"(?:pytorch_model|model|adapter_model|optimizer|scheduler|training_args)[-_.\w]*\.bin")
+_BIN = re.compile(
+    r"(?:pytorch_model|model|adapter_model|optimizer|scheduler|sampler|dl_state_dict|training_args)[-_.\w]*\.bin"
+)
 """Of `.bin` files only those under names that training libraries give to torch's: anybody may write a `.bin`."""
+_INDEX = ".bin.index.json"
 
 
 class TorchZip:
-    """Every file is a whole archive that holds a pickle."""
+    """Every file is a whole archive that holds a pickle, and all that an index of a model names are there."""
 
     name = "torch_zip"
 
     def owns(self, filename: str) -> bool:
-        """By suffix."""
-        return filename.endswith(_SUFFIXES) or _BIN.fullmatch(filename) is not None
+        """By suffix, `.bin` only under the names of torch."""
+        return filename.endswith((*_SUFFIXES, _INDEX)) or _BIN.fullmatch(filename) is not None
 
     def detect(self, tree: Tree) -> bool:
         """Any file with the suffix."""
@@ -37,7 +40,11 @@ class TorchZip:
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK reads the directory of each archive; FULL every byte. Raises Damaged."""
-        names = sorted(name for name in tree.entries if self.owns(filename_of(name)))
+        owned = sorted(name for name in tree.entries if self.owns(filename_of(name)))
+        names = [name for name in owned if not name.endswith(_INDEX)]
+        for index in (name for name in owned if name.endswith(_INDEX)):
+            for file in read_index(tree, index):
+                tree.require(inside(folder_of(index), file, told_by=index))
         refuse_missing_shards(names)
         for_each(partial(verify_file, tree, level), names)
 

@@ -1,0 +1,47 @@
+"""
+Folders of `Accelerator.save_state`: `checkpoint_3`, or any name.
+
+No marker says that all is written: the main rank writes the model first, and each rank its `random_states_N.pkl` after
+everything else of its own. Those files are archives of `torch.save`, which their names do not tell.
+Source: accelerate/checkpointing.py (`save_accelerator_state`) and accelerate/accelerator.py (`save_state`).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.torch_zip import verify_file
+from healthd.checkpoints.tree import Damaged, Tree
+from healthd.checkpoints.workers import for_each
+
+_RANDOM = re.compile(r"random_states_(\d{1,6})\.pkl")
+_CUSTOM = re.compile(r"custom_checkpoint_(\d{1,6})\.pkl")
+
+
+class Accelerate:
+    """Model, optimizer and the random states of the ranks without a gap are there; the `.pkl` files are whole."""
+
+    name = "accelerate"
+
+    def owns(self, filename: str) -> bool:
+        """The random states and the objects that a program registered."""
+        return any(pattern.fullmatch(filename) for pattern in (_RANDOM, _CUSTOM))
+
+    def detect(self, tree: Tree) -> bool:
+        """Any such file at the top."""
+        return any(self.owns(name) for name in tree.entries)
+
+    def verify(self, tree: Tree, level: Level) -> None:
+        """QUICK reads the directory of each archive; FULL every byte. Raises Damaged."""
+        if not any(_RANDOM.fullmatch(name) for name in tree.entries):
+            raise Damaged("random_states_0.pkl: missing; each rank writes its own last (save not finished)")
+        refuse_gaps(tree, _RANDOM)
+        refuse_gaps(tree, _CUSTOM)
+        if not has_model(tree):
+            raise Damaged("no model beside the random states (model.safetensors or pytorch_model.bin)")
+        if not has_optimizer(tree):
+            raise Damaged("no optimizer beside the random states (optimizer.bin)")
+        for_each(partial(verify_file, tree, level), sorted(name for name in tree.entries if self.owns(name)))

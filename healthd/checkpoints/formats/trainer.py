@@ -1,0 +1,91 @@
+"""
+`checkpoint-500` of the Hugging Face Trainer, and of what is built on it.
+
+The main rank writes the model first and `trainer_state.json` last; the other ranks write beside it and are not waited
+for. Archives, safetensors and folders of DeepSpeed or FSDP inside are checked as those formats.
+Source: `Trainer._save_checkpoint` and `_load_optimizer_and_scheduler` in transformers/trainer.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.tree import Damaged, Tree
+
+STATE = "trainer_state.json"
+LARGEST_STATE = 64 << 20
+INCOMPLETE = "checkpoint-is-incomplete.txt"
+_FOLDER = re.compile(r"checkpoint-(\d{1,18})")
+_RNG = re.compile(r"rng_state_(\d{1,6})\.pth")
+_WRITTEN_EARLY = ("training_args.bin", "optimizer.pt", "scheduler.pt")
+
+
+class _State(msgspec.Struct):
+    global_step: int
+
+
+class Trainer:
+    """The state of the trainer is there and of this step, and so are the model and what stands beside the optimizer."""
+
+    name = "trainer"
+
+    def owns(self, filename: str) -> bool:
+        """The state; all other files are of other formats."""
+        return filename == STATE
+
+    def detect(self, tree: Tree) -> bool:
+        """Its state, or in a `checkpoint-500` what is written before it."""
+        named = _FOLDER.fullmatch(tree.path.name) and any(name in tree.entries for name in _WRITTEN_EARLY)
+        return STATE in tree.entries or INCOMPLETE in tree.entries or bool(named)
+
+    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - there is nothing more to read
+        """The same at both levels. Raises Damaged."""
+        if INCOMPLETE in tree.entries:
+            raise Damaged(f"{INCOMPLETE}: the writer removes it last (save not finished)")
+        if STATE not in tree.entries:
+            raise Damaged(f"{STATE}: missing; it is written last (save not finished)")
+        _refuse_other_step(tree, read_step(tree))
+        if not has_model(tree):
+            raise Damaged(f"no model beside {STATE}")
+        _refuse_half_an_optimizer(tree)
+        refuse_gaps(tree, _RNG)
+
+
+def read_step(tree: Tree) -> int:
+    """The step of `trainer_state.json`. Raises Damaged."""
+    raw = tree.read(STATE, at_most=LARGEST_STATE)
+    try:
+        return _parse(raw)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:  # a DecodeError is a ValueError
+        raise Damaged(f"{STATE}: not the whole state of a trainer (torn write)") from error
+
+
+def _parse(raw: bytes) -> int:
+    try:
+        return msgspec.json.decode(raw, type=_State).global_step
+    except msgspec.DecodeError:  # a loss that is no number is written as NaN, which is no JSON but of Python
+        state: dict[str, Any] = json.loads(raw)
+        return msgspec.convert(state, type=_State).global_step
+
+
+def _refuse_other_step(tree: Tree, step: int) -> None:
+    match = _FOLDER.fullmatch(tree.path.name)
+    if match and step != int(match[1]):
+        raise Damaged(f"{STATE}: of step {step}, in the folder of {int(match[1])} (of another save?)")
+
+
+def _refuse_half_an_optimizer(tree: Tree) -> None:
+    """
+    Without one of the two the trainer starts both afresh and says nothing; with neither it was told to save the model
+    only. DeepSpeed keeps both in its own folder.
+    """
+    if "optimizer.pt" in tree.entries:
+        tree.require("scheduler.pt")
+    elif "scheduler.pt" in tree.entries and not has_optimizer(tree):
+        raise Damaged("optimizer.pt: missing; the scheduler is there")

@@ -1,0 +1,87 @@
+"""Folders of Accelerate: no marker, so everything that a save consists of has to be there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from healthd.checkpoints.latest import Level, latest
+from tests.checkpoints.builders import REAL, refusal, write_files
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Path:
+    """The second save of two ranks."""
+    return Path(shutil.copytree(REAL / "accelerate" / "checkpoint_1", tmp_path / "checkpoint_1"))
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_the_real_library_wrote_holds(level: Level) -> None:
+    found = latest(REAL / "accelerate", level=level).found
+
+    assert found is not None
+    assert (found.step, found.format) == (1, "accelerate")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("model.safetensors", "no model beside the random states (model.safetensors or pytorch_model.bin)"),
+        ("optimizer.bin", "no optimizer beside the random states (optimizer.bin)"),
+    ],
+)
+def test_a_missing_part_is_named(real: Path, name: str, why: str) -> None:
+    (real / name).unlink()
+
+    assert refusal(real, level=Level.QUICK) == why
+
+
+def test_a_rank_between_others_that_did_not_save_is_named(real: Path) -> None:
+    (real / "random_states_1.pkl").rename(real / "random_states_2.pkl")
+
+    assert refusal(real) == "random_states_1.pkl: missing; 2 such files are here (not all ranks saved)"
+
+
+def test_on_disks_of_its_own_a_node_has_the_files_of_its_ranks(real: Path) -> None:
+    (real / "random_states_0.pkl").rename(real / "random_states_8.pkl")
+    (real / "random_states_1.pkl").rename(real / "random_states_9.pkl")
+
+    assert refusal(real) == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl", "random_states_1.pkl"]
+)
+def test_a_file_cut_anywhere_is_refused(real: Path, name: str) -> None:
+    whole = (real / name).read_bytes()
+    held = []
+    for length in [*range(0, len(whole), len(whole) // 20), len(whole) - 1]:
+        (real / name).write_bytes(whole[:length])
+        if not refusal(real, level=Level.QUICK):
+            held.append(length)
+
+    assert held == []
+
+
+def test_what_a_program_registered_is_checked_too(real: Path) -> None:
+    write_files(real, "custom_checkpoint_0.pkl")
+    assert refusal(real) == ""
+    (real / "custom_checkpoint_0.pkl").write_bytes(b"")
+
+    assert refusal(real) == "custom_checkpoint_0.pkl: empty file"
+
+
+def test_without_random_states_the_save_was_not_finished(tmp_path: Path) -> None:
+    write_files(tmp_path, "optimizer.bin", "custom_checkpoint_0.pkl")
+
+    assert "random_states_0.pkl: missing" in refusal(tmp_path)
+
+
+def test_the_folder_of_deepspeed_inside_stands_for_model_and_optimizer(tmp_path: Path) -> None:
+    shutil.copytree(REAL / "deepspeed-zero3" / "global_step3", tmp_path / "pytorch_model")
+    (tmp_path / "latest").write_text("pytorch_model")
+    write_files(tmp_path, "random_states_0.pkl", "random_states_1.pkl")
+
+    assert refusal(tmp_path) == ""
