@@ -72,7 +72,7 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
             cluster,
             clock,
             ADAPTERS,
-            FileCheckpoints(Path(config.checkpoints.volumes_at)),
+            FileCheckpoints(Path(config.checkpoints.volumes_at), [Path(each) for each in config.checkpoints.allowed]),
             identity=identity,
             namespace=os.environ.get("POD_NAMESPACE") or config.quarantine.namespace,
             luck=random.random,

@@ -34,7 +34,7 @@ from healthd.core.objects import (
     PodManifest,
     StatefulSetManifest,
 )
-from healthd.core.policy import RecoveryPolicy
+from healthd.core.policy import Config
 from healthd.gangs import ADAPTERS
 from healthd.gangs.manifests import remembered
 
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 1 when something prevents a recovery."""
     target = parse_target(args.target, args.namespace)
     try:
-        chart = asyncio.run(_visit(args, target, load(args.config).recovery))
+        chart = asyncio.run(_visit(args, target, load(args.config) if args.config else None))
     except ClusterError as error:
         raise UserError(str(error)) from None
     remarks = examine(chart)
@@ -110,14 +110,17 @@ def parse_target(text: str, namespace: str) -> Target:
     return Target(kind, manifest, name, namespace, text)
 
 
-async def _visit(args: argparse.Namespace, target: Target, policy: RecoveryPolicy) -> Chart:
+async def _visit(args: argparse.Namespace, target: Target, config: Config | None) -> Chart:
     clock = SystemClock()
     async with connect(which_cluster.connection(args, clock), clock=clock, luck=random.random) as cluster:
-        return await read_chart(cluster, target, policy)
+        return await read_chart(cluster, target, config)
 
 
-async def read_chart(cluster: Reader, target: Target, policy: RecoveryPolicy) -> Chart:
-    """Everything that *cluster* shows of the gang; what may not be looked at is left out. Raises ClusterError."""
+async def read_chart(cluster: Reader, target: Target, config: Config | None = None) -> Chart:
+    """
+    Everything that *cluster* shows of the gang; what may not be looked at is left out. *config* is the controller's;
+    None: not known, and the defaults are taken for it. Raises ClusterError.
+    """
     meta, spec, labelled = await _whole(cluster, target)
     launcher = meta.annotations.get(ANNOTATION_LAUNCHER) if target.kind == "StatefulSet" else None
     return Chart(
@@ -130,7 +133,8 @@ async def read_chart(cluster: Reader, target: Target, policy: RecoveryPolicy) ->
         nodes={node.metadata.name: node for node in await _seen(cluster, Node)},
         health={report.metadata.name: report for report in await _seen(cluster, NodeHealth)},
         hint_policy=await _hint_policy(cluster),
-        policy=policy,
+        policy=(config or Config()).recovery,
+        readable=(config.checkpoints.volumes_at, *config.checkpoints.allowed) if config else None,
     )
 
 

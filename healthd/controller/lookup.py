@@ -4,6 +4,9 @@ The checkpoints of gangs that save to a file system which this process can read:
 A claim is mounted here at another place than in the gang's pods, so there are two names for each checkpoint. What
 leaves this module is the one that the pods know; where they do not tell, it stays a `pvc://` URL.
 
+What a gang names is its owner's word, and the controller can read what he may not: places are kept within bounds, also
+where a link leads out of them.
+
 Verification reads many files, so it runs in threads. They are few: all gangs of a cluster may be restarted at once, and
 the file server has other work. A store that hangs keeps one thread, not one for each time that somebody looks.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -41,6 +44,19 @@ class Place:
 
     here: Path
     there: str
+    bounds: tuple[Path, ...] | None = None
+    """Folders that it must be in; None: it may be anywhere."""
+
+    def out_of_bounds(self) -> str:
+        """Why it may not be looked at; empty where it may. Reads the file system: links are followed."""
+        if self.bounds is None:
+            return ""
+        real = self.here.resolve()
+        if any(real.is_relative_to(bound.resolve()) for bound in self.bounds):
+            return ""
+        through = f"a link leads to {real}, which" if real != self.here else str(real)
+        allowed = ", ".join(map(str, self.bounds))
+        return f"{through} is outside of what the controller may read ({allowed}; see checkpoints.allowed)"
 
     def seen_there(self, path: str) -> str:
         """The name that the pods have for a *path* of here."""
@@ -52,10 +68,15 @@ class Place:
 
 
 class FileCheckpoints:
-    """Looks where the root of a gang says, and remembers what was proven. Claims are mounted below *volumes_at*."""
+    """
+    Looks where the root of a gang says, and remembers what was proven. Claims are mounted below *volumes_at*.
 
-    def __init__(self, volumes_at: Path = Path("/checkpoints")) -> None:
+    Nothing is read outside of that folder and those that are *allowed*; None allows everything.
+    """
+
+    def __init__(self, volumes_at: Path = Path("/checkpoints"), allowed: Sequence[Path] | None = None) -> None:
         self._volumes_at = volumes_at
+        self._bounds = None if allowed is None else (volumes_at, *allowed)
         self._proven = Cache()
         self._verifiers = Threads("verify checkpoints", VERIFIERS)
         self._lookers = Threads("look for checkpoints", LOOKERS)
@@ -63,20 +84,17 @@ class FileCheckpoints:
 
     async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
         """The newest checkpoint that will load. Raises OSError when the store cannot be read."""
-        location = root.options.checkpoint
-        place = place_of(root, self._volumes_at)
+        place = place_of(root, self._volumes_at, self._bounds)
         if isinstance(place, str):
-            # Not the same as empty: what is saved there must not be lost by a fresh start.
-            unseen = RejectedCheckpoint(path=location, step=-1, reason=place)
-            return CheckpointAnswer(None, [unseen] if location else [])
+            return _unseen(root.options.checkpoint, place)
         return await self._verifiers.run(lambda: self._look(place, root.options.checkpoint_format, newer_than))
 
     async def newest_step(self, root: Root) -> int | None:
         """The highest step that there is by name. Raises OSError when the store cannot be read or does not answer."""
-        place = place_of(root, self._volumes_at)
+        place = place_of(root, self._volumes_at, self._bounds)
         if isinstance(place, str):
             return None
-        return await self._once(str(place.here), lambda: newest_step(place.here))
+        return await self._once(str(place.here), lambda: None if place.out_of_bounds() else newest_step(place.here))
 
     async def _once(self, where: str, look: Callable[[], T]) -> T:
         """What *look* answers, unless an earlier look there has not come back."""
@@ -94,6 +112,8 @@ class FileCheckpoints:
             return await self._lookers.run(looking)
 
     def _look(self, place: Place, declared: str, newer_than: int | None) -> CheckpointAnswer:
+        if refusal := place.out_of_bounds():
+            return _unseen(place.there, refusal)
         try:
             answer = latest(place.here, format=declared, newer_than=newer_than, cache=self._proven)
         except UnknownFormat as error:
@@ -101,11 +121,11 @@ class FileCheckpoints:
         return _answer(answer, place)
 
 
-def place_of(root: Root, volumes_at: Path) -> Place | str:
-    """Where the checkpoints of *root* are, or why they cannot be read."""
+def place_of(root: Root, volumes_at: Path, bounds: tuple[Path, ...] | None = None) -> Place | str:
+    """Where the checkpoints of *root* are, or why they cannot be read. *bounds* are for paths; a claim has its own."""
     location = root.options.checkpoint
     if (path := path_of(location)) is not None:
-        return Place(path, str(path))
+        return Place(path, str(path), bounds)
     url = urlsplit(location)
     if url.scheme != "pvc":
         return "healthd reads directories only (file:///path or pvc://claim/path)"
@@ -115,7 +135,7 @@ def place_of(root: Root, volumes_at: Path) -> Place | str:
     volume = volumes_at / root.ref.namespace / claim
     if not volume.is_dir():
         return f"the claim is not mounted in the controller's pod (at {volume}; see checkpoints.volumes_at)"
-    return Place(volume / inside, _in_pods(root.mounts, claim, inside) or location)
+    return Place(volume / inside, _in_pods(root.mounts, claim, inside) or location, (volume,))
 
 
 def _in_pods(mounts: tuple[Mount, ...], claim: str, inside: PurePosixPath) -> str:
@@ -132,6 +152,11 @@ def path_of(location: str) -> Path | None:
     if url.scheme in ("", "file") and url.path:
         return Path(unquote(url.path) if url.scheme else location)
     return None
+
+
+def _unseen(where: str, why: str) -> CheckpointAnswer:
+    """Not the same as empty: what is saved there must not be lost by a fresh start."""
+    return CheckpointAnswer(None, [RejectedCheckpoint(path=where, step=-1, reason=why)] if where else [])
 
 
 def _answer(answer: Latest, place: Place) -> CheckpointAnswer:

@@ -441,6 +441,16 @@ class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
             extra={"shape": "an absolute path"},
         ),
     ] = "/checkpoints"
+    allowed: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Further folders in the controller's pod that `file:///path` may name, such as `/shared`, with "
+            "all that is below them. The folder `volumes_at` is always allowed. Everything else is refused: who may "
+            "annotate a job could have any file of the controller read, its token among them.",
+            pattern="^/",
+            extra={"shape": "an absolute path"},
+        ),
+    ] = ()
 
 
 class LeaderPolicy(Policy, frozen=True, kw_only=True):

@@ -12,12 +12,10 @@ from healthd.cli.errors import UserError
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.doctor import HintPolicy, Level, Remark, examine
 from healthd.core.objects import Job, MutatingAdmissionPolicy, ObjectMeta
-from healthd.core.policy import RecoveryPolicy
+from healthd.core.policy import CheckpointsPolicy, Config
 from tests.builders import a_job, a_node, a_nodehealth, a_pod
 from tests.fakes import ManualClock, counting_uids
 from tests.gangs.builders import a_statefulset
-
-POLICY = RecoveryPolicy()
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def test_a_target_that_is_none_is_refused_with_those_that_are(text: str) -> None
 @pytest.mark.parametrize("text", ["job/train", "pods/train"])
 async def test_a_gang_that_is_not_there_is_said_so(cluster: EmbeddedCluster, text: str) -> None:
     with pytest.raises(UserError, match="in namespace default"):
-        await read_chart(cluster, parse_target(text, "default"), POLICY)
+        await read_chart(cluster, parse_target(text, "default"))
 
 
 async def test_a_job_is_seen_with_its_pods_and_their_nodes(cluster: EmbeddedCluster) -> None:
@@ -48,7 +46,7 @@ async def test_a_job_is_seen_with_its_pods_and_their_nodes(cluster: EmbeddedClus
     await cluster.create(a_nodehealth("node-a"))
     await cluster.create(MutatingAdmissionPolicy(metadata=ObjectMeta(name="healthd-gangs")))
 
-    chart = await read_chart(cluster, parse_target("job/train", "default"), POLICY)
+    chart = await read_chart(cluster, parse_target("job/train", "default"))
 
     assert [pod.metadata.name for pod in chart.pods] == ["rank-0"]
     assert (set(chart.nodes), set(chart.health)) == ({"node-a"}, {"node-a"})
@@ -60,7 +58,7 @@ async def test_a_job_is_seen_with_its_pods_and_their_nodes(cluster: EmbeddedClus
 async def test_an_admission_policy_that_is_not_installed_is_missed(cluster: EmbeddedCluster) -> None:
     await cluster.create(a_job())
 
-    chart = await read_chart(cluster, parse_target("job/train", "default"), POLICY)
+    chart = await read_chart(cluster, parse_target("job/train", "default"))
 
     assert chart.hint_policy is HintPolicy.MISSING
 
@@ -69,7 +67,7 @@ async def test_a_statefulset_is_seen_with_its_launcher(cluster: EmbeddedCluster)
     await cluster.create(a_job("mpirun"))
     await cluster.create(a_statefulset(annotations={"healthd.dev/launcher": "mpirun"}))
 
-    chart = await read_chart(cluster, parse_target("sts/train", "default"), POLICY)
+    chart = await read_chart(cluster, parse_target("sts/train", "default"))
 
     assert chart.launcher is not None
     assert chart.launcher["spec"]["completionMode"] == "Indexed"
@@ -80,7 +78,7 @@ async def test_plain_pods_are_seen_before_healthd_remembers_them(cluster: Embedd
     for name in ("rank-0", "rank-1"):
         await cluster.create(a_pod(name, gang="train", annotations=notes))
 
-    chart = await read_chart(cluster, parse_target("pods/train", "default"), POLICY)
+    chart = await read_chart(cluster, parse_target("pods/train", "default"))
 
     assert (chart.root, len(chart.spec["pods"]), chart.meta.annotations) == (None, 2, notes)
     assert "annotation healthd.dev/restart" not in " ".join(remark.what for remark in examine(chart))
@@ -112,9 +110,17 @@ def test_programs_read_the_same() -> None:
     ]
 
 
+async def test_what_the_controller_may_read_is_known_from_its_configuration_alone(cluster: EmbeddedCluster) -> None:
+    await cluster.create(a_job())
+    target, config = parse_target("job/train", "default"), Config(checkpoints=CheckpointsPolicy(allowed=("/shared",)))
+
+    assert (await read_chart(cluster, target)).readable is None
+    assert (await read_chart(cluster, target, config)).readable == ("/checkpoints", "/shared")
+
+
 async def test_looking_changes_nothing(cluster: EmbeddedCluster) -> None:
     before = await cluster.create(a_job())
 
-    await read_chart(cluster, parse_target("job/train", "default"), POLICY)
+    await read_chart(cluster, parse_target("job/train", "default"))
 
     assert (await cluster.get(Job, "train", "default")).metadata.resource_version == before.metadata.resource_version

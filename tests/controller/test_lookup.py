@@ -100,3 +100,62 @@ async def test_a_store_that_hangs_keeps_one_thread_however_often_it_is_asked(tmp
         await checkpoints._once("/nfs", hang)
     hanging.set()
     await first
+
+
+A_CHECKPOINT = safetensors_bytes({"weights": 64})
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder of the controller's own, with something that looks like a checkpoint."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "step_7.safetensors").write_bytes(A_CHECKPOINT)
+    return folder
+
+
+async def test_a_path_that_is_not_allowed_is_not_looked_at_and_the_reason_says_what_to_do(elsewhere: Path) -> None:
+    checkpoints, root = FileCheckpoints(elsewhere.parent / "claims", []), saving_to(f"file://{elsewhere}")
+
+    answer = await checkpoints.latest(root)
+
+    assert answer.found is None
+    assert "checkpoints.allowed" in answer.rejected[0].reason
+    assert await checkpoints.newest_step(root) is None
+
+
+@pytest.mark.parametrize("where", ["{own}", "{own}/../own", "{parent}/./own/"])
+async def test_a_path_below_an_allowed_folder_is_looked_at(elsewhere: Path, where: str) -> None:
+    root = saving_to("file://" + where.format(own=elsewhere, parent=elsewhere.parent))
+    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [elsewhere])
+
+    assert await checkpoints.newest_step(root) == 7
+
+
+@pytest.mark.parametrize("where", ["{allowed}/../own", "{allowed}/link", "{allowed}-too"])
+async def test_neither_dots_nor_links_nor_a_like_name_lead_out_of_an_allowed_folder(
+    elsewhere: Path, where: str
+) -> None:
+    allowed = elsewhere.parent / "allowed"
+    allowed.mkdir()
+    (allowed / "link").symlink_to(elsewhere)
+    (elsewhere.parent / "allowed-too").symlink_to(elsewhere)
+    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [allowed])
+
+    answer = await checkpoints.latest(saving_to("file://" + where.format(allowed=allowed)))
+
+    assert answer.found is None
+    assert "outside" in answer.rejected[0].reason
+
+
+async def test_a_link_on_a_claim_does_not_lead_out_of_it(volumes: Path, elsewhere: Path) -> None:
+    (volumes / "default" / "data" / "link").symlink_to(elsewhere)
+
+    answer = await FileCheckpoints(volumes, []).latest(saving_to("pvc://data/link"))
+
+    assert answer.found is None
+    assert "a link leads to" in answer.rejected[0].reason
+
+
+async def test_without_bounds_everything_may_be_looked_at(elsewhere: Path) -> None:
+    assert await FileCheckpoints().newest_step(saving_to(f"file://{elsewhere}")) == 7

@@ -51,6 +51,7 @@ def chart(
     """A Job with nothing to complain about, and what *fields* change; a note that is None is not there."""
     annotations = {key: value for key, value in {**NOTES, **(notes or {})}.items() if value is not None}
     fields.setdefault("hint_policy", HintPolicy.INSTALLED)
+    fields.setdefault("readable", ("/data", "/database"))
     described = ObjectMeta(name="llama", namespace="research", annotations=annotations, **(meta or {}))
     return Chart(kind=kind, meta=described, spec=job() if spec is None else spec, **fields)
 
@@ -323,3 +324,26 @@ def test_the_gravest_comes_first() -> None:
     levels = [remark.level for remark in examine(chart(spec=spec, notes={"healthd.dev/restart": None}))]
 
     assert levels == [Level.PREVENTS, Level.RISKS, Level.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("readable", "said"),
+    [
+        (("/checkpoints", "/shared"), "prevents: the controller may not read file:///data/llama: it reads below"),
+        (None, "risks: whether the controller may read file:///data/llama is not known"),
+    ],
+)
+def test_a_path_that_the_controller_may_not_read_is_no_place_for_checkpoints(
+    readable: tuple[str, ...] | None, said: str
+) -> None:
+    assert told(examine(chart(readable=readable))).startswith(said)
+
+
+def test_no_path_gets_out_of_the_folders_that_the_controller_may_read() -> None:
+    (remark,) = examine(chart(notes={"healthd.dev/checkpoint": "file:///data/../etc"}))
+
+    assert "may not read" in remark.what
+
+
+def test_a_claim_needs_no_permission() -> None:
+    assert examine(chart(notes={"healthd.dev/checkpoint": "pvc://checkpoints/llama"}, readable=("/none",))) == []

@@ -75,6 +75,8 @@ class Chart:
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
     hint_policy: HintPolicy = HintPolicy.UNKNOWN
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+    readable: tuple[str, ...] | None = None
+    """Folders that the controller may read; None: nobody told the doctor."""
 
     @property
     def target(self) -> str:

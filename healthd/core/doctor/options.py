@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from posixpath import normpath
 from urllib.parse import urlsplit
 
 from healthd.core.doctor.chart import Chart, Level, Remark
@@ -17,7 +18,7 @@ from healthd.core.objects import (
     ANNOTATION_RECREATE,
     ANNOTATION_RESTART,
 )
-from healthd.core.policy import parse_duration
+from healthd.core.policy import CheckpointsPolicy, parse_duration
 
 OURS = "healthd.dev/"
 SHRINKING = frozenset({"Job", "StatefulSet"})
@@ -58,6 +59,7 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
     url = urlsplit(location)
     if url.scheme in ("", "file") and url.path.startswith("/") and not url.netloc:
         yield from _mounted(chart, location, [path for path in _mounts(chart) if _is_below(url.path, path)])
+        yield from _readable(chart, location, url.path)
     elif url.scheme == "pvc" and url.netloc:
         yield from _mounted(chart, location, [claim for claim in _claims(chart) if claim == url.netloc])
     else:
@@ -67,6 +69,28 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
             "with no checkpoint that was seen to load, a stopped gang is held until a person decides",
             "use pvc://CLAIM/PATH or file:///PATH",
         )
+
+
+def _readable(chart: Chart, location: str, path: str) -> Iterator[Remark]:
+    """A claim has a place of its own in the controller's pod; a path may lead anywhere there."""
+    folders = chart.readable or (CheckpointsPolicy().volumes_at,)
+    if any(_is_below(normpath(path), folder) for folder in folders):
+        return
+    why = "with no checkpoint that was seen to load, a stopped gang is held until a person decides"
+    if chart.readable is None:
+        yield Remark(
+            Level.RISKS,
+            f"whether the controller may read {location} is not known",
+            f"unless its configuration says more, it reads below {folders[0]} alone; {why}",
+            "show me its configuration (--config), which allows the folder (checkpoints.allowed); or use pvc://CLAIM/PATH",
+        )
+        return
+    yield Remark(
+        Level.PREVENTS,
+        f"the controller may not read {location}: it reads below {', '.join(folders)} alone",
+        why,
+        "use pvc://CLAIM/PATH; or mount the folder in the controller's pod, too, and add it to checkpoints.allowed",
+    )
 
 
 def _mounted(chart: Chart, location: str, there: list[str]) -> Iterator[Remark]:
