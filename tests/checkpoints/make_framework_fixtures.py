@@ -141,6 +141,57 @@ def write_accelerate(root: Path) -> None:
     shutil.rmtree(root / "accelerate" / "checkpoint_0")
 
 
+def a_lightning_trainer(root: Path, steps: int, *, weights_only: bool = False, **options: object) -> object:
+    """A trainer that saves at its last step into *root*, and nothing else."""
+    import lightning
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    save = ModelCheckpoint(dirpath=root, every_n_train_steps=steps, save_top_k=-1, save_weights_only=weights_only)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return lightning.Trainer(max_steps=steps, accelerator="cpu", callbacks=[save], **quiet, **options)
+
+
+def a_lightning_module(*, sharded: bool = False) -> object:
+    """A small model; sharded over the ranks of the mesh when they configure it."""
+    import lightning
+    from torch.distributed.fsdp import fully_shard
+
+    class Module(lightning.LightningModule):
+        def configure_model(self) -> None:
+            self.layer = torch.nn.Linear(4, 2)
+            if sharded:
+                fully_shard(self.layer, mesh=self.device_mesh["data_parallel"])
+
+        def training_step(self, batch: object, _: int) -> object:
+            return self.layer(batch).sum()
+
+        def configure_optimizers(self) -> object:
+            return torch.optim.AdamW(self.parameters())
+
+    return Module()
+
+
+def lightning_rank(rank: int, world: int, root: str) -> None:
+    """One rank of a run that saves its step 3 into a folder."""
+    set_ranks(rank, world, port=29802)
+    os.environ["NODE_RANK"] = "0"
+    from lightning.pytorch.strategies import ModelParallelStrategy
+
+    mesh = ModelParallelStrategy(
+        process_group_backend="gloo", data_parallel_size=world, tensor_parallel_size=1, save_distributed_checkpoint=True
+    )
+    rows = torch.utils.data.DataLoader(torch.randn(8, 4))
+    a_lightning_trainer(Path(root), 3, devices=world, strategy=mesh).fit(a_lightning_module(sharded=True), rows)
+
+
+def write_lightning(root: Path) -> None:
+    """A file, one with the model only, and a folder that two ranks wrote."""
+    rows = torch.utils.data.DataLoader(torch.randn(8, 4))
+    a_lightning_trainer(root / "lightning", 6).fit(a_lightning_module(), rows)
+    a_lightning_trainer(root / "lightning-weights", 6, weights_only=True).fit(a_lightning_module(), rows)
+    processes.spawn(lightning_rank, args=(2, str(root / "lightning-sharded")), nprocs=2)
+
+
 def set_ranks(rank: int, world: int, *, port: int) -> None:
     """The environment that a launcher gives."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
@@ -152,6 +203,7 @@ WRITERS = {
     "megatron": write_megatron,
     "transformers": write_trainer,
     "accelerate": write_accelerate,
+    "lightning": write_lightning,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from healthd.checkpoints.formats.accelerate import Accelerate
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.format import Format, Level
+from healthd.checkpoints.formats.lightning import Lightning
 from healthd.checkpoints.formats.marked import Marked
 from healthd.checkpoints.formats.megatron import Megatron
 from healthd.checkpoints.formats.safetensors import Safetensors
@@ -17,6 +18,7 @@ __all__ = ["FORMATS", "Format", "Level", "UnknownFormat", "declared", "recognise
 FORMATS: tuple[Format, ...] = (
     Trainer(),
     Accelerate(),
+    Lightning(),
     DeepSpeed(),
     Megatron(),
     TorchDcp(),

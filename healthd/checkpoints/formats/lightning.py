@@ -1,0 +1,60 @@
+"""
+Checkpoints of PyTorch Lightning: a `.ckpt` file, or with sharded strategies a folder of that name.
+
+A file is one archive of `torch.save` (checked as `torch_zip`), renamed into place when it is whole. A folder of FSDP or
+of a mesh is a `torch_dcp` folder and `meta.pt`, written after it; one of DeepSpeed has `checkpoint/` inside.
+Source: lightning/pytorch/trainer/connectors/checkpoint_connector.py and lightning/pytorch/strategies.
+"""
+
+from __future__ import annotations
+
+from healthd.checkpoints.formats.deepspeed import DeepSpeed
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.torch_state import open_state
+from healthd.checkpoints.tree import Damaged, Tree
+
+META = "meta.pt"
+_SUFFIX = ".ckpt"
+_VERSION = "pytorch-lightning_version"
+
+
+class Lightning:
+    """Holds what Lightning needs to go on: in a file also the optimizer, in a folder `meta.pt`."""
+
+    name = "lightning"
+
+    def owns(self, filename: str) -> bool:  # noqa: ARG002 - any `.ckpt` is of torch
+        """Nothing by name alone: the suffix is that of `torch_zip`."""
+        return False
+
+    def detect(self, tree: Tree) -> bool:
+        """A `.ckpt` file that names Lightning's version, or a `.ckpt` folder. Raises Damaged."""
+        if not tree.path.name.endswith(_SUFFIX):
+            return False
+        if tree.path == tree.base:
+            return META in tree.entries or any(name.endswith(".distcp") for name in tree.entries)
+        with open_state(tree, tree.path.name) as state:
+            return state.at(_VERSION) is not None
+
+    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - the rest is read as `torch_zip`
+        """The same at both levels. Raises Damaged."""
+        if tree.path == tree.base:
+            _verify_folder(tree)
+        else:
+            _verify_file(tree, tree.path.name)
+
+
+def _verify_file(tree: Tree, name: str) -> None:
+    with open_state(tree, name) as state:
+        if state.at("state_dict") is None:
+            raise Damaged(f"{name}: a checkpoint of Lightning without a model")
+        if state.at("optimizer_states") is None:
+            raise Damaged(f"{name}: the model only (save_weights_only), from which Lightning does not resume")
+
+
+def _verify_folder(tree: Tree) -> None:
+    if DeepSpeed().detect(tree):
+        return
+    if META not in tree.entries:
+        raise Damaged(f"{META}: missing; it is written last (save not finished)")
+    tree.require(".metadata")

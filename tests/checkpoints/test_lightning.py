@@ -1,0 +1,96 @@
+"""Checkpoints of PyTorch Lightning: a file, or a folder with the same suffix."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from healthd.checkpoints.latest import Level, latest
+from tests.checkpoints.builders import REAL, refusal, write_files
+
+FILE = REAL / "lightning" / "epoch=0-step=6.ckpt"
+STATE = {"pytorch-lightning_version": "2.6", "state_dict": {}, "optimizer_states": [], "global_step": 10}
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    """A folder that two ranks wrote."""
+    return Path(shutil.copytree(REAL / "lightning-sharded", tmp_path / "run")) / "epoch=0-step=3.ckpt"
+
+
+@pytest.mark.parametrize(("run", "step"), [("lightning", 6), ("lightning-sharded", 3)])
+@pytest.mark.parametrize("level", Level)
+def test_what_the_real_library_wrote_holds(run: str, step: int, level: Level) -> None:
+    found = latest(REAL / run, level=level).found
+
+    assert found is not None
+    assert (found.step, found.format) == (step, "lightning")
+
+
+def test_a_file_with_the_model_only_is_refused_for_lightning_does_not_resume_from_it() -> None:
+    file = REAL / "lightning-weights" / "epoch=0-step=6.ckpt"
+
+    assert refusal(file) == f"{file.name}: the model only (save_weights_only), from which Lightning does not resume"
+
+
+def test_a_file_without_a_model_is_refused(tmp_path: Path) -> None:
+    write_files(tmp_path, "step=10.ckpt", state={key: STATE[key] for key in STATE if key != "state_dict"})
+
+    assert refusal(tmp_path / "step=10.ckpt") == "step=10.ckpt: a checkpoint of Lightning without a model"
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    whole = FILE.read_bytes()
+    file = tmp_path / FILE.name
+    held = []
+    for length in [*range(0, len(whole), len(whole) // 20), len(whole) - 1]:
+        file.write_bytes(whole[:length])
+        if not refusal(file, level=Level.QUICK):
+            held.append(length)
+
+    assert held == []
+
+
+def test_a_flipped_byte_in_the_pickle_is_refused_by_a_quick_look(tmp_path: Path) -> None:
+    content = bytearray(FILE.read_bytes())
+    content[content.index(b"optimizer_states")] ^= 1
+    file = tmp_path / FILE.name
+    file.write_bytes(content)
+
+    assert "the checksum of" in refusal(file, level=Level.QUICK)
+
+
+def test_a_file_of_another_program_with_this_suffix_holds(tmp_path: Path) -> None:
+    write_files(tmp_path, "step=10.ckpt", state={"model": {}})
+
+    found = latest(tmp_path).found
+
+    assert found is not None
+    assert found.format == "torch_zip"
+
+
+@pytest.mark.parametrize("name", ["meta.pt", ".metadata", "__0_0.distcp", "__1_0.distcp"])
+def test_a_dropped_file_of_a_folder_is_named(sharded: Path, name: str) -> None:
+    (sharded / name).unlink()
+
+    assert refusal(sharded, level=Level.QUICK).startswith(f"{name}: missing")
+
+
+@pytest.mark.parametrize("name", ["meta.pt", ".metadata", "__0_0.distcp", "__1_0.distcp"])
+def test_a_file_of_a_folder_that_lacks_a_byte_is_refused(sharded: Path, name: str) -> None:
+    (sharded / name).write_bytes((sharded / name).read_bytes()[:-1])
+
+    assert refusal(sharded, level=Level.QUICK).startswith(f"{name}: ")
+
+
+def test_a_folder_of_deepspeed_is_checked_as_such(tmp_path: Path) -> None:
+    folder = tmp_path / "epoch=0-step=3.ckpt"
+    shutil.copytree(REAL / "deepspeed-zero3" / "global_step3", folder / "checkpoint")
+    (folder / "latest").write_text("checkpoint")
+    assert refusal(folder) == ""
+    lost = "checkpoint/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"
+    (folder / lost).unlink()
+
+    assert refusal(folder) == f"{lost}: missing; 1 of 2 such files are here"
