@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kubernetes.gate import Gate, Watcher
+from tests.lab.api import ApiError
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
 
@@ -42,10 +43,10 @@ class Replica:
         self.log = log
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self, control_plane: ControlPlane, config: Path) -> None:
-        """Run it."""
-        kubeconfig = control_plane.directory / f"{self.name}.kubeconfig"
-        control_plane.write_kubeconfig(kubeconfig, control_plane.token, server=self.gate.url)
+    async def start(self, control_plane: ControlPlane, config: Path, server: str) -> None:
+        """Run it, with the API server at the URL *server*."""
+        kubeconfig = self.log.with_suffix(".kubeconfig")
+        control_plane.write_kubeconfig(kubeconfig, control_plane.token, server=server)
         command = [sys.executable, "-m", "healthd.cli.main", "controller"]
         arguments = [f"--kubeconfig={kubeconfig}", f"--config={config}"]
         environment = {**os.environ, "POD_NAME": self.name}
@@ -84,10 +85,6 @@ class Replica:
         async with asyncio.timeout(PATIENCE):
             return await self._process.wait()
 
-    async def up(self) -> None:
-        """Return when it stands for the lease, or leads."""
-        await self.gate.has_watched.wait()
-
     def tail(self) -> str:
         """The end of its log."""
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:] if self.log.exists() else []
@@ -115,24 +112,29 @@ class Replicas:
         self._stack = stack
         self.all: list[Replica] = []
 
-    async def add(self, count: int = 1, **sections: Mapping[str, Any]) -> list[Replica]:
-        """*count* more, that are up; *sections* of the configuration say what is different."""
+    async def add(self, count: int = 1, *, direct: bool = False, **sections: Mapping[str, Any]) -> list[Replica]:
+        """
+        *count* more, that are up; *sections* of the configuration say what is different.
+
+        A *direct* one has no gate before it: this process would be too slow for what thousands of changes bring.
+        """
         config = {name: {**CONFIG.get(name, {}), **sections.get(name, {})} for name in {**CONFIG, **sections}}
         file = self._folder / f"healthd-{len(self.all)}.yaml"
         file.write_text(json.dumps(config))
-        added = [await self._start(file) for _ in range(count)]
+        added = [await self._start(file, direct) for _ in range(count)]
         async with asyncio.timeout(PATIENCE):
-            for replica in added:
-                await replica.up()
+            for replica in added if not direct else ():
+                await replica.gate.has_watched.wait()
+        await self.leader()
         return added
 
-    async def _start(self, config: Path) -> Replica:
+    async def _start(self, config: Path, direct: bool) -> Replica:
         name = f"replica-{len(self.all)}"
         gate = Gate(self._control_plane)
         await self._stack.enter_async_context(gate.served(self._control_plane.directory))
         replica = Replica(name, gate, self._folder / f"{name}.log")
         self.all.append(replica)
-        await replica.start(self._control_plane, config)
+        await replica.start(self._control_plane, config, self._control_plane.url if direct else gate.url)
         return replica
 
     def watch(self, watcher: Watcher) -> None:
@@ -144,11 +146,17 @@ class Replicas:
         """Who holds the lease, once somebody alive does."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                lease = await asyncio.to_thread(self._control_plane.api.get, LEASE)
-                holder = lease["spec"].get("holderIdentity", "").partition("_")[0]
+                holder = await asyncio.to_thread(self._holder)
                 if found := next((each for each in self.all if each.name == holder and each.is_alive), None):
                     return found
                 await asyncio.sleep(0.05)
+
+    def _holder(self) -> str:
+        try:
+            spec = self._control_plane.api.get(LEASE)["spec"]
+        except ApiError:
+            return ""
+        return str(spec.get("holderIdentity") or "").partition("_")[0]
 
     async def stop(self) -> None:
         """End all that still run."""

@@ -11,7 +11,8 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from healthd.clock import SystemClock
@@ -19,11 +20,12 @@ from healthd.cluster.mirror import Change, Mirror, Watched
 from healthd.cluster.remote import RemoteCluster
 from healthd.cluster.shelf import Key
 from healthd.core.gang import attempt_of, will_not_run
-from healthd.core.model import Phase
-from healthd.core.objects import LABEL_SPARE, Node, Pod, Recovery
+from healthd.core.model import Phase, Verdict
+from healthd.core.objects import ANNOTATION_QUARANTINE, LABEL_SPARE, Node, NodeHealth, Pod, Recovery
 from healthd.core.policy import QuarantinePolicy
 from tests.kubernetes.gangs import GANGS, LAUNCHER, Gang, Manifest
 from tests.kubernetes.ranks import Ranks, rank_of
+from tests.lab.api import ApiError
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import FALLEN_OFF, Member, fleet
 from tests.lab.programs import LabError
@@ -32,6 +34,8 @@ from tests.lab.simulated import PRODUCT, SimulatedNodes
 LIMIT = 40.0
 """Seconds for any one thing to happen; most take less than two, and the machine may be busy."""
 MEMBERS = 4
+BESIDE = "lab.healthd.dev/spare"
+"""Label of every node that was added as a spare, whatever became of it."""
 
 
 class Stage:
@@ -64,6 +68,9 @@ class Stage:
         self._pods: dict[Key, Pod] = {}
         self._recoveries: dict[Key, Recovery] = {}
         self._nodes: dict[str, Node] = {}
+        self._health: dict[str, NodeHealth] = {}
+        self.most_quarantined = 0
+        """Nodes that were in quarantine at the same time."""
         self._seen: Mirror = Mirror(
             cluster,
             SystemClock(),
@@ -71,6 +78,7 @@ class Stage:
                 Watched(kind=Pod, namespace=namespace),
                 Watched(kind=Recovery, namespace=namespace),
                 Watched(kind=Node, labels={PRODUCT: product}),
+                Watched(kind=NodeHealth),
             ],
         )
         self._seen.listen(self._note)
@@ -105,10 +113,10 @@ class Stage:
 
     def add_spares(self, count: int) -> list[str]:
         """The same, held free."""
-        labels = {PRODUCT: self.product, LABEL_SPARE: "true"}
+        labels = {PRODUCT: self.product, LABEL_SPARE: "true", BESIDE: "yes"}
         names = self.simulated.add(count, labels=labels, prefix=f"{self.namespace}-spare")
         if names:
-            self.control_plane.kubectl("taint", "nodes", *names, f"{LABEL_SPARE}=:NoSchedule")
+            self.control_plane.kubectl("taint", "nodes", *names, f"{LABEL_SPARE}=:NoSchedule", "--overwrite")
         return names
 
     async def give_agents(self, nodes: Sequence[str], *, budget: int = 1000) -> None:
@@ -127,11 +135,17 @@ class Stage:
         """Leave nothing that another story could see: its nodes count where shares of all nodes do."""
         self.control_plane.api.delete(f"/api/v1/namespaces/{self.namespace}")
         self.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
-        for kind in ("nodes", "nodehealths"):
-            there = self.control_plane.kubectl("get", kind, "-o", "name").split()
-            mine = [name for name in there if f"/{self.namespace}-" in name]
-            if mine:
-                self.control_plane.kubectl("delete", "--wait=false", *mine)
+        nodes = [f"/api/v1/nodes/{name}" for name in self._nodes if self._is_mine(name)]
+        health = [f"/apis/healthd.dev/v1alpha1/nodehealths/{name}" for name in self._health if self._is_mine(name)]
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(self._remove, nodes + health))
+
+    def _is_mine(self, node: str) -> bool:
+        return node.startswith(f"{self.namespace}-")
+
+    def _remove(self, path: str) -> None:
+        with suppress(ApiError):
+            self.control_plane.api.delete(path)
 
     # What is done -----------------------------------------------------------------------------------------------------
 
@@ -195,6 +209,13 @@ class Stage:
         """A node of this story."""
         return self._nodes[name]
 
+    def unhealthy(self) -> set[str]:
+        """The nodes of this story whose agents say so, having decided what to do about it."""
+        return {name for name in self.agents if self._says_unhealthy(name)}
+
+    def _says_unhealthy(self, name: str) -> bool:
+        return name in self._health and self._health[name].status.verdict is Verdict.UNHEALTHY
+
     async def until(self, what: str, holds: Callable[[], object], *, limit: float = LIMIT) -> None:
         """Return when it is seen. Raises AssertionError, with all that can be told, after *limit* seconds."""
         try:
@@ -253,6 +274,10 @@ class Stage:
             self._recoveries[change.key] = seen
         elif isinstance(seen, Node):
             self._nodes[change.key.name] = seen
+            marked = sum(ANNOTATION_QUARANTINE in node.metadata.annotations for node in self._nodes.values())
+            self.most_quarantined = max(self.most_quarantined, marked)
+        elif isinstance(seen, NodeHealth):
+            self._health[change.key.name] = seen
         else:
             self._forget(change)
         self._news.set()
@@ -269,7 +294,7 @@ class Stage:
             self._show_processes(gone.spec.node_name if gone else "")
         elif change.kind is Recovery:
             self._recoveries.pop(change.key, None)
-        else:
+        elif change.kind is Node:
             self._nodes.pop(change.key.name, None)
 
 

@@ -87,23 +87,35 @@ async def test_gang_that_its_user_deletes_is_not_made_again(stage: Stage, replic
 
 
 @pytest.mark.parametrize("point", STOPPED, ids=str)
-async def test_gang_that_its_user_sets_going_is_not_stopped_again(
+async def test_job_that_its_user_sets_going_is_not_stopped_again(
     stage: Stage, replicas: Replicas, point: Point
 ) -> None:
     await meanwhile(stage, replicas, "Job", point, resumes)
 
     await stage.until_phase(Phase.SUPERSEDED)
     assert not stage.get("job/llama")["spec"]["suspend"]
+    assert attempts(stage) == {0}
 
 
-@pytest.mark.parametrize("which", ["Job", "StatefulSet"])
 @pytest.mark.parametrize("point", STOPPED, ids=str)
-async def test_gang_that_its_user_changes_while_it_is_stopped_waits_for_him(
-    stage: Stage, replicas: Replicas, which: str, point: Point
+async def test_workers_that_their_user_sets_going_are_not_stopped_again(
+    stage: Stage, replicas: Replicas, point: Point
 ) -> None:
-    await meanwhile(stage, replicas, which, point, makes_it_smaller)
+    await meanwhile(stage, replicas, "StatefulSet", point, makes_it_smaller)
 
     await stage.until_phase(Phase.SUPERSEDED)
+    assert stage.get("statefulset/llama")["spec"]["replicas"] == MEMBERS - 1
+    assert attempts(stage) == {0}
+
+
+@pytest.mark.parametrize("point", STOPPED, ids=str)
+async def test_gang_that_its_user_changes_while_it_is_stopped_waits_for_him(
+    stage: Stage, replicas: Replicas, point: Point
+) -> None:
+    await meanwhile(stage, replicas, "Job", point, makes_it_smaller)
+
+    await stage.until_phase(Phase.SUPERSEDED)
+    assert stage.get("job/llama")["spec"]["suspend"]
     assert set(map(tuple, stage.ranks.starts.values())) == {(0,)}
 
 
@@ -142,3 +154,8 @@ async def test_plain_pods_that_their_user_deletes_after_a_restart_are_not_made_a
 def is_free(stage: Stage, spare: str) -> bool:
     node = stage.node(spare)
     return {taint.key for taint in node.spec.taints} == {"healthd.dev/spare"}
+
+
+def attempts(stage: Stage) -> set[int]:
+    """Those that ever began."""
+    return {attempt for begun in stage.ranks.starts.values() for attempt in begun}

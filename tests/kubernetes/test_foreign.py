@@ -1,0 +1,125 @@
+"""Nodes that somebody else calls bad, and pods whose end nobody says: nothing starts before there is proof."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+
+from healthd.clock import SystemClock
+from healthd.core.model import Phase
+from healthd.core.objects import ANNOTATION_FENCE_OVERRIDE, ANNOTATION_POWERED_OFF
+from tests.kubernetes.replicas import Replicas
+from tests.kubernetes.stage import Stage
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+SOON = {"off": ["node-unreachable"], "rows": ["condition Ready=Unknown after 1s -> restart"]}
+"""A minute of silence is right for a cluster, and long for a test."""
+
+
+async def recovered_once(stage: Stage, bad: str) -> None:
+    """The gang runs again after one restart, away from the *bad* node."""
+    await stage.until_phase(Phase.RECOVERED)
+    pods = await stage.until_running(1)
+    assert bad not in {pod.spec.node_name for pod in pods}
+    assert len(stage.recoveries()) == 1
+    assert set(map(tuple, stage.ranks.starts.values())) == {(0, 1)}
+
+
+async def stopped_but_for(stage: Stage, bad: str) -> None:
+    """All members have ended but the one on the *bad* node, where nobody says anything."""
+
+    def alone() -> bool:
+        return [pod.spec.node_name for pod in stage.living()] == [bad]
+
+    await stage.until(f"all to end but the pod on {bad}", alone)
+
+
+def condition(stage: Stage, node: str, kind: str, status: str) -> None:
+    now = SystemClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    says = {"type": kind, "status": status, "reason": "Told", "message": "by a test", "lastTransitionTime": now}
+    body = {"status": {"conditions": [says]}}
+    strategic = "application/strategic-merge-patch+json"
+    stage.control_plane.api.call("PATCH", f"/api/v1/nodes/{node}/status", body, kind=strategic)
+
+
+async def test_gang_leaves_a_node_that_another_detector_calls_broken(stage: Stage, replicas: Replicas) -> None:
+    await asyncio.gather(replicas.add(), stage.play())
+    bad = stage.node_of(rank=1)
+
+    condition(stage, bad, "CperHardwareErrorFatal", "True")
+
+    await recovered_once(stage, bad)
+    assert not stage.node(bad).spec.unschedulable
+
+
+async def test_gang_leaves_a_node_that_is_not_heard_when_its_agent_sees_the_last_process_end(
+    stage: Stage, replicas: Replicas
+) -> None:
+    await asyncio.gather(replicas.add(foreign=SOON), stage.play())
+    bad = stage.node_of(rank=1)
+    stage.kill_kubelet(bad)
+    await stopped_but_for(stage, bad)
+
+    stage.end_processes(bad)
+
+    await recovered_once(stage, bad)
+
+
+async def test_gang_leaves_a_node_that_was_powered_off(stage: Stage, replicas: Replicas) -> None:
+    await asyncio.gather(replicas.add(foreign=SOON), stage.play())
+    bad = stage.node_of(rank=1)
+    stage.kill_kubelet(bad)
+    await stopped_but_for(stage, bad)
+
+    stage.control_plane.kubectl("annotate", "node", bad, f"{ANNOTATION_POWERED_OFF}={SystemClock().now().isoformat()}")
+
+    await recovered_once(stage, bad)
+
+
+def reboots(stage: Stage, node: str) -> None:
+    stage.simulated.reboot(node)
+
+
+def ends(stage: Stage, node: str) -> None:
+    stage.end_processes(node)
+
+
+@pytest.mark.parametrize(("which", "proves"), [("Job", reboots), ("plain pods", ends)])
+async def test_pods_that_an_out_of_service_taint_removes_have_not_ended_for_that(
+    stage: Stage, replicas: Replicas, which: str, proves: Callable[[Stage, str], None]
+) -> None:
+    await asyncio.gather(replicas.add(foreign=SOON), stage.play(which))
+    bad = stage.node_of(rank=1)
+    stage.kill_kubelet(bad)
+    await stopped_but_for(stage, bad)
+    stage.control_plane.kubectl("taint", "node", bad, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+    await stage.until("the pod object to go", lambda: not stage.living())
+
+    held = await stage.until_phase(Phase.HELD)
+    assert "no proof" in held.status.message
+    assert set(map(tuple, stage.ranks.starts.values())) == {(0,)}
+
+    proves(stage, bad)
+    await recovered_once(stage, bad)
+
+
+async def test_node_that_was_deleted_proves_nothing_until_a_person_answers_for_it(
+    stage: Stage, replicas: Replicas
+) -> None:
+    await asyncio.gather(replicas.add(foreign=SOON), stage.play())
+    bad = stage.node_of(rank=1)
+    stage.kill_kubelet(bad)
+    stage.simulated.remove([bad])
+    await stopped_but_for(stage, bad)
+    stage.kubectl("delete", "pods", "--field-selector", f"spec.nodeName={bad}", "--force", "--grace-period=0")
+
+    held = await stage.until_phase(Phase.HELD)
+    assert "no proof" in held.status.message
+    word = {"metadata": {"annotations": {ANNOTATION_FENCE_OVERRIDE: f"{bad}: it lies on my table"}}}
+    stage.kubectl("patch", "recovery", held.metadata.name, "--type=merge", "-p", json.dumps(word))
+
+    await recovered_once(stage, bad)
