@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -73,11 +74,21 @@ class Network:
         self._gateway.wait_until("listening", lambda: "listening" in self._gateway.log.read_text(), limit=10)
 
     def stop(self) -> None:
-        """Take it down; returns when its link and its route are gone from this machine, too."""
+        """
+        Take it down; returns when its link and its route are gone from this machine, too.
+
+        The link is removed by name: connections to a node that went silent keep a network for minutes when nobody else
+        is in it any more.
+        """
         self._gateway.stop()
         self._switch.stop()
-        link = Path("/sys/class/net") / self.link
-        wait_until(f"{self.link} is gone", lambda: not (self.link and link.exists()), limit=20)
+        if self.link and self._is_linked():
+            with suppress(LabError):  # it went by itself in this moment
+                _ip(f"link delete {self.link}")
+        wait_until(f"{self.link} is gone", lambda: not (self.link and self._is_linked()), limit=20)
+
+    def _is_linked(self) -> bool:
+        return (Path("/sys/class/net") / self.link).exists()
 
     def address(self, number: int) -> IPv4Address:
         """Of node *number*, from 1."""
