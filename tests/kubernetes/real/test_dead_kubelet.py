@@ -38,7 +38,7 @@ def control_plane_options() -> Options:
 
 @pytest.fixture
 def bad(real_stage: RealStage) -> Iterator[RealNode]:
-    """A node whose kubelet dies in the story. Its power is cut afterwards: nothing on it outlives the story."""
+    """A node that nobody hears for a while. Its power is cut afterwards, so nothing on it outlives the story."""
     node = real_stage.real_node(real_stage.installation.names[0])
     yield node
     node.reboot()
@@ -82,6 +82,21 @@ def test_gang_goes_on_when_the_machine_has_booted(real_stage: RealStage, bad: Re
 
     # Whichever comes first: the node tells of another boot, or its new kubelet of containers that it cannot find.
     assert re.search(f"boot|kubelet of {bad.name}", proof_of(recovery, rank))
+    assert recovery["metadata"]["uid"] == held["metadata"]["uid"]
+    assert {life.attempt for life in real_stage.lives()} == {0, 1}
+    assert real_stage.overlaps == []
+
+
+def test_gang_goes_on_when_a_node_that_was_cut_off_is_heard_again(real_stage: RealStage, bad: RealNode) -> None:
+    real_stage.play(STUCK)
+    rank = real_stage.pod_on(bad.name)
+    bad.cut_network()
+    held = hold_without_proof(real_stage, rank)
+
+    bad.mend_network()
+    recovery = real_stage.until_phase("Recovered")
+
+    assert proof_of(recovery, rank)
     assert recovery["metadata"]["uid"] == held["metadata"]["uid"]
     assert {life.attempt for life in real_stage.lives()} == {0, 1}
     assert real_stage.overlaps == []
