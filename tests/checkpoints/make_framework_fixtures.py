@@ -2,7 +2,7 @@
 Write checkpoints of training frameworks under `real/` with the real libraries: `python make_framework_fixtures.py DIR`.
 
 Run by hand in an environment with torch (CPU) and the frameworks; the tests read what is committed and need none of it.
-A framework that is not installed is left out. Each row of `WRITERS` is one framework, in a process of its own.
+A framework that is not installed is left out. Each row of `WRITERS` is one framework.
 """
 
 # mypy: ignore-errors
@@ -57,6 +57,8 @@ def megatron_rank(rank: int, world: int, root: str) -> None:
     """One rank of a run that saves iterations 10 and 20."""
     set_ranks(rank, world, port=29700)
     torch.cuda.synchronize = lambda *_: None  # the library takes a GPU for granted; its files are the same without
+    torch.cuda.current_device = lambda: torch.device("cpu")
+    torch.Tensor.cuda = lambda tensor, *_, **__: tensor
     torch.distributed.init_process_group("gloo")
     from megatron.core.dist_checkpointing import ShardedObject, ShardedTensor
     from megatron.core.dist_checkpointing.serialization import save
@@ -192,6 +194,20 @@ def write_lightning(root: Path) -> None:
     processes.spawn(lightning_rank, args=(2, str(root / "lightning-sharded")), nprocs=2)
 
 
+def write_orbax(root: Path) -> None:
+    """A step of two items by the manager, whose arrays are in OCDBT, and one with an array in each folder."""
+    import numpy
+    import orbax.checkpoint as orbax
+
+    tree = {"w": numpy.arange(16, dtype=numpy.float32).reshape(4, 4), "b": numpy.zeros(4, numpy.float32), "step": 7}
+    with orbax.CheckpointManager(root.absolute() / "orbax") as manager:
+        items = orbax.args.Composite(state=orbax.args.StandardSave(tree), extra=orbax.args.JsonSave({"epoch": 1}))
+        manager.save(20, args=items)
+        manager.wait_until_finished()
+    with orbax.Checkpointer(orbax.PyTreeCheckpointHandler(use_ocdbt=False)) as checkpointer:
+        checkpointer.save(root.absolute() / "orbax-zarr" / "10", tree)
+
+
 def set_ranks(rank: int, world: int, *, port: int) -> None:
     """The environment that a launcher gives."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
@@ -204,6 +220,7 @@ WRITERS = {
     "transformers": write_trainer,
     "accelerate": write_accelerate,
     "lightning": write_lightning,
+    "orbax": write_orbax,
 }
 
 

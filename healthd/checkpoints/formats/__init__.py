@@ -8,6 +8,7 @@ from healthd.checkpoints.formats.format import Format, Level
 from healthd.checkpoints.formats.lightning import Lightning
 from healthd.checkpoints.formats.marked import Marked
 from healthd.checkpoints.formats.megatron import Megatron
+from healthd.checkpoints.formats.orbax import Orbax
 from healthd.checkpoints.formats.safetensors import Safetensors
 from healthd.checkpoints.formats.torch_dcp import TorchDcp
 from healthd.checkpoints.formats.torch_zip import TorchZip
@@ -21,6 +22,7 @@ FORMATS: tuple[Format, ...] = (
     Lightning(),
     DeepSpeed(),
     Megatron(),
+    Orbax(),
     TorchDcp(),
     Safetensors(),
     TorchZip(),

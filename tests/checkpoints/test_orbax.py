@@ -1,0 +1,118 @@
+"""Folders of Orbax: committed, and with the stores of their arrays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from healthd.checkpoints.formats.orbax import crc32c
+from healthd.checkpoints.latest import Level, latest
+from tests.checkpoints.builders import REAL, refusal
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Path:
+    """Step 20 with two items, of which `state` has its arrays in OCDBT."""
+    return Path(shutil.copytree(REAL / "orbax" / "20", tmp_path / "20"))
+
+
+@pytest.fixture
+def zarr(tmp_path: Path) -> Path:
+    """Step 10, whose arrays have a folder each."""
+    return Path(shutil.copytree(REAL / "orbax-zarr" / "10", tmp_path / "10"))
+
+
+@pytest.mark.parametrize(("run", "step"), [("orbax", 20), ("orbax-zarr", 10)])
+@pytest.mark.parametrize("level", Level)
+def test_what_the_real_library_wrote_holds(run: str, step: int, level: Level) -> None:
+    found = latest(REAL / run, level=level).found
+
+    assert found is not None
+    assert (found.step, found.format) == (step, "orbax")
+
+
+def test_a_temporary_name_is_not_finished(real: Path) -> None:
+    real.rename(real.with_name("20.orbax-checkpoint-tmp-17"))
+
+    answer = latest(real.parent)
+
+    assert [(rejected.step, rejected.reason) for rejected in answer.rejected] == [(20, "not finished: temporary name")]
+
+
+def test_an_item_under_a_temporary_name_is_not_finished(real: Path) -> None:
+    (real / "state").rename(real / "state.orbax-checkpoint-tmp-17")
+
+    assert "temporary name (save not finished)" in refusal(real)
+
+
+def test_without_the_time_of_a_commit_and_its_marker_the_save_is_not_finished(real: Path) -> None:
+    (real / "_CHECKPOINT_METADATA").write_text(json.dumps({"init_timestamp_nsecs": 1, "commit_timestamp_nsecs": None}))
+    assert refusal(real) == ""
+    (real / "commit_success.txt").unlink()
+
+    assert refusal(real) == "_CHECKPOINT_METADATA: without the time of a commit (save not finished)"
+
+
+def test_a_missing_manifest_is_named(real: Path) -> None:
+    (real / "state" / "manifest.ocdbt").unlink()
+
+    assert refusal(real, level=Level.QUICK) == "state/manifest.ocdbt: missing"
+
+
+def test_a_store_without_any_data_is_refused(real: Path) -> None:
+    for folder in (real / "state").rglob("d"):
+        shutil.rmtree(folder)
+
+    assert refusal(real) == "state/d: missing, with all the data"
+
+
+def test_an_empty_file_of_data_is_refused(real: Path) -> None:
+    file = next((real / "state" / "d").iterdir())
+    file.write_bytes(b"")
+
+    assert refusal(real) == f"state/d/{file.name}: empty file"
+
+
+@pytest.mark.parametrize("name", ["state/manifest.ocdbt", "state/ocdbt.process_0/manifest.ocdbt", "state/_METADATA"])
+def test_a_file_cut_anywhere_is_refused(real: Path, name: str) -> None:
+    whole = (real / name).read_bytes()
+    held = []
+    for length in [*range(0, len(whole), 9), len(whole) - 1]:
+        (real / name).write_bytes(whole[:length])
+        if not refusal(real, level=Level.QUICK):
+            held.append(length)
+
+    assert held == []
+
+
+def test_a_flipped_byte_anywhere_in_a_manifest_is_refused(real: Path) -> None:
+    file = real / "state" / "manifest.ocdbt"
+    whole = file.read_bytes()
+    held = []
+    for at in range(len(whole)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        if not refusal(real):
+            held.append(at)
+
+    assert held == []
+
+
+@pytest.mark.parametrize("array", ["w", "b", "step"])
+def test_a_missing_array_is_named(zarr: Path, array: str) -> None:
+    shutil.rmtree(zarr / array)
+
+    assert refusal(zarr) == f"{array}: missing, or without its metadata"
+
+
+def test_the_root_may_be_one_step(real: Path) -> None:
+    found = latest(real).found
+
+    assert found is not None
+    assert (found.path, found.step) == (str(real), 20)
+
+
+def test_the_checksum_is_that_of_the_standard() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
