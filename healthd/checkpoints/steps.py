@@ -1,5 +1,6 @@
 """
-Which steps a checkpoint root holds, told by names alone: nothing is opened, so this is cheap enough to poll.
+Which steps a checkpoint root holds, told by names: cheap enough to poll. Only a `last.ckpt`, which may be the newest
+and has no step in its name, is opened.
 
 Order is by step number, never by time stamp: a copy or a touch changes times, and clocks differ between nodes.
 Text pointers (`latest`, `latest_checkpointed_iteration.txt`) are hints of the writer and are not read.
@@ -15,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from healthd.checkpoints.formats import Format, recognises
+from healthd.checkpoints.formats.lightning import is_last, read_step
 
 MODEL_CONFIG = "config.json"
 UNKNOWN_STEP = -1
@@ -89,7 +91,13 @@ def find(root: Path, declared: Format | None = None) -> list[Candidate]:
     owned = [name for name in names if recognises(name) or (declared is not None and declared.owns(name))]
     if owned and (not found or _WHOLE.fullmatch(root.name)):
         return [_itself(root, owned, names)]
-    return sorted(found, key=lambda c: (c.step, not c.unfinished, c.path.name), reverse=True)
+    return sorted(found, key=_newness, reverse=True)
+
+
+def _newness(candidate: Candidate) -> tuple[int, bool, bool, str]:
+    """Of one step the finished first, and the one that is not written over by the next save."""
+    name = candidate.path.name
+    return candidate.step, not candidate.unfinished, not is_last(name), name
 
 
 def nested(root: Path) -> list[Candidate]:
@@ -195,9 +203,14 @@ def _without(name: str, temporary: re.Match[str] | None) -> str:
     return name[: temporary.start()] or name[temporary.end() :]
 
 
+def _told_step(root: Path, name: str) -> int | None:
+    """A link leads to a file that stands beside it under its own name."""
+    return None if (root / name).is_symlink() else read_step(root / name)
+
+
 def _candidate(root: Path, name: str, names: dict[str, bool]) -> Candidate | None:
     temporary = _TEMPORARY.search(name)
-    step = parse_step(_without(name, temporary))
+    step = _told_step(root, name) if is_last(name) else parse_step(_without(name, temporary))
     if step is None or not (names[name] or temporary or recognises(name)):
         return None
     if temporary:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import Level, latest, newest_step
 from tests.checkpoints.builders import REAL, refusal, write_files
 
 FILE = REAL / "lightning" / "epoch=0-step=6.ckpt"
@@ -94,3 +95,52 @@ def test_a_folder_of_deepspeed_is_checked_as_such(tmp_path: Path) -> None:
     (folder / lost).unlink()
 
     assert refusal(folder) == f"{lost}: missing; 1 of 2 such files are here"
+
+
+def a_run(root: Path, *named: int, last: int) -> Path:
+    for step in named:
+        write_files(root, f"epoch=0-step={step}.ckpt", state=STATE | {"global_step": step})
+    return write_files(root, "last.ckpt", state=STATE | {"global_step": last})
+
+
+def newest(root: Path) -> tuple[str, int] | None:
+    found = latest(root).found
+    return (Path(found.path).name, found.step) if found else None
+
+
+def test_the_last_file_counts_by_the_step_that_it_holds(tmp_path: Path) -> None:
+    assert newest(a_run(tmp_path, 400, 300, last=1000)) == ("last.ckpt", 1000)
+    assert newest_step(tmp_path) == 1000
+
+
+def test_of_two_of_one_step_the_one_that_stays_is_taken(tmp_path: Path) -> None:
+    assert newest(a_run(tmp_path, 400, last=400)) == ("epoch=0-step=400.ckpt", 400)
+    (tmp_path / "epoch=0-step=400.ckpt").write_bytes(b"PK\3\4")
+
+    assert newest(tmp_path) == ("last.ckpt", 400)
+
+
+def test_a_last_file_alone_has_the_step_that_it_holds(tmp_path: Path) -> None:
+    assert newest(a_run(tmp_path, last=7)) == ("last.ckpt", 7)
+
+
+def test_a_last_folder_has_the_step_of_its_meta_file(tmp_path: Path) -> None:
+    shutil.copytree(REAL / "lightning-sharded" / "epoch=0-step=3.ckpt", tmp_path / "last.ckpt")
+
+    assert newest(tmp_path) == ("last.ckpt", 3)
+
+
+def test_a_torn_or_linked_last_file_does_not_count(tmp_path: Path) -> None:
+    a_run(tmp_path, 400, last=1000)
+    (tmp_path / "last.ckpt").write_bytes(FILE.read_bytes()[:100])
+    (tmp_path / "last-v1.ckpt").symlink_to("epoch=0-step=400.ckpt")
+
+    assert newest(tmp_path) == ("epoch=0-step=400.ckpt", 400)
+
+
+def test_a_last_file_that_is_a_fifo_is_not_opened(tmp_path: Path) -> None:
+    a_run(tmp_path, 400, last=1000)
+    (tmp_path / "last.ckpt").unlink()
+    os.mkfifo(tmp_path / "last.ckpt")
+
+    assert newest(tmp_path) == ("epoch=0-step=400.ckpt", 400)

@@ -8,13 +8,17 @@ Source: lightning/pytorch/trainer/connectors/checkpoint_connector.py and lightni
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.torch_state import open_state
-from healthd.checkpoints.tree import Damaged, Tree
+from healthd.checkpoints.tree import Damaged, Tree, survey
 
 META = "meta.pt"
 _SUFFIX = ".ckpt"
+_LAST = re.compile(r"last(?:-v\d{1,6})?\.ckpt")
 _VERSION = "pytorch-lightning_version"
 
 
@@ -42,6 +46,22 @@ class Lightning:
             _verify_folder(tree)
         else:
             _verify_file(tree, tree.path.name)
+
+
+def is_last(filename: str) -> bool:
+    """Whether this is the name of `save_last`, which tells no step though it may be newer than all that do."""
+    return _LAST.fullmatch(filename) is not None
+
+
+def read_step(path: Path) -> int | None:
+    """The step that a checkpoint of Lightning tells inside; None when it cannot be read. One small read."""
+    try:
+        file = path / META if path.is_dir() else path
+        tree = survey(file)
+        with open_state(tree, file.name) as state:
+            return state.count("global_step") or None
+    except (Damaged, OSError):
+        return None
 
 
 def _verify_file(tree: Tree, name: str) -> None:
