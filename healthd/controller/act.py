@@ -17,6 +17,7 @@ from healthd.core.acts import ClaimSpare, ReleasePods, RemovePods, StartGang, St
 from healthd.core.gang import GangView
 from healthd.core.objects import (
     FINALIZER_FENCE,
+    FINALIZER_JOB,
     HINT_CURRENT,
     LABEL_HINT,
     Node,
@@ -144,30 +145,37 @@ async def _label(cluster: Cluster, recovery: Recovery, value: str | None) -> Rec
 
 async def release_pod(cluster: Cluster, pod: Pod) -> None:
     """Take our finalizer off *pod*; a pod that is gone already is as good."""
-    left = [finalizer for finalizer in pod.metadata.finalizers if finalizer != FINALIZER_FENCE]
-    try:
-        await cluster.patch(
-            Pod,
-            pod.metadata.name,
-            {"metadata": {"finalizers": left or None}},
-            namespace=pod.metadata.namespace,
-            uid=pod.metadata.uid,
-            resource_version=pod.metadata.resource_version,
-        )
-    except NotFound:
-        return
+    with suppress(NotFound):
+        await _take_off(cluster, pod, FINALIZER_FENCE)
+
+
+async def _take_off(cluster: Cluster, pod: Pod, finalizer: str) -> None:
+    left = [each for each in pod.metadata.finalizers if each != finalizer]
+    await cluster.patch(
+        Pod,
+        pod.metadata.name,
+        {"metadata": {"finalizers": left or None}},
+        namespace=pod.metadata.namespace,
+        uid=pod.metadata.uid,
+        resource_version=pod.metadata.resource_version,
+    )
 
 
 async def _remove_pod(cluster: Cluster, pod: Pod) -> None:
     """
     Delete *pod* for good, without its kubelet; one that is gone already is as good.
 
-    What a finalizer keeps is called Failed after that, as the cluster's own collector of pods calls it: a Job that
-    replaces only failed pods keeps its finalizer on any other one for ever.
+    The Job controller takes its finalizer off the pods that it deletes to suspend a Job, and so does not count them as
+    failures. It does not for those that were being deleted before; a Job that replaces only failed pods keeps them for
+    ever, and once such a pod is called Failed it counts, against a Job that is suspended, too. So it is taken off here.
+
+    What another finalizer keeps is called Failed, as the cluster's own collector of pods calls it.
     """
     meta = pod.metadata
     failed = {"status": {"phase": "Failed", "reason": FENCED, "message": "healthd has proof that its processes ended"}}
     with suppress(NotFound):
+        if FINALIZER_JOB in meta.finalizers:
+            await _take_off(cluster, pod, FINALIZER_JOB)
         await cluster.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
         await cluster.patch(Pod, meta.name, failed, namespace=meta.namespace, uid=meta.uid, subresource="status")
 

@@ -14,7 +14,7 @@ from healthd.controller.act import NotKept, perform, record
 from healthd.core.acts import RemovePods, StopGang
 from healthd.core.gang import GangView
 from healthd.core.model import Phase
-from healthd.core.objects import Pod, Slim
+from healthd.core.objects import FINALIZER_JOB, Pod, Slim
 from healthd.gangs import ADAPTERS
 from tests.builders import a_pod, a_recovery
 from tests.core.gangs import a_root
@@ -64,19 +64,22 @@ async def test_a_gang_that_its_user_set_going_is_not_stopped_by_what_was_decided
     assert not stage.root.suspended
 
 
-async def test_what_a_finalizer_keeps_of_a_pod_whose_end_is_proven_is_called_failed() -> None:
+async def test_of_pods_whose_end_is_proven_only_what_another_finalizer_keeps_stays_and_is_called_failed() -> None:
     with EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids()) as cluster:
         recovery = await cluster.create(a_recovery())
         free = await cluster.create(a_pod("free", node="node-a"))
-        kept = await cluster.create(a_pod("kept", node="node-a", finalizers=["batch.kubernetes.io/job-tracking"]))
+        counted = await cluster.create(a_pod("counted", node="node-a", finalizers=[FINALIZER_JOB]))
+        kept = await cluster.create(a_pod("kept", node="node-a", finalizers=[FINALIZER_JOB, "example.com/mine"]))
 
         await perform(
             cluster,
-            RemovePods(("free", "kept")),
+            RemovePods(("free", "counted", "kept")),
             recovery=recovery,
-            view=GangView(root=a_root(), pods=(free, kept)),
+            view=GangView(root=a_root(), pods=(free, counted, kept)),
             adapter=ADAPTERS["Job"],
         )
         left = (await cluster.list(Pod)).items
 
-    assert [(pod.metadata.name, pod.status.phase) for pod in left] == [("kept", "Failed")]
+    assert [(pod.metadata.name, pod.status.phase, pod.metadata.finalizers) for pod in left] == [
+        ("kept", "Failed", ["example.com/mine"])
+    ]
