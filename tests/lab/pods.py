@@ -37,10 +37,11 @@ class Pods:
         self._api = control_plane.api
         self._since = self._api.get(self.path)["metadata"]["resourceVersion"]
 
-    def create(self, name: str, node: str = "", **annotations: str) -> None:
+    def create(self, name: str, node: str = "", *, restart_policy: str = "Never", **annotations: str) -> None:
         """A pod that stays on *node*; annotations of the lab by the last part of their names."""
         notes = {f"lab.healthd.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": notes}, "spec": a_pod(node)}
+        spec = {**a_pod(node), "restartPolicy": restart_policy}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": notes}, "spec": spec}
         self._api.create(self.path, pod)
         self.await_phase(name, "Running")
 

@@ -4,8 +4,14 @@ Simulated kubelets do what real ones do, in the same order: what healthd reads f
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from healthd.clock import SystemClock
+from healthd.core.fence import fence_pods
+from healthd.core.gang import GangView
+from healthd.core.objects import Pod, PodStatus
 from tests.lab.control_plane import ControlPlane
 from tests.lab.pods import Pods, a_gang
 from tests.lab.programs import wait_until
@@ -42,6 +48,29 @@ def test_a_program_may_end_well_when_it_is_stopped(pods: Pods, nodes: list[str])
     wait_until("gone", lambda: not pods.names(), limit=30)
 
     assert pods.seen()["minds"][-2:] == ["Succeeded terminated 0", "gone"]
+
+
+@pytest.mark.parametrize(("exit_code", "reason"), [("143", "PodFailed"), ("0", "PodCompleted")])
+def test_of_a_pod_that_is_always_started_again_the_kubelet_says_that_it_is_over(
+    control_plane: ControlPlane, pods: Pods, nodes: list[str], exit_code: str, reason: str
+) -> None:
+    pods.create("server", nodes[0], restart_policy="Always", exit_when_stopped=exit_code)
+    control_plane.api.patch(f"{pods.path}/server", {"metadata": {"finalizers": ["lab.healthd.dev/held"]}})
+
+    pods.delete("server")
+    wait_until("stopped", lambda: pods.get("server")["metadata"].get("deletionGracePeriodSeconds") == 0, limit=30)
+    over = msgspec.convert(pods.get("server"), Pod)
+    control_plane.api.patch(f"{pods.path}/server", {"metadata": {"finalizers": None}})
+    (fenced,) = fence_pods(GangView(root=None, pods=(running(over),)), [], SystemClock().now())
+    (proven,) = fence_pods(GangView(root=None, pods=(over,)), [fenced], SystemClock().now())
+
+    assert [c.reason for c in over.status.conditions if c.type == "ContainersReady"] == [reason]
+    assert proven.proof == f"the kubelet of {nodes[0]} reports every container terminated"
+
+
+def running(pod: Pod) -> Pod:
+    """As it was before it was stopped."""
+    return replace(pod, status=PodStatus(phase="Running"))
 
 
 def test_a_finalizer_holds_a_pod_that_has_ended(control_plane: ControlPlane, pods: Pods, nodes: list[str]) -> None:
