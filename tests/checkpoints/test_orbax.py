@@ -76,7 +76,9 @@ def test_an_empty_file_of_data_is_refused(real: Path) -> None:
     assert refusal(real) == f"state/d/{file.name}: empty file"
 
 
-@pytest.mark.parametrize("name", ["state/manifest.ocdbt", "state/ocdbt.process_0/manifest.ocdbt", "state/_METADATA"])
+@pytest.mark.parametrize(
+    "name", ["state/manifest.ocdbt", "state/ocdbt.process_0/manifest.ocdbt", "state/_METADATA", "extra/metadata"]
+)
 def test_a_file_cut_anywhere_is_refused(real: Path, name: str) -> None:
     whole = (real / name).read_bytes()
     held = []
@@ -98,6 +100,19 @@ def test_a_flipped_byte_anywhere_in_a_manifest_is_refused(real: Path) -> None:
             held.append(at)
 
     assert held == []
+
+
+@pytest.mark.parametrize("name", ["state/_METADATA", "extra/metadata"])
+def test_an_item_that_the_step_names_has_to_be_there(real: Path, name: str) -> None:
+    (real / name).unlink()
+
+    assert refusal(real, level=Level.QUICK) == f"{name}: missing"
+
+
+def test_an_item_may_not_lead_outside(real: Path) -> None:
+    (real / "_CHECKPOINT_METADATA").write_text(json.dumps({"item_handlers": {"../19": "JsonCheckpointHandler"}}))
+
+    assert "not inside the checkpoint" in refusal(real)
 
 
 @pytest.mark.parametrize("array", ["w", "b", "step"])

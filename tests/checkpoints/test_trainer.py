@@ -66,6 +66,7 @@ def test_a_rank_between_others_that_did_not_save_is_named(real: Path) -> None:
         "rng_state_0.pth",
         "rng_state_1.pth",
         "training_args.bin",
+        "config.json",
     ],
 )
 def test_a_file_cut_anywhere_is_refused(real: Path, name: str) -> None:

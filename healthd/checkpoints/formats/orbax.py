@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of
+from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
 
 STEP = "_CHECKPOINT_METADATA"
 ITEM = "_METADATA"
@@ -25,6 +25,10 @@ LARGEST_MANIFEST = 1 << 20
 _MAGIC = bytes.fromhex("0cdb3a2a")
 _FRAME = 17
 """Bytes of a manifest around its content: magic, length, version, and the checksum at the end."""
+JSON = "metadata"
+"""All that an item of plain values consists of."""
+_OF_ARRAYS = ("StandardCheckpointHandler", "PyTreeCheckpointHandler")
+_OF_JSON = "JsonCheckpointHandler"
 _IN_PROGRESS = ".orbax-checkpoint-tmp"
 _ARRAY_FILES = (".zarray", "zarr.json")
 
@@ -33,6 +37,8 @@ T = TypeVar("T")
 
 class _Step(msgspec.Struct):
     commit_timestamp_nsecs: int | None = None
+    item_handlers: dict[str, str | None] | str | None = None
+    """The class that wrote each item, or the step where it is one item."""
 
 
 class _Item(msgspec.Struct):
@@ -98,8 +104,23 @@ def _refuse_unfinished(tree: Tree) -> None:
     temporary = next((name for name in tree.entries if _IN_PROGRESS in name), None)
     if temporary is not None:
         raise Damaged(f"{folder_of(temporary) or temporary}: temporary name (save not finished)")
-    if STEP in tree.entries and COMMITTED not in tree.entries and not _decode(tree, STEP, _Step).commit_timestamp_nsecs:
+    if STEP not in tree.entries:
+        return
+    step = _decode(tree, STEP, _Step)
+    if COMMITTED not in tree.entries and not step.commit_timestamp_nsecs:
         raise Damaged(f"{STEP}: without the time of a commit (save not finished)")
+    handlers = step.item_handlers if isinstance(step.item_handlers, dict) else {"": step.item_handlers}
+    for item, handler in handlers.items():
+        _refuse_missing_item(tree, inside("", item, told_by=STEP) + "/" if item else "", handler or "")
+
+
+def _refuse_missing_item(tree: Tree, prefix: str, handler: str) -> None:
+    """Of the handlers that are known by name; any other writes what it likes."""
+    kind = handler.rpartition(".")[2]
+    if kind in _OF_ARRAYS:
+        tree.require(f"{prefix}{ITEM}")
+    elif kind == _OF_JSON:
+        _decode(tree, f"{prefix}{JSON}", msgspec.Raw)
 
 
 def _verify_item(tree: Tree, name: str) -> None:

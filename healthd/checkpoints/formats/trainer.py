@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import msgspec
 
@@ -19,9 +18,11 @@ from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.tree import Damaged, Tree
 
 STATE = "trainer_state.json"
-LARGEST_STATE = 64 << 20
+LARGEST_JSON = 64 << 20
+"""Bytes. Where msgspec finds no JSON the standard library is asked: a loss that is no number is written as NaN."""
 INCOMPLETE = "checkpoint-is-incomplete.txt"
 _FOLDER = re.compile(r"checkpoint-(\d{1,18})")
+_LOADED_JSON = re.compile(r"(?:\w*config|tokenizer|special_tokens_map|added_tokens|vocab)\.json")
 _RNG = re.compile(r"rng_state_(\d{1,6})\.pth")
 _WRITTEN_EARLY = ("training_args.bin", "optimizer.pt", "scheduler.pt")
 
@@ -55,11 +56,14 @@ class Trainer:
             raise Damaged(f"no model beside {STATE}")
         _refuse_half_an_optimizer(tree)
         refuse_gaps(tree, _RNG)
+        for name in sorted(tree.entries):
+            if _LOADED_JSON.fullmatch(name):
+                _refuse_torn_json(tree, name)
 
 
 def read_step(tree: Tree) -> int:
     """The step of `trainer_state.json`. Raises Damaged."""
-    raw = tree.read(STATE, at_most=LARGEST_STATE)
+    raw = tree.read(STATE, at_most=LARGEST_JSON)
     try:
         return _parse(raw)
     except (ValueError, TypeError, KeyError, RecursionError) as error:  # a DecodeError is a ValueError
@@ -69,9 +73,25 @@ def read_step(tree: Tree) -> int:
 def _parse(raw: bytes) -> int:
     try:
         return msgspec.json.decode(raw, type=_State).global_step
-    except msgspec.DecodeError:  # a loss that is no number is written as NaN, which is no JSON but of Python
-        state: dict[str, Any] = json.loads(raw)
-        return msgspec.convert(state, type=_State).global_step
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(raw), type=_State).global_step
+
+
+def _refuse_no_json(raw: bytes) -> None:
+    try:
+        msgspec.json.decode(raw, type=msgspec.Raw)  # makes nothing of what it reads
+    except msgspec.DecodeError:
+        json.loads(raw)
+
+
+def _refuse_torn_json(tree: Tree, name: str) -> None:
+    """The configurations of model and tokenizer, without which neither is built."""
+    raw = tree.read(name, at_most=LARGEST_JSON)
+    try:
+        raw.decode()
+        _refuse_no_json(raw)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{name}: not whole JSON (torn write)") from error
 
 
 def _refuse_other_step(tree: Tree, step: int) -> None:
