@@ -34,11 +34,20 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
         ("model-10.safetensors", ""),
         ("step-10-single", ".metadata"),
         ("step-10-four-ranks", "__3_0.distcp"),
+        ("deepspeed-zero3/global_step3", "zero_pp_rank_0_mp_rank_00_model_states.pt"),
+        ("deepspeed-zero2/global_step3", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"),
+        ("megatron-dist/iter_0000020", "common.pt"),
+        ("megatron-dist/iter_0000020", ".metadata"),
+        ("trainer/checkpoint-4", "trainer_state.json"),
+        ("accelerate/checkpoint_1", "random_states_0.pkl"),
+        ("lightning/epoch=0-step=6.ckpt", ""),
+        ("orbax/20", "_CHECKPOINT_METADATA"),
+        ("orbax/20", "state/manifest.ocdbt"),
     ],
 )
 def test_any_damage_ends_in_an_answer(tmp_path: Path, checkpoint: str, file: str) -> None:
     chance = random.Random(10)
-    copy = tmp_path / checkpoint
+    copy = tmp_path / Path(checkpoint).name
     shutil.copytree(REAL / checkpoint, copy) if file else shutil.copy(REAL / checkpoint, copy)
     target = copy / file if file else copy
     whole = target.read_bytes()
