@@ -101,6 +101,8 @@ class Root:
     """The claims that its pods mount: a checkpoint on one of them has another path there than here."""
     companions: Mapping[str, str] = field(default_factory=dict)
     """Further objects that it consists of: name -> which one of that name, or which version of it, was seen."""
+    template_resumes_from: str = ""
+    """The checkpoint that its pod template names, as far as its kind lets us take it from there again."""
     has_begun: bool = True
     """False while its own controller has not yet noticed that it may run: every member there is belongs to the past."""
 

@@ -7,16 +7,25 @@ scheduling directives of the template may be changed, its env may not: the hint 
 The affinity of the template is left alone. A bad node is out of service or tainted, so the scheduler avoids it by
 itself; the reserved spare needs the toleration. Our terms in the owner's affinity would outlive the recovery, and the
 kinds above Job refuse them anyway: where they are wanted, the admission policy adds them to the pods.
+
+The hint on the template outlives the recovery, too, and cannot be changed while the Job runs. It grows old: a pod that
+the Job replaces by itself would be told to go back. Where the admission policy is installed it takes the old hint off
+new pods. Where it is not, only a Job that its user has suspended is freed of it, before he resumes it. JobSets and
+StatefulSets keep theirs there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from healthd.cluster.port import Cluster
+from healthd.cluster.port import Cluster, Forbidden, Invalid
 from healthd.core.gang import Ending, Root, StartHint
 from healthd.core.objects import (
     ANNOTATION_LAUNCHER_OF,
+    ANNOTATION_RESUME_FROM,
+    ANNOTATION_RESUME_STEP,
     ANNOTATION_STOPPED_BY,
     Job,
     JobSpec,
@@ -75,6 +84,13 @@ class JobAdapter(GangAdapter[Job]):
             spec |= {"parallelism": len(hint.placement), "completions": len(hint.placement)}
         await self.patch(cluster, root, {"metadata": {"annotations": start_notes(hint)}, "spec": spec})
 
+    async def tend(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - the protocol's
+        """Take an old hint off the template of a Job that its user has suspended: he may resume it weeks later."""
+        if root.stopped and not root.stopped_by and root.template_resumes_from:
+            notes = {ANNOTATION_RESUME_FROM: None, ANNOTATION_RESUME_STEP: None}
+            with suppress(Invalid, Forbidden):  # another keeper of its template; the gang is guarded all the same
+                await self.patch(cluster, root, {"spec": {"template": {"metadata": {"annotations": notes}}}})
+
 
 def read_job(job: Job) -> Root:
     """Any Job as the decisions see one."""
@@ -97,6 +113,7 @@ def read_job(job: Job) -> Root:
         options=read_options(notes, may_shrink=indexed),
         progress=read_progress(notes),
         mounts=read_mounts(job.spec.template.spec),
+        template_resumes_from=job.spec.template.metadata.annotations.get(ANNOTATION_RESUME_FROM, ""),
         started_at=job.status.start_time,
         has_begun=job.status.start_time is not None,
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from healthd.core.objects import TAINT_RESERVED, PodHint
+from healthd.core.gang import Root
+from healthd.core.objects import TAINT_RESERVED, Job, PodHint
+from healthd.gangs.job import JobAdapter, read_job
+from tests.deploy.accounts import as_holder_of, token_of_controller
 from tests.deploy.gang_pods import HINT, NAME, TOLD, create, env_of, is_told, required, tell
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
@@ -91,6 +95,35 @@ def test_a_real_job_that_is_resumed_runs_with_its_hint_on_the_spare(
         {**TOLD, "JOB_COMPLETION_INDEX": ""},
     ]
     assert {pod["metadata"]["annotations"]["healthd.dev/attempt"] for pod in after} == {"1"}
+
+
+async def test_a_job_that_its_user_suspended_long_after_its_recovery_is_told_no_old_checkpoint(
+    installed: ControlPlane, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    simulated_nodes.add(2)
+    token = token_of_controller(installed)
+    notes = {"healthd.dev/attempt": "1", "healthd.dev/resume-from": "/ckpt/1", "healthd.dev/resume-step": "1"}
+    spec = AN_INDEXED_JOB["spec"]
+    told = {**spec, "template": {**spec["template"], "metadata": {"annotations": notes}}}
+    enabled = {"name": NAME, "annotations": {"healthd.dev/restart": "enabled"}}
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    installed.api.create(path, {**AN_INDEXED_JOB, "metadata": enabled, "spec": told})
+    running(installed, namespace, 2)
+    suspend(installed, namespace, True)
+    running(installed, namespace, 0)
+    wait_until("the Job stopped", lambda: stored_job(installed, f"{path}/{NAME}").stopped, limit=30)
+
+    async with as_holder_of(installed, token) as cluster:
+        await JobAdapter().tend(cluster, read_job(await cluster.get(Job, NAME, namespace)), [])
+    suspend(installed, namespace, False)
+    after = running(installed, namespace, 2)
+
+    assert [pod["metadata"]["annotations"]["healthd.dev/attempt"] for pod in after] == ["1", "1"]
+    assert ["healthd.dev/resume-from" in pod["metadata"]["annotations"] for pod in after] == [False, False]
+
+
+def stored_job(installed: ControlPlane, path: str) -> Root:
+    return read_job(msgspec.convert(installed.api.get(path), Job))
 
 
 AN_INDEXED_JOB: Json = {

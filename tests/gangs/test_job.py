@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -119,6 +122,32 @@ async def test_a_fresh_start_takes_an_older_hint_away(cluster: EmbeddedCluster) 
 
     notes = (await cluster.get(Job, "train", "default")).spec.template.metadata.annotations
     assert not notes.keys() & stale.keys()
+
+
+def template_of(job: Job) -> dict[str, str]:
+    return dict(job.spec.template.metadata.annotations)
+
+
+HINT = {"healthd.dev/attempt": "2", "healthd.dev/resume-from": "/data/step_7", "healthd.dev/resume-step": "7"}
+
+
+async def test_a_job_that_its_user_suspended_is_freed_of_the_hint_that_grows_old(cluster: EmbeddedCluster) -> None:
+    root = dataclasses.replace(await stored(cluster, suspend=True, template_annotations=HINT), stopped=True)
+
+    await ADAPTER.tend(cluster, root, [])
+
+    job = await cluster.get(Job, "train", "default")
+    assert (job.spec.suspend, template_of(job)) == (True, {"healthd.dev/attempt": "2"})
+    assert read_job(job).template_resumes_from == ""
+
+
+@pytest.mark.parametrize("state", [{"stopped_by": "train-3"}, {"stopped": False}], ids=["stopped by us", "it may run"])
+async def test_a_hint_that_may_still_be_needed_stays(cluster: EmbeddedCluster, state: dict[str, Any]) -> None:
+    root = await stored(cluster, suspend=True, template_annotations=HINT)
+
+    await ADAPTER.tend(cluster, dataclasses.replace(root, **{"stopped": True, **state}), [])
+
+    assert template_of(await cluster.get(Job, "train", "default")) == HINT
 
 
 async def test_a_start_keeps_what_the_owner_tolerates(cluster: EmbeddedCluster) -> None:

@@ -48,6 +48,8 @@ class Training:
     """One run of the gang's program: an attempt whose ranks are all alive."""
 
     attempt: int
+    began: int
+    """The step that it resumed from."""
     step: int
     since: datetime
 
@@ -91,9 +93,10 @@ class Trainers:
     def _step(self, gang: str, ranks: list[Process], now: datetime) -> None:
         run = self._runs.get(gang)
         if run is None or run.attempt != ranks[0].attempt:
-            run = self._runs[gang] = Training(ranks[0].attempt, ranks[0].resumed_at, now)
+            began = self._begins(gang, ranks[0])
+            run = self._runs[gang] = Training(ranks[0].attempt, began, began, now)
         while now - run.since >= SAVES_EVERY:
-            if gang in self.crash_at and run.step - ranks[0].resumed_at >= self.crash_at[gang]:
+            if gang in self.crash_at and run.step - run.began >= self.crash_at[gang]:
                 for rank in ranks:
                     rank.ends_at, rank.exit_code = now, 1
                 return
@@ -101,6 +104,11 @@ class Trainers:
             run.step += 1
             self.stores[gang].save(gang, run.step, whole=True)
             self.last_step_at[gang] = now
+
+    def _begins(self, gang: str, rank: Process) -> int:
+        """Where it is told to, or at the newest that it finds itself: a user set it going."""
+        newest = self.stores[gang].newest_whole()
+        return rank.resumed_at if rank.resumed_at >= 0 or newest is None else newest.step
 
     def _interrupt(self, gang: str) -> None:
         run = self._runs.pop(gang, None)
