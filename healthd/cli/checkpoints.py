@@ -14,6 +14,7 @@ from pathlib import Path
 
 from healthd.checkpoints.formats import UnknownFormat, declared
 from healthd.checkpoints.latest import UNKNOWN_STEP, Candidate, Checkpoint, Level, Rejected, latest, misplaced, verify
+from healthd.checkpoints.pointers import misled
 from healthd.checkpoints.steps import find, parse_step
 from healthd.checkpoints.tree import explain
 
@@ -64,6 +65,8 @@ def _latest(args: argparse.Namespace) -> int:
         _print_json({**found, "rejected": [_row(rejected) for rejected in answer.rejected]})
     else:
         _print_table([*answer.rejected, *([answer.found] if answer.found else [])], args.path)
+    for line in misled(args.path, answer.found.path if answer.found else None):
+        print(f"healthd: {line}", file=sys.stderr)
     if answer.found:
         return FOUND
     print(f"healthd: no valid checkpoint at {args.path}{_why_none(args.path)}", file=sys.stderr)

@@ -57,6 +57,18 @@ def test_latest_tells_a_person_why_not(root: Path, capsys: pytest.CaptureFixture
     assert "torn write" in out
 
 
+def test_latest_tells_when_the_pointer_of_the_writer_leads_elsewhere(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "latest").write_text("step-000020")
+
+    assert call("latest", root, "--json") == 0
+
+    output = capsys.readouterr()
+    assert json.loads(output.out)["step"] == 10
+    assert output.err == "healthd: latest leads to 'step-000020': a loader that goes by it loads that one\n"
+
+
 @pytest.mark.parametrize("command", ["latest", "list"])
 def test_a_location_one_folder_too_high_is_told(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
