@@ -82,9 +82,8 @@ def write_megatron(root: Path) -> None:
     processes.spawn(megatron_rank, args=(2, str(root / "megatron-dist")), nprocs=2)
 
 
-def trainer_rank(rank: int, world: int, root: str) -> None:
-    """One rank of a run of the Hugging Face Trainer that saves its steps 2 and 4."""
-    set_ranks(rank, world, port=29800)
+def a_hugging_face_trainer(root: str, **options: object) -> object:
+    """A trainer of the smallest of models."""
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
     torch.manual_seed(7)
@@ -97,18 +96,15 @@ def trainer_rank(rank: int, world: int, root: str) -> None:
         max_position_embeddings=8,
     )
     rows = [{"input_ids": torch.arange(4), "labels": torch.arange(4)}] * 64
-    args = TrainingArguments(
-        output_dir=root,
-        max_steps=4,
-        save_steps=2,
-        logging_steps=2,
-        per_device_train_batch_size=1,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        ddp_backend="gloo",
-    )
-    Trainer(model=LlamaForCausalLM(config), args=args, train_dataset=rows).train()
+    quiet = {"report_to": [], "disable_tqdm": True}
+    args = TrainingArguments(output_dir=root, per_device_train_batch_size=1, use_cpu=True, **quiet, **options)
+    return Trainer(model=LlamaForCausalLM(config), args=args, train_dataset=rows)
+
+
+def trainer_rank(rank: int, world: int, root: str) -> None:
+    """One rank of a run of the Hugging Face Trainer that saves its steps 2 and 4."""
+    set_ranks(rank, world, port=29800)
+    a_hugging_face_trainer(root, max_steps=4, save_steps=2, logging_steps=2, ddp_backend="gloo").train()
 
 
 def write_trainer(root: Path) -> None:

@@ -109,6 +109,12 @@ def test_an_item_that_the_step_names_has_to_be_there(real: Path, name: str) -> N
     assert refusal(real, level=Level.QUICK) == f"{name}: missing"
 
 
+def test_plain_values_that_are_no_text_are_refused(real: Path) -> None:
+    (real / "extra" / "metadata").write_bytes(b'{"epo\xefh": 1}')
+
+    assert refusal(real) == "extra/metadata: not the whole metadata of Orbax (torn write)"
+
+
 def test_an_item_may_not_lead_outside(real: Path) -> None:
     (real / "_CHECKPOINT_METADATA").write_text(json.dumps({"item_handlers": {"../19": "JsonCheckpointHandler"}}))
 

@@ -153,7 +153,9 @@ def _array_of(leaf: Any) -> str:
 
 
 def _decode(tree: Tree, name: str, kind: type[T]) -> T:
+    raw = tree.read(name, at_most=LARGEST_METADATA)
     try:
-        return msgspec.json.decode(tree.read(name, at_most=LARGEST_METADATA), type=kind)
+        raw.decode()  # msgspec does not look into text that is of no use to it
+        return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"{name}: not the whole metadata of Orbax (torn write)") from error
