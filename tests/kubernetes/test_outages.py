@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from http import HTTPStatus
 
 import pytest
@@ -11,11 +12,23 @@ from healthd.core.model import Phase
 from tests.kubernetes.replicas import Replica, Replicas
 from tests.kubernetes.stage import Stage
 from tests.kubernetes.traps import Point, Trap, When
+from tests.kubernetes.whole import one_in
 from tests.lab.control_plane import ControlPlane
+from tests.lab.programs import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 KINDS = ("Job", "plain pods")
+POINTS = (
+    Point(Phase.STARTING, When.ACTING),
+    Point(Phase.STARTING, When.ACTING, acts=2),
+    Point(Phase.STOPPING, When.ACTING),
+    Point(Phase.STOPPING, When.LEAVING),
+    Point(Phase.RESERVING, When.ACTING),
+    Point(Phase.DETECTED, When.LEAVING),
+    Point(Phase.CONFIRMING, When.LEAVING),
+)
+"""Where a leader stands still: what it sent last is on its way."""
 
 
 def stand_still(replica: Replica) -> None:
@@ -33,6 +46,12 @@ def come_back(control_plane: ControlPlane) -> None:
     for name in ("kube-scheduler", "kube-controller-manager", "kwok", "jobset"):
         control_plane.programs[name].stop()
         control_plane.programs[name].start()
+
+
+def refusals(replica: Replica, stage: Stage) -> list[int]:
+    """How the API server refused what a replica wrote about the gang."""
+    about = [(request, status) for request, status in replica.gate.refused if stage.namespace in request.path]
+    return [status for request, status in about if request.is_about_gangs]
 
 
 async def sprung(trap: Trap) -> Replica:
@@ -85,20 +104,7 @@ async def test_gang_is_restarted_once_though_the_api_server_is_slow(
     assert await replicas.leader() is leader
 
 
-@pytest.mark.parametrize("which", KINDS)
-@pytest.mark.parametrize(
-    "point",
-    [
-        Point(Phase.DETECTED, When.LEAVING),
-        Point(Phase.STOPPING, When.ACTING),
-        Point(Phase.STOPPING, When.LEAVING),
-        Point(Phase.RESERVING, When.ACTING),
-        Point(Phase.STARTING, When.ACTING),
-        Point(Phase.STARTING, When.ACTING, acts=2),
-        Point(Phase.CONFIRMING, When.LEAVING),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("point", "which"), one_in(3, list(itertools.product(POINTS, KINDS))), ids=str)
 async def test_late_writes_of_a_leader_that_stood_still_change_nothing(
     stage: Stage, replicas: Replicas, point: Point, which: str
 ) -> None:
@@ -111,10 +117,10 @@ async def test_late_writes_of_a_leader_that_stood_still_change_nothing(
     await recovered_once(stage)
     settled = stage.recoveries()[0].status
     leader.gate.release()
+    await asyncio.to_thread(wait_until, "an answer to the late write", lambda: refusals(leader, stage), limit=10)
     leader.thaw()
     await leader.says("leader.deposed")
 
-    late = [status for request, status in leader.gate.refused if request.is_about_gangs]
-    assert set(late) == {HTTPStatus.CONFLICT}
+    assert set(refusals(leader, stage)) == {HTTPStatus.CONFLICT}
     assert stage.recoveries()[0].status == settled
     await recovered_once(stage)

@@ -13,6 +13,7 @@ from healthd.core.model import Phase
 from tests.kubernetes.replicas import Replicas
 from tests.kubernetes.stage import MEMBERS, Stage
 from tests.kubernetes.traps import Point, Trap, When
+from tests.kubernetes.whole import one_in
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -68,7 +69,7 @@ async def meanwhile(stage: Stage, replicas: Replicas, which: str, point: Point, 
         replica.gate.release()
 
 
-@pytest.mark.parametrize("point", [*RUNNING, *STARTED], ids=str)
+@pytest.mark.parametrize("point", one_in(2, [*RUNNING, *STARTED]), ids=str)
 async def test_gang_that_its_user_suspends_stays_so(stage: Stage, replicas: Replicas, point: Point) -> None:
     await meanwhile(stage, replicas, "Job", point, suspends)
 
@@ -77,7 +78,7 @@ async def test_gang_that_its_user_suspends_stays_so(stage: Stage, replicas: Repl
     assert stage.get("job/llama")["spec"]["suspend"]
 
 
-@pytest.mark.parametrize("point", [*RUNNING, *STOPPED, *STARTED], ids=str)
+@pytest.mark.parametrize("point", one_in(2, [*RUNNING, *STOPPED, *STARTED]), ids=str)
 async def test_gang_that_its_user_deletes_is_not_made_again(stage: Stage, replicas: Replicas, point: Point) -> None:
     await meanwhile(stage, replicas, "Job", point, deletes)
 
@@ -86,7 +87,7 @@ async def test_gang_that_its_user_deletes_is_not_made_again(stage: Stage, replic
     await stage.until("the spare to be given back", lambda: is_free(stage, stage.spares[0]))
 
 
-@pytest.mark.parametrize("point", STOPPED, ids=str)
+@pytest.mark.parametrize("point", one_in(3, STOPPED), ids=str)
 async def test_job_that_its_user_sets_going_is_not_stopped_again(
     stage: Stage, replicas: Replicas, point: Point
 ) -> None:
@@ -97,7 +98,7 @@ async def test_job_that_its_user_sets_going_is_not_stopped_again(
     assert attempts(stage) == {0}
 
 
-@pytest.mark.parametrize("point", STOPPED, ids=str)
+@pytest.mark.parametrize("point", one_in(3, STOPPED), ids=str)
 async def test_workers_that_their_user_sets_going_are_not_stopped_again(
     stage: Stage, replicas: Replicas, point: Point
 ) -> None:
@@ -108,7 +109,7 @@ async def test_workers_that_their_user_sets_going_are_not_stopped_again(
     assert attempts(stage) == {0}
 
 
-@pytest.mark.parametrize("point", STOPPED, ids=str)
+@pytest.mark.parametrize("point", one_in(3, STOPPED), ids=str)
 async def test_gang_that_its_user_changes_while_it_is_stopped_waits_for_him(
     stage: Stage, replicas: Replicas, point: Point
 ) -> None:
@@ -119,7 +120,7 @@ async def test_gang_that_its_user_changes_while_it_is_stopped_waits_for_him(
     assert set(map(tuple, stage.ranks.starts.values())) == {(0,)}
 
 
-@pytest.mark.parametrize("point", [*RUNNING, *STARTED], ids=str)
+@pytest.mark.parametrize("point", one_in(2, [*RUNNING, *STARTED]), ids=str)
 async def test_workers_that_their_user_scales_to_zero_stay_so(stage: Stage, replicas: Replicas, point: Point) -> None:
     await meanwhile(stage, replicas, "StatefulSet", point, scales_to_zero)
 
