@@ -32,6 +32,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     finding: str
     message: str
     since: datetime
+    seen_at: datetime | None = None
+    """When the fault was last seen, which may be long before: a repair in between has put it right."""
     prior_unschedulable: bool = False
     """A person had cordoned the node before: it stays so when the quarantine ends."""
 
@@ -98,8 +100,8 @@ def finding_of(record: Record) -> Finding:
         action=Action.INSPECT,
         blame=Blame.UNKNOWN,
         message=record.message,
-        raised_at=record.since,
-        last_at=record.since,
+        raised_at=record.seen_at or record.since,
+        last_at=record.seen_at or record.since,
         quarantines=True,
     )
 
@@ -128,6 +130,7 @@ def _record_for(node: Node, finding: Finding, now: datetime) -> Record:
         finding=finding.id,
         message=finding.message,
         since=now,
+        seen_at=finding.last_at,
         prior_unschedulable=node.spec.unschedulable,
     )
 

@@ -368,6 +368,20 @@ async def test_a_quarantine_whose_finding_was_never_published_stands_until_the_r
     assert not await one.is_quarantined()
 
 
+async def test_a_repair_counts_from_the_fault_also_where_the_quarantine_alone_is_known(one: OneNode) -> None:
+    fault = one.a_record()
+    one.clock.advance(timedelta(minutes=2))
+    repaired = one.clock.now()
+    one.clock.advance(timedelta(seconds=20))
+    await one.look(await one.agent(), fault)
+    await one.cluster.delete(NodeHealth, "node-a")
+    await one.repair(repaired)
+
+    await one.look(await one.agent())
+
+    assert not await one.is_quarantined()
+
+
 # What people are told
 
 

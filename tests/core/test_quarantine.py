@@ -26,7 +26,8 @@ def test_a_standing_finding_that_quarantines_asks_for_a_quarantine_and_says_why(
 
     decision = decide(a_node(), [finding], holds_slots=False, now=NOW)
 
-    assert decision == Quarantine(Record(finding=finding.id, message="it fell off the bus", since=NOW))
+    record = Record(finding=finding.id, message="it fell off the bus", since=NOW, seen_at=finding.last_at)
+    assert decision == Quarantine(record)
 
 
 @pytest.mark.parametrize(
