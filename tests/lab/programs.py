@@ -38,6 +38,10 @@ class LabError(Exception):
     """Something of the lab did not do what it should; carries the end of the log."""
 
 
+_IF_PARENT_LIVES = ("sh", "-c", 'test "$PPID" = "$0" && exec "$@"')
+"""For the moment between its start and the tie to its parent, who may have died in it. `$0` is the parent's number."""
+
+
 class Program:
     """One program, its log, and whether it runs."""
 
@@ -68,7 +72,11 @@ class Program:
 
     def _start(self) -> subprocess.Popen[bytes]:
         ties = shutil.which("setpriv")
-        tied = [] if self._stays or ties is None else [ties, "--pdeathsig", "KILL", "--"]
+        tied = (
+            []
+            if self._stays or ties is None
+            else [ties, "--pdeathsig", "KILL", "--", *_IF_PARENT_LIVES, str(os.getpid())]
+        )
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [*tied, *self._command],
