@@ -49,6 +49,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Add to the report of a story that failed what the cluster shows."""
     report = yield
     used = getattr(item, "funcargs", {})
-    if report.when == "call" and report.failed and "real_stage" in used:
+    if report.failed and "real_stage" in used:
         report.sections.append(("real stage", used["real_stage"].tell()))
     return report

@@ -181,6 +181,7 @@ class RealStage:
             ("recoveries", "-o", "yaml"),
             ("pods", "-o", "wide"),
             ("nodes", "-o", "wide"),
+            ("nodehealths", "-o", "yaml"),
             ("pods", "-o", "wide", "--namespace", SYSTEM),
             ("events", "--sort-by=.lastTimestamp"),
         )
@@ -253,7 +254,8 @@ class RealStage:
 
 def _end_of(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    return "\n".join([f"the end of {log}:", *lines[-25:]])
+    telling = [line for line in lines if "kernel_log.lost" not in line]  # others may flood the one log of this machine
+    return "\n".join([f"the end of {log}:", *telling[-40:]])
 
 
 def _program() -> Json:
