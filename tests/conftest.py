@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,6 +13,12 @@ pytest_plugins = ["tests.lab.fixtures", "tests.lab.real.fixtures"]
 
 _TURNS = 5
 """Turns of the loop in which a task that was cancelled last may still end."""
+
+
+def pytest_configure() -> None:
+    """Hear SIGINT also where a shell started the tests in its background, and so ignoring it: some send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
