@@ -16,9 +16,10 @@ _TURNS = 5
 
 
 def pytest_configure() -> None:
-    """Hear SIGINT also where a shell started the tests in its background, and so ignoring it: some send it."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Hear what a shell, in the background or under nohup, lets the tests ignore: some send these to themselves."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

@@ -30,7 +30,7 @@ from tests.builders import a_job, a_node, a_pod
 from tests.fakes import START, ManualClock
 from tests.simulation.training import SeenCheckpoints
 
-O = TypeVar("O", Node, Job, Pod)
+Obj = TypeVar("Obj", Node, Job, Pod)
 
 NODES, GANGS, RANKS = 10_000, 800, 125
 TRIES = 50
@@ -124,7 +124,7 @@ def _pod(gang: int, rank: int, *, version: int) -> Pod:
     )
 
 
-def _stored(obj: O, version: int) -> O:
+def _stored(obj: Obj, version: int) -> Obj:
     meta = msgspec.structs.replace(
         obj.metadata, resource_version=str(version), uid=f"uid-{type(obj).__name__}-{obj.metadata.name}"
     )

@@ -11,7 +11,6 @@ import yaml
 
 from healthd.cli.doctor import parse_target, read_chart
 from healthd.core.doctor import HintPolicy, Level, examine
-from healthd.core.policy import RecoveryPolicy
 from tests.docs.page import ROOT, files, fragment, kustomizations
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import connected
@@ -41,7 +40,7 @@ async def test_the_doctor_has_nothing_against_it(kinds: ControlPlane, name: str)
     namespace = kinds.new_namespace()
     kinds.kubectl("apply", "-n", namespace, "-f", "-", input=files()[name])
     async with connected(kinds) as cluster:
-        chart = await read_chart(cluster, parse_target(GANGS[name], namespace), RecoveryPolicy())
+        chart = await read_chart(cluster, parse_target(GANGS[name], namespace), None)
 
     remarks = examine(dataclasses.replace(chart, hint_policy=HintPolicy.INSTALLED))
 
