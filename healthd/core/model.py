@@ -39,6 +39,11 @@ class Blame(StrEnum):
 
     APPLICATION = "application"
     DEVICE = "device"
+    """A GPU, a NIC or one of its ports, a disk: the part that the finding names."""
+    LINK = "link"
+    """The cable, or what it is plugged into at either end."""
+    PEER = "peer"
+    """The far end: another GPU, a switch."""
     NODE = "node"
     UNKNOWN = "unknown"
 
