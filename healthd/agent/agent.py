@@ -23,7 +23,6 @@ import structlog
 from healthd.agent import budget_slots
 from healthd.agent.node_view import AskedNode, NodeView
 from healthd.agent.publish import Reporter, repaired_at
-from healthd.agent.waits import Luck, Waits
 from healthd.clock import Clock
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster, ClusterError, Conflict, Unusable
@@ -33,6 +32,7 @@ from healthd.core.model import Finding, KernelRecord
 from healthd.core.objects import Device, KernelLogCursor, Node, NodeHealthStatus
 from healthd.core.pod_lives import PodLives, PodTasks
 from healthd.core.policy import JudgePolicy, QuarantinePolicy
+from healthd.core.waits import Luck, Waits
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about, silently
 from healthd.telemetry.metrics import Metrics
 

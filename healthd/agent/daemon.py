@@ -20,8 +20,6 @@ import structlog
 from healthd.agent.agent import Agent
 from healthd.agent.listen import Listener, common_cursor
 from healthd.agent.node_view import WatchedNode
-from healthd.agent.threads import in_thread
-from healthd.agent.waits import Luck, Waits
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
@@ -29,12 +27,14 @@ from healthd.core.klog import parse_message
 from healthd.core.objects import KernelLogCursor
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config
+from healthd.core.waits import Luck, Waits
 from healthd.core.xid import judge
 from healthd.probes.errors import CannotRead
 from healthd.probes.kernel_log import KernelLog
 from healthd.probes.nvml import Inventory
 from healthd.telemetry.events import Announcer
 from healthd.telemetry.metrics import Metrics
+from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)
 

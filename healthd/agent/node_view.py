@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import structlog
 
-from healthd.agent.waits import Luck, Waits
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, EventType, NotFound, Unavailable, Unusable
 from healthd.core.objects import Node
+from healthd.core.waits import Luck, Waits
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)

@@ -9,7 +9,6 @@ from datetime import datetime
 
 import msgspec
 
-from healthd.agent.waits import Luck
 from healthd.cluster.nodes import owned_by
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
 from healthd.core import conditions
@@ -17,6 +16,7 @@ from healthd.core.model import Finding
 from healthd.core.objects import ANNOTATION_REPAIRED, Node, NodeHealth, NodeHealthStatus, ObjectMeta
 from healthd.core.patches import diff
 from healthd.core.reporting import REFRESH_AFTER, write_at
+from healthd.core.waits import Luck
 
 
 class Reporter:

@@ -33,6 +33,7 @@ from healthd.cluster.port import (
 from healthd.cluster.selection import selection
 from healthd.cluster.shelf import Departed, Key, Shelf, Watched
 from healthd.core.objects import RESOURCES, Pod, Slim
+from healthd.core.waits import Waits, alone
 
 __all__ = ["Change", "Departed", "Mirror", "Watched", "without_containers"]
 
@@ -137,18 +138,17 @@ class Mirror:
 
     async def _follow(self, kept: _Kept) -> None:
         """List and watch, for ever; a watch that ends, for whatever reason, means a new list."""
-        retry = _FIRST_RETRY
+        waits = Waits(_FIRST_RETRY, _LAST_RETRY, alone)
         while True:
             try:
                 await self._list(kept)
-                retry = _FIRST_RETRY
+                waits.restore()
                 await self._watch(kept)
             except Unusable:
                 raise
             except ClusterError as error:
                 log.info("mirror.restarts", kind=kept.kind.__name__, error=str(error))
-            await self._clock.sleep(retry)
-            retry = min(_LAST_RETRY, retry * 2)
+            await self._clock.sleep(waits.next())
 
     async def _list(self, kept: _Kept) -> None:
         what = kept.shelf.watched

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,6 +40,7 @@ from healthd.core.policy import ForeignPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
 from healthd.core.recovery import Decision, decide, open_recovery
 from healthd.core.telling import label_value
+from healthd.core.waits import Luck, Waits, alone
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import Announce, silently
 from healthd.telemetry.metrics import Metrics
@@ -80,7 +81,7 @@ class Controller:
         foreign_signs: ForeignPolicy | None = None,
         look_every: timedelta = timedelta(seconds=10),
         together: Together = one_by_one,
-        jitter: Callable[[], float] = lambda: 1.0,
+        luck: Luck = alone,
         announce: Announce = silently,
     ) -> None:
         self.census = census or Census(adapters)
@@ -96,13 +97,13 @@ class Controller:
         self._foreign = foreign.rules_of(foreign_signs or ForeignPolicy())
         self._metrics = metrics
         self._look_every = look_every
-        self._jitter = jitter
+        self._luck = luck
         self._announce = announce
         self._lookout = Lookout(cluster, self.census, adapters, together)
         self._tidier = Tidier(cluster, self.census, self._lookout, adapters)
         self._due: dict[GangKey, datetime] = {}
         self._attended: set[GangKey] = set()
-        self._failures: dict[GangKey, int] = {}
+        self._troubled: dict[GangKey, Waits] = {}
         self._looked: dict[str, datetime] = {}
         self._swept: datetime | None = None
         self._measured: datetime | None = None
@@ -150,7 +151,7 @@ class Controller:
         """Answers when to look again; None for a gang that is none of ours any more."""
         gangs, rootless = self.census.gangs(key), self.census.rootless(key)
         if not gangs and not rootless:
-            self._failures.pop(key, None)
+            self._troubled.pop(key, None)
             return None
         try:
             if rootless:
@@ -162,12 +163,11 @@ class Controller:
         except Exception as error:  # a fault of ours that one gang brings out must not leave the others unguarded
             log.exception("gang.failed", gang=key.name, error=str(error))
             return self._retry(key)
-        self._failures.pop(key, None)
+        self._troubled.pop(key, None)
         return wait
 
     def _retry(self, key: GangKey) -> timedelta:
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        return min(RETRY * (1 << min(failures - 1, 16)), RETRY_MOST) * self._jitter()
+        return self._troubled.setdefault(key, Waits(RETRY, RETRY_MOST, self._luck)).next()
 
     async def _attend(self, gang: GangRef, now: datetime) -> timedelta:
         if gang.kind not in self._adapters:

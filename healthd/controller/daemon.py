@@ -105,7 +105,7 @@ class ControllerDaemon:
             mirror=self._feed,
             look_every=self._config.recovery.look_every,
             together=in_parallel(),
-            jitter=lambda: 0.5 + self._luck(),
+            luck=self._luck,
             announce=self._announcer,
             foreign_signs=self._config.foreign,
         )

@@ -24,9 +24,9 @@ from urllib.parse import unquote, urlsplit
 from healthd.checkpoints.formats import UnknownFormat
 from healthd.checkpoints.latest import Cache, Latest, latest, newest_step
 from healthd.controller.ports import CheckpointAnswer
-from healthd.controller.threads import Threads
 from healthd.core.gang import Mount, Root
 from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
+from healthd.threads import Threads
 
 T = TypeVar("T")
 

@@ -12,7 +12,6 @@ import pytest
 from healthd.agent.agent import CHECK_AGAIN, Agent, KernelNews
 from healthd.agent.budget_slots import take_slots
 from healthd.agent.node_view import STALE_AFTER, WatchedNode
-from healthd.agent.waits import Luck
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, Unavailable
 from healthd.core.model import KernelRecord
@@ -28,6 +27,7 @@ from healthd.core.objects import (
 )
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import QuarantinePolicy
+from healthd.core.waits import Luck
 from healthd.telemetry.metrics import Metrics
 from tests.agent.counting import CountingCluster
 from tests.builders import a_node

@@ -6,7 +6,7 @@ It reads no faster than its caller takes. What comes meanwhile waits as bytes in
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import TypeVar
 
@@ -19,38 +19,20 @@ from healthd.cluster.remote import wire
 from healthd.cluster.remote.answers import failure
 from healthd.cluster.remote.http import Http, Limits, Refused, Request, told
 from healthd.core.objects import Slim
+from healthd.core.waits import Luck, Waits
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Slim)
 
-
-class Patience:
-    """How long to wait before a watch is made again: not at all after one that told something, else ever longer."""
-
-    def __init__(self, limits: Limits, luck: Callable[[], float]) -> None:
-        self._limits = limits
-        self._luck = luck
-        self._failures = 0
-
-    def restore(self) -> None:
-        """It works."""
-        self._failures = 0
-
-    def next(self) -> timedelta:
-        """The next wait; with luck in it, because thousands of agents must not come back in the same moment."""
-        if self._failures == 0:
-            self._failures = 1
-            return timedelta(0)
-        longest = min(self._limits.last_retry, self._limits.first_retry * (1 << min(self._failures - 1, 20)))
-        self._failures += 1
-        return longest * (0.5 + self._luck() / 2)
+AT_ONCE = timedelta(0)
+"""When a watch that worked is made again."""
 
 
 async def follow(
     http: Http,
     clock: Clock,
-    luck: Callable[[], float],
+    luck: Luck,
     kind: type[T],
     path: str,
     selecting: dict[str, str],
@@ -61,7 +43,8 @@ async def follow(
 
     Raises what does not pass by itself: Gone, Invalid, Forbidden, NotFound.
     """
-    patience, version, trouble = Patience(http.limits, luck), since, False
+    waits, version = Waits(http.limits.first_retry, http.limits.last_retry, luck), since
+    told_something, trouble = True, False
     while True:
         try:
             async with http.answer(_request(http.limits, luck, path, selecting, version)) as response:
@@ -71,7 +54,7 @@ async def follow(
                 yield Event(EventType.BOOKMARK, None, version)
                 stream = _Stream(response, http.limits.stall_after)
                 while lines := await stream.lines():
-                    patience.restore()
+                    told_something = True
                     for line in lines:
                         event = _event(kind, line, stream.where)
                         version = event.resource_version
@@ -81,7 +64,10 @@ async def follow(
             if not trouble:  # one that lasts is told once
                 log.warning("watch.interrupted", kind=kind.__name__, error=str(passing))
                 trouble = True
-        await clock.sleep(patience.next())
+        if told_something:
+            waits.restore()
+        await clock.sleep(AT_ONCE if told_something else waits.next())
+        told_something = False
 
 
 class _Stream:
@@ -105,7 +91,7 @@ class _Stream:
                 return whole
 
 
-def _request(limits: Limits, luck: Callable[[], float], path: str, selecting: dict[str, str], version: str) -> Request:
+def _request(limits: Limits, luck: Luck, path: str, selecting: dict[str, str], version: str) -> Request:
     seconds = limits.watch_lasts.total_seconds() * (1 + luck())
     asking = {
         "watch": "true",

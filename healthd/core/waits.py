@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again, when ten thousand agents may have met the same trouble."""
+"""How long to wait before something is tried again, when ten thousand others may have met the same trouble."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from datetime import timedelta
 
 Luck = Callable[[], float]
 """Draws from 0 to 1."""
+
+
+def alone() -> float:
+    """The luck of one of few, who meets no crowd when it comes back."""
+    return 0.0
 
 
 class Waits:

@@ -14,7 +14,7 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
     """
     What *work* answers or raises. When the waiting is cancelled the thread is left behind.
 
-    `asyncio.to_thread` would hold up the end of the process until a driver that hangs gives its answer.
+    `asyncio.to_thread` would hold up the end of the process until a driver or a file server that hangs answers.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
@@ -38,3 +38,16 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return await answer
+
+
+class Threads:
+    """Runs up to *limit* calls at the same time; the others wait for their turn."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._slots = asyncio.Semaphore(limit)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What *work* answers or raises. When the waiting is cancelled, the slot is free."""
+        async with self._slots:
+            return await in_thread(work, self._name)
