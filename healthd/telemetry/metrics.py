@@ -52,7 +52,8 @@ class Metrics:
         self._make_kernel_log(registry)
         self._make_findings(registry)
         self._make_quarantine(registry)
-        self._make_recovery(registry)
+        self._make_recoveries(registry)
+        self._make_standing(registry)
         self._make_gangs(registry)
 
     def _make_api(self, registry: CollectorRegistry) -> None:
@@ -124,7 +125,8 @@ class Metrics:
             registry=registry,
         )
 
-    def _make_recovery(self, registry: CollectorRegistry) -> None:
+    def _make_recoveries(self, registry: CollectorRegistry) -> None:
+        """What recoveries came to."""
         self.recoveries = Counter(
             "healthd_recoveries_total", "Recoveries that ended.", ["cause", "outcome"], registry=registry
         )
@@ -135,6 +137,24 @@ class Metrics:
             buckets=_PHASE_BUCKETS,
             registry=registry,
         )
+        self.checkpoint_rejected = Counter(
+            "healthd_checkpoint_rejected_total",
+            "Checkpoints that a recovery refused; each one, with the reason, is in the recovery.",
+            registry=registry,
+        )
+        self.lost_steps = Counter(
+            "healthd_lost_steps_total",
+            "Training steps that had been done and must be done again after a recovery.",
+            registry=registry,
+        )
+        self.events_dropped = Counter(
+            "healthd_events_dropped_total",
+            "Kubernetes Events that were not told: too many at once, or the API server refused them.",
+            registry=registry,
+        )
+
+    def _make_standing(self, registry: CollectorRegistry) -> None:
+        """What is so at this moment."""
         self.recovery_in_progress = Gauge(
             "healthd_recovery_in_progress", "Recoveries that have not ended, those on hold included.", registry=registry
         )
@@ -153,22 +173,7 @@ class Metrics:
             ["crowd"],
             registry=registry,
         )
-        self.checkpoint_rejected = Counter(
-            "healthd_checkpoint_rejected_total",
-            "Checkpoints that a recovery refused; each one, with the reason, is in the recovery.",
-            registry=registry,
-        )
-        self.lost_steps = Counter(
-            "healthd_lost_steps_total",
-            "Training steps that had been done and must be done again after a recovery.",
-            registry=registry,
-        )
         self.spares = Gauge("healthd_spares", "Spare nodes that are free to be taken.", registry=registry)
-        self.events_dropped = Counter(
-            "healthd_events_dropped_total",
-            "Kubernetes Events that were not told: too many at once, or the API server refused them.",
-            registry=registry,
-        )
         self._start_at_zero()
 
     def _make_gangs(self, registry: CollectorRegistry) -> None:
