@@ -4,16 +4,16 @@ Judging NVIDIA's error codes: catalogue and rules as data, and the judge that re
 
 from __future__ import annotations
 
-from healthd.core.xid.judge import LOST_RULE, RECOVERY_RULE, Judgement, judge
+from healthd.core.xid.judge import LOST_RULE, RECOVERY_RULE, fades_after_hours, judge
 from healthd.core.xid.tables import Code, Rules, SwitchCode, rules, sxid_codes, xid_codes
 
 __all__ = [
     "LOST_RULE",
     "RECOVERY_RULE",
     "Code",
-    "Judgement",
     "Rules",
     "SwitchCode",
+    "fades_after_hours",
     "judge",
     "rules",
     "sxid_codes",

@@ -4,43 +4,16 @@ Judge one kernel message: how bad, whose fault, what to do. Pure; findings over 
 
 from __future__ import annotations
 
-import msgspec
-
+from healthd.core import tiers
+from healthd.core.judgement import Judgement, sentence
 from healthd.core.klog.message import Kind, Message
-from healthd.core.model import Action, Blame, Severity
+from healthd.core.model import Blame
 from healthd.core.xid.nvlink import tier_of_74, tier_of_link
-from healthd.core.xid.tables import Code, Tier, rules, sxid_codes, xid_codes
+from healthd.core.xid.tables import Code, rules, sxid_codes, xid_codes
 
 RECOVERY_CODE = 154
 RECOVERY_RULE = f"xid-{RECOVERY_CODE}"
 LOST_RULE = "gpu-lost"
-
-ADVICE = {
-    Action.NONE: "Nothing to do.",
-    Action.CHECK_APP: "Tell the owner of the job; the device is fine.",
-    Action.RESTART_APP: "Restart the job.",
-    Action.RESET_GPU: "Reset the GPU.",
-    Action.REBOOT_NODE: "Reboot the node.",
-    Action.INSPECT: "Look at it: diagnostics, seat, cable, power, cooling.",
-    Action.CONTACT_SUPPORT: "Replace the part.",
-}
-
-
-class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What one message means. *device* is a PCI address, or `node`."""
-
-    device: str
-    rule: str
-    severity: Severity
-    action: Action
-    blame: Blame
-    quarantines: bool
-    message: str
-    """One sentence of what happened, one of what to do."""
-    raises: bool = True
-    """Whether it becomes a finding; chatter of drivers does not."""
-    clears: bool = False
-    """Xid 154 to 0: the driver takes its advice back."""
 
 
 def judge(message: Message) -> Judgement:
@@ -52,12 +25,6 @@ def judge(message: Message) -> Judgement:
     if message.gpu_lost:
         return _judged(message, LOST_RULE, "reboot", Blame.DEVICE, "the GPU is gone from the PCIe bus")
     return _judge_words(message)
-
-
-def without_advice(message: str) -> str:
-    """The sentence of a judgement that says what happened, without the one that says what to do."""
-    given = {*ADVICE.values(), *(tier.advice for tier in rules().tiers if tier.advice)}
-    return next((message.removesuffix(advice).rstrip() for advice in given if message.endswith(advice)), message)
 
 
 def fades_after_hours(rule: str) -> float:
@@ -93,7 +60,7 @@ def _judge_recovery(message: Message) -> Judgement:
         action=asked.action,
         blame=Blame.DEVICE,
         quarantines=asked.quarantines,
-        message=_sentence(message, asked.summary, ADVICE[asked.action]),
+        message=f"{_subject(message)}: {asked.summary}. {tiers.ADVICE[asked.action]}",
         clears=asked.clears,
         raises=not asked.clears,
     )
@@ -133,7 +100,7 @@ def _judge_hardware_report(message: Message) -> Judgement:
 def _judged(
     message: Message, rule: str, tier_name: str, blame: Blame, summary: str, *, raises: bool = True
 ) -> Judgement:
-    tier: Tier = rules().tier(tier_name)
+    tier = tiers.tier(tier_name)
     return Judgement(
         device=message.pci or "node",
         rule=rule,
@@ -141,13 +108,9 @@ def _judged(
         action=tier.action,
         blame=tier.blame or blame,
         quarantines=tier.quarantines,
-        message=_sentence(message, summary, tier.advice or ADVICE[tier.action]),
+        message=sentence(_subject(message), summary, tier),
         raises=raises,
     )
-
-
-def _sentence(message: Message, summary: str, advice: str) -> str:
-    return f"{_subject(message)}: {summary}. {advice}"
 
 
 def _subject(message: Message) -> str:
@@ -161,15 +124,15 @@ def _subject(message: Message) -> str:
     return f"{message.kind.upper()}{where}"
 
 
-def _possible_tiers(rule: str) -> list[Tier]:
+def _possible_tiers(rule: str) -> list[tiers.Tier]:
     """The tiers that findings of *rule* can come from."""
     if rule == "kmsg-lost":
-        return [rules().tier("records_lost")]
+        return [tiers.tier("records_lost")]
     for phrase in rules().phrases:
         if phrase.rule == rule:
-            return [rules().tier(phrase.tier)]
+            return [tiers.tier(phrase.tier)]
     number = rule.rpartition("-")[2]
     code = xid_codes().get(int(number)) if rule.startswith("xid-") and number.isdigit() else None
     if code is not None and code.tier not in {"decode", "driver"}:
-        return [rules().tier(code.tier)]
-    return [rules().tier(name) for name in ("peer", "await_154", "unknown", "serious")]
+        return [tiers.tier(code.tier)]
+    return [tiers.tier(name) for name in ("peer", "await_154", "unknown", "serious")]

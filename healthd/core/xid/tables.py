@@ -1,5 +1,5 @@
 """
-The data that judging stands on, decoded once: Xid and SXid catalogues, NVLink decode rules, tiers.
+The data that judging stands on, decoded once: Xid and SXid catalogues, NVLink decode rules, what belongs together.
 
 The files are part of the package and name their sources; they are read at first use, so that importing costs nothing.
 """
@@ -19,7 +19,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     """
     One documented Xid.
 
-    *bucket* and *follow_up* are NVIDIA's words; *tier* is a name in `Rules.tiers`, or `decode` (by the link's
+    *bucket* and *follow_up* are NVIDIA's words; *tier* is a name in `healthd.core.tiers`, or `decode` (by the link's
     registers) or `driver` (154: by the number of the recovery action).
     """
 
@@ -44,21 +44,6 @@ class SwitchCode(msgspec.Struct, frozen=True, kw_only=True):
     mnemonic: str
     summary: str
     severity: str
-
-
-class Tier(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done about a class of faults. *fades_h*: hours after which a finding fades by itself; 0 is never."""
-
-    tier: str
-    severity: Severity
-    action: Action
-    reason: str
-    advice: str = ""
-    """What a person should do, where the action alone does not say it."""
-    quarantines: bool = False
-    blame: Blame | None = None
-    """None: as the code says."""
-    fades_h: float = 0
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +89,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     group_s: float
     remembers_h: float
-    tiers: tuple[Tier, ...]
     recovery: tuple[Recovery, ...]
     symptoms: tuple[Symptom, ...]
     repeats: Repeats
@@ -119,10 +103,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     def remembers(self) -> timedelta:
         """How long a cleared finding is kept, so that old records do not raise it again."""
         return timedelta(hours=self.remembers_h)
-
-    def tier(self, name: str) -> Tier:
-        """The tier called *name*; a wrong name is a fault in the data and fails the tests."""
-        return _tiers()[name]
 
     def recovery_action(self, number: int) -> Recovery | None:
         """What Xid 154 asks for; None for a number that no driver has printed yet."""
@@ -184,7 +164,7 @@ def sxid_codes() -> dict[int, SwitchCode]:
 
 @cache
 def rules() -> Rules:
-    """Tiers, windows, symptoms, repeats, phrases."""
+    """Windows, symptoms, repeats, phrases."""
     return msgspec.json.decode(_read("rules.json"), type=Rules)
 
 
@@ -192,11 +172,6 @@ def rules() -> Rules:
 def nvlink() -> NvLink:
     """Decode rules of NVLink errors."""
     return msgspec.json.decode(_read("nvlink.json"), type=NvLink)
-
-
-@cache
-def _tiers() -> dict[str, Tier]:
-    return {tier.tier: tier for tier in rules().tiers}
 
 
 def _read(name: str) -> bytes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from healthd.core.judgement import Judgement
 from healthd.core.klog import parse_message
 from healthd.core.model import Action, Blame, Severity
-from healthd.core.xid import Judgement, judge
+from healthd.core.xid import judge
 
 GPU = "0000:c1:00.0"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from healthd.core.model import Action, Blame
+from healthd.core.tiers import all_tiers, tier
 from healthd.core.xid.tables import nvlink, rules, sxid_codes, xid_codes
 
 DECODED = {"decode", "driver"}
@@ -14,14 +15,14 @@ def test_every_documented_code_is_there_once() -> None:
 
 
 def test_every_tier_that_is_named_exists() -> None:
-    known = {tier.tier for tier in rules().tiers}
+    known = set(all_tiers())
 
     assert {code.tier for code in xid_codes().values()} <= known | DECODED
     assert {phrase.tier for phrase in rules().phrases} <= known
 
 
 def test_every_tier_and_rule_says_why() -> None:
-    assert all(tier.reason for tier in rules().tiers)
+    assert all(one.reason for one in all_tiers().values())
     assert all(symptom.reason for symptom in rules().symptoms)
     assert rules().repeats.reason
 
@@ -32,19 +33,19 @@ def test_sources_are_named() -> None:
 
 
 def test_faults_of_the_application_never_quarantine_by_themselves() -> None:
-    tiers = {code.tier for code in xid_codes().values() if code.blame is Blame.APPLICATION}
+    names = {code.tier for code in xid_codes().values() if code.blame is Blame.APPLICATION}
 
-    assert not any(rules().tier(name).quarantines for name in tiers)
+    assert not any(tier(name).quarantines for name in names)
 
 
 def test_numbers_without_published_advice_never_quarantine() -> None:
-    assert not any(rules().tier(name).quarantines for name in ("unused", "undecided", "unknown"))
+    assert not any(tier(name).quarantines for name in ("unused", "undecided", "unknown"))
 
 
 def test_only_what_quarantines_or_needs_a_reset_stands_for_ever() -> None:
-    lasting = {tier.tier for tier in rules().tiers if not tier.fades_h}
+    lasting = {one.tier for one in all_tiers().values() if not one.fades_h}
 
-    assert all(rules().tier(name).quarantines or rules().tier(name).action is Action.RESET_GPU for name in lasting)
+    assert all(tier(name).quarantines or tier(name).action is Action.RESET_GPU for name in lasting)
 
 
 def test_recovery_actions_have_one_meaning_each() -> None:

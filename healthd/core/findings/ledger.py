@@ -23,10 +23,12 @@ from datetime import datetime
 
 import msgspec
 
+from healthd.core.findings import life
+from healthd.core.judgement import Judgement
 from healthd.core.klog import Partial, parse_message, stitch
 from healthd.core.model import Action, Blame, Evidence, Finding, KernelRecord, Severity, Verdict
 from healthd.core.policy import JudgePolicy
-from healthd.core.xid import RECOVERY_RULE, Judgement, judge, life, rules
+from healthd.core.xid import RECOVERY_RULE, judge, rules
 
 NODE = "node"
 """The device of findings about the machine as a whole."""

@@ -1,7 +1,7 @@
 """
 The life of one finding: new, repeated, overruled by the driver, back after a remedy, faded. Pure.
 
-How findings of a node act on each other is in `healthd.core.findings`.
+How findings of a node act on each other is in `healthd.core.findings.ledger`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from healthd.core.judgement import Judgement, without_advice
 from healthd.core.model import Action, Blame, Evidence, Finding, Severity
-from healthd.core.xid.judge import ADVICE, LOST_RULE, RECOVERY_RULE, Judgement, fades_after_hours, without_advice
-from healthd.core.xid.tables import rules, xid_codes
+from healthd.core.tiers import ADVICE
+from healthd.core.xid import LOST_RULE, RECOVERY_RULE, fades_after_hours, rules, xid_codes
 
 KEPT_EVIDENCE = 5
 

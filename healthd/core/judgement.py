@@ -1,0 +1,42 @@
+"""What one event or state means: how bad, whose fault, what to do. Findings are made of judgements. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from healthd.core.model import Action, Blame, Severity
+from healthd.core.tiers import ADVICE, Tier, all_tiers
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What one message, or one state, means. *device* is a PCI address, or `node`."""
+
+    device: str
+    rule: str
+    severity: Severity
+    action: Action
+    blame: Blame
+    quarantines: bool
+    message: str
+    """One sentence of what happened, one of what to do."""
+    raises: bool = True
+    """Whether it becomes a finding; chatter of drivers does not."""
+    clears: bool = False
+    """Xid 154 to 0: the driver takes its advice back."""
+    cause: str = ""
+    """The fault that this is a witness of, where there are others: see `healthd.core.causes`."""
+    parts: tuple[str, ...] = ()
+    """Which parts of the device it speaks of: `port 1`, `nvlink 3`; empty for the device as a whole."""
+    watched: bool = False
+    """A state that is looked at again and again: its finding ends when it is good, and not by time."""
+
+
+def sentence(subject: str, summary: str, tier: Tier, advice: str = "") -> str:
+    """What happened to *subject*, and what a person should do."""
+    return f"{subject}: {summary}. {advice or tier.advice or ADVICE[tier.action]}"
+
+
+def without_advice(message: str) -> str:
+    """The sentence of a judgement that says what happened, without the one that says what to do."""
+    given = {*ADVICE.values(), *(tier.advice for tier in all_tiers().values() if tier.advice)}
+    return next((message.removesuffix(advice).rstrip() for advice in given if message.endswith(advice)), message)
