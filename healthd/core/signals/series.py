@@ -1,0 +1,112 @@
+"""
+The short memory of one reading: how much a counter grew and when, how often a state changed, the best that was seen.
+
+What a counter does besides counting is dealt with here. *Reset*: a smaller value is a counter that began again at zero,
+so it grew by what it shows. *Wrap*: unless it stood near the end of 32 or 64 bits and goes on near zero. *Hot-plug*: a
+reading that was gone is a new series, because a new device brings its own lifetime counters. *Gaps*: growth over a time
+that is longer than a rule's window counts in proportion.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+WIDTHS = (32, 64)
+NEAR = 1 / 16
+"""Of the range of a counter: so close to its end, and then to zero, a smaller value is a wrap and not a reset."""
+MOST = 512
+"""Growths that are remembered; older ones melt into one, so that a counter that always counts costs no more memory."""
+
+
+class Growth(NamedTuple):
+    """A counter grew by *amount* some time after *since* and at *until* at the latest."""
+
+    since: datetime
+    until: datetime
+    amount: float
+
+
+class Series:
+    """One reading over time. *keeps* is the longest window that anybody will ask for."""
+
+    __slots__ = ("_keeps", "_value_at", "best", "changes", "growths", "value")
+
+    def __init__(self, value: float | str, at: datetime, keeps: timedelta) -> None:
+        self.value = value
+        self._value_at = at
+        self._keeps = keeps
+        self.best = value if isinstance(value, int | float) else 0.0
+        self.growths: deque[Growth] = deque()
+        self.changes: deque[datetime] = deque()
+
+    def take(self, value: float | str, at: datetime) -> None:
+        """Enter what was read at *at*, which never goes back."""
+        if value != self.value:
+            self.changes.append(at)
+            if isinstance(value, int | float):
+                self._take_number(value, at)
+            self.value = value
+        self._value_at = at
+        self._forget(at - self._keeps)
+
+    def stay(self, at: datetime) -> None:
+        """The same as `take` for a value that did not change, where nothing is remembered that could end."""
+        self._value_at = at
+
+    def grown(self, since: datetime) -> float:
+        """By how much the counter grew after *since*."""
+        return sum(_part(growth, since) for growth in self.growths)
+
+    def has_grown(self, since: datetime) -> bool:
+        """Whether it grew at all in a time that ended after *since*."""
+        return any(growth.until > since for growth in self.growths)
+
+    def changed(self, since: datetime) -> int:
+        """How often the value changed after *since*."""
+        return sum(1 for change in self.changes if change > since)
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing happened within the time that is kept, so that no window can end."""
+        return not self.growths and not self.changes
+
+    def settle(self, at: datetime) -> None:
+        """What came before *at* no longer counts: somebody repaired the node."""
+        self._forget(at)
+        self.best = self.value if isinstance(self.value, int | float) else 0.0
+
+    def _take_number(self, value: float, at: datetime) -> None:
+        before = self.value if isinstance(self.value, int | float) else value
+        self.best = max(self.best, value)
+        if amount := growth_of(before, value):
+            self.growths.append(Growth(self._value_at, at, amount))
+        if len(self.growths) > MOST:
+            first, second = self.growths.popleft(), self.growths.popleft()
+            self.growths.appendleft(Growth(first.since, second.until, first.amount + second.amount))
+
+    def _forget(self, before: datetime) -> None:
+        while self.growths and self.growths[0].until <= before:
+            self.growths.popleft()
+        while self.changes and (self.changes[0] <= before or len(self.changes) > MOST):
+            self.changes.popleft()
+
+
+def growth_of(before: float, now: float) -> float:
+    """By how much a counter grew that showed *before* and shows *now*."""
+    if now >= before:
+        return now - before
+    for bits in WIDTHS:
+        end = float(1 << bits)
+        if end * (1 - NEAR) <= before < end and now < end * NEAR:
+            return end - before + now
+    return now
+
+
+def _part(growth: Growth, since: datetime) -> float:
+    if growth.since >= since:
+        return growth.amount
+    if growth.until <= since:
+        return 0.0
+    return growth.amount * ((growth.until - since) / (growth.until - growth.since))

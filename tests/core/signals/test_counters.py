@@ -1,0 +1,139 @@
+"""Counters: growth over a window, resets, wraps, hot-plug, gaps."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from healthd.core.signals.rule import Grows
+from healthd.core.signals.series import MOST, Series, growth_of
+from tests.core.signals.stage import MINUTE, NIC, START, Bench, read, rule
+
+HOUR = timedelta(hours=1)
+TEN_AN_HOUR = rule(Grows(10, HOUR))
+FIRST = rule(Grows(1, HOUR))
+
+
+def test_what_a_counter_shows_at_first_is_history() -> None:
+    assert Bench(TEN_AN_HOUR).counts(5000, 5000, 5001) == [False, False, False]
+
+
+def test_growth_up_to_the_limit_is_bad() -> None:
+    assert Bench(TEN_AN_HOUR).counts(0, 9, 10) == [False, False, True]
+
+
+def test_slow_growth_is_never_bad() -> None:
+    assert not any(Bench(TEN_AN_HOUR).counts(*range(30), after=timedelta(minutes=7)))
+
+
+def test_growth_leaves_the_window() -> None:
+    bench = Bench(TEN_AN_HOUR)
+    bench.counts(0, 10)
+
+    assert bench.counts(10, after=timedelta(minutes=59)) == [True]
+    assert bench.counts(10, after=timedelta(minutes=2)) == [False]
+
+
+def test_fatal_on_first_increase() -> None:
+    assert Bench(FIRST).counts(7, 7, 8) == [False, False, True]
+
+
+def test_counter_that_was_reset_grew_by_what_it_shows() -> None:
+    assert Bench(TEN_AN_HOUR).counts(900, 3, 9) == [False, False, False]
+    assert Bench(TEN_AN_HOUR).counts(900, 3, 10) == [False, False, True]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_wrapped_counter_goes_on(bits: int) -> None:
+    end = 1 << bits
+
+    assert growth_of(float(end - 4096), 4096.0) == 8192
+
+
+def test_counter_that_falls_from_the_middle_did_not_wrap() -> None:
+    assert growth_of(float(1 << 31), 5) == 5
+
+
+def test_device_that_comes_back_brings_its_own_past() -> None:
+    bench = Bench(TEN_AN_HOUR)
+    bench.counts(0)
+    bench.look()
+
+    assert bench.counts(4000, 4001) == [False, False]
+
+
+def test_source_that_cannot_be_read_is_no_hot_plug() -> None:
+    bench = Bench(TEN_AN_HOUR)
+    bench.counts(0)
+    bench.look(trouble="no answer")
+
+    assert bench.counts(10) == [True]
+
+
+def test_growth_over_a_long_gap_counts_in_proportion() -> None:
+    bench = Bench(TEN_AN_HOUR)
+    bench.counts(0)
+
+    assert bench.counts(38, after=4 * HOUR) == [False]
+    assert bench.counts(80, after=4 * HOUR) == [True]
+
+
+def test_first_increase_is_seen_across_any_gap() -> None:
+    bench = Bench(FIRST)
+    bench.counts(0)
+
+    assert bench.counts(1, after=100 * HOUR) == [True]
+
+
+def test_clock_that_was_set_back_loses_nothing() -> None:
+    bench = Bench(TEN_AN_HOUR)
+    bench.counts(0, 5)
+
+    assert bench.counts(12, after=-2 * HOUR) == [True]
+
+
+def test_repair_makes_a_new_beginning() -> None:
+    bench = Bench(TEN_AN_HOUR)
+    bench.counts(0, 50)
+    bench.engine.settle(bench.now)
+
+    assert bench.counts(50, 55, 61) == [False, False, True]
+
+
+def test_sources_do_not_take_each_others_devices_for_gone() -> None:
+    bench = Bench(TEN_AN_HOUR)
+    bench.counts(0)
+    bench.look(read(0, device="0000:9a:00.0"), source="roce")
+
+    assert bench.counts(10) == [True]
+
+
+def test_evidence_says_how_much_and_where() -> None:
+    bench = Bench(TEN_AN_HOUR)
+    bench.counts(0)
+    (bad,) = bench.look(read(14))
+
+    assert (bad.device, bad.part) == (NIC, "port 1")
+    assert bad.text == "ib.symbol_error of port 1 grew by 14 in 1 h (limit 10), to 14"
+
+
+def test_counter_that_always_counts_costs_no_more_memory() -> None:
+    series = Series(0, START, HOUR)
+    for second in range(1, 3000):
+        series.take(second, START + timedelta(seconds=second))
+
+    assert len(series.growths) <= MOST
+    assert series.grown(START) == 2999
+    assert series.grown(START + timedelta(seconds=2899)) == 100
+
+
+def test_calm_counter_is_good_since_it_is_followed() -> None:
+    bench = Bench(TEN_AN_HOUR)
+    bench.counts(0, 0)
+
+    assert bench.engine.good_since(NIC, TEN_AN_HOUR.name) == START + MINUTE
+
+
+def test_nobody_knows_since_when_a_device_is_good_that_was_never_seen() -> None:
+    assert Bench(TEN_AN_HOUR).engine.good_since(NIC, TEN_AN_HOUR.name) is None
