@@ -74,5 +74,5 @@ def _on_nodes(phase: Phase, recovery: Recovery) -> Iterator[tuple[str, str]]:
         for node in blamed(recovery.status):
             yield node, f"{gang} is stopped to leave this node (recovery {recovery.metadata.name})"
     if phase is Phase.STARTING:
-        for bad, spare in recovery.status.replacements.items():
+        for bad, spare in (*recovery.status.replacements.items(), *recovery.status.stand_ins.items()):
             yield spare, f"takes the place of {bad} for {gang} (recovery {recovery.metadata.name})"

@@ -10,7 +10,8 @@ Before a decision that writes anything this is read from the API server, in this
   the fence is closed. Whatever else a pod shows (it runs, it failed, it is being deleted, its containers ended) stays
   true, so an old sight of it is as good. They come after the root: once that says that it stopped, none is made;
 - **the pods on the spares that were chosen**, before one is claimed: what others put there is no member of a gang, and
-  was not noticed. Spares that were found occupied are remembered and looked at again, lest they be chosen in turns;
+  was not noticed. Spares that were found occupied are remembered and looked at again, lest they be chosen in turns. The
+  same for nodes of a gang that is being started, where the scheduler refuses members: did others take them?
 - **the nodes that the decision hinges on**, after the pods: those that are blamed, those whose boot must be known,
   those that are to be claimed or started on. A boot id is never taken from a cache. One that is older than the pod on
   that node would later pass for a reboot, and so for the proof that the pod has ended.
@@ -22,7 +23,7 @@ be the proof that the fence needs, so the gang is looked at again when it has co
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from healthd.core.model import ENDED, Phase
 from healthd.core.objects import LABEL_GANG, GangRef, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.occupants import occupant
 from healthd.core.spares import is_spare
+from healthd.core.stand_ins import deserted, refused
 from healthd.core.telling import label_value
 from healthd.gangs.adapter import GangAdapter
 
@@ -100,6 +102,7 @@ class Lookout:
         departed = self._census.departed(gang)
         occupied = await self._occupants(recovery, nodes)
         view = GangView(root=root, pods=pods, departed=departed, nodes=nodes, health=health, occupied=occupied)
+        view = replace(view, taken=await self._taken(recovery, view))
         return Look(recovery=recovery, view=view, awaited=awaited)
 
     async def at_fault(self, gang: GangRef, blamed: Collection[str]) -> Look:
@@ -137,9 +140,11 @@ class Lookout:
 
     async def _occupants(self, recovery: Recovery, nodes: Mapping[str, Node]) -> Mapping[str, str]:
         """Who is on the spares that are about to be claimed for *recovery*."""
-        if phase_of(recovery) is not Phase.RESERVING:
+        status = recovery.status
+        chosen = {Phase.RESERVING: status.replacements, Phase.STARTING: status.stand_ins}.get(phase_of(recovery))
+        if chosen is None:
             return {}
-        names = sorted({*recovery.status.replacements.values(), *self._occupied})
+        names = sorted({*chosen.values(), *self._occupied})
         spares = [name for name in names if name in nodes and is_spare(nodes[name])]
         listed = await self._together([partial(self._pods_on, name) for name in spares])
         found = {name: occupant(nodes[name], pods) for name, pods in zip(spares, listed, strict=True)}
@@ -148,6 +153,17 @@ class Lookout:
                 log.warning("spare.occupied", node=name, pod=pod, so="it is not claimed")
         self._occupied = {name: pod for name, pod in found.items() if pod}
         return self._occupied
+
+    async def _taken(self, recovery: Recovery, view: GangView) -> Mapping[str, str]:
+        """Who is on the nodes that members of a gang that is being started were to run on, and cannot."""
+        if phase_of(recovery) is not Phase.STARTING or not refused(view):
+            return {}
+        mine = {pod.metadata.uid for pod in view.pods}
+        left = [name for name in deserted(recovery.status, view, recovery.metadata.name) if name in view.nodes]
+        listed = await self._together([partial(self._pods_on, name) for name in left])
+        others = [[pod for pod in pods if pod.metadata.uid not in mine] for pods in listed]
+        found = {name: occupant(view.nodes[name], pods) for name, pods in zip(left, others, strict=True)}
+        return {name: pod for name, pod in found.items() if pod}
 
     async def _pods_on(self, node: str) -> Sequence[Pod]:
         return (await self._cluster.list(Pod, fields={"spec.nodeName": node})).items
@@ -204,4 +220,6 @@ def hinges(recovery: Recovery, root: Root | None) -> list[str]:
             names = [*status.replacements, *status.replacements.values()]
         case Phase.STARTING if root is not None and root.attempt < status.attempt:
             names = [*status.replacements, *status.placement.values()]
+        case Phase.STARTING:
+            names = [*status.stand_ins.values()]
     return sorted({name for name in names if name})

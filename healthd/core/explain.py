@@ -101,6 +101,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """From the newest checkpoint, whole or not, back to the one that was loaded; None where a step is not known."""
     replacements: dict[str, str]
     """Bad node -> spare."""
+    stand_ins: dict[str, str]
+    """Node that others took while the gang was stopped -> the spare in its stead."""
     attempts: list[Attempt]
     no_advance: int
     not_before: datetime | None
@@ -134,6 +136,7 @@ def explain(recovery: Recovery, nodes: Mapping[str, Node], health: Mapping[str, 
         rejected=list(status.rejected),
         lost_steps=_lost_steps(recovery),
         replacements=dict(status.replacements),
+        stand_ins=dict(status.stand_ins),
         attempts=list(status.attempts),
         no_advance=status.no_advance,
         not_before=status.not_before,

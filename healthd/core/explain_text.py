@@ -121,6 +121,9 @@ def _decision(story: Explanation) -> Iterator[str]:
     if story.no_advance:
         yield f"{_count(story.no_advance, 'restart')} in a row brought no new step{_waited(story)}"
     yield from (f"{spare} in place of {bad}; every other member stays" for bad, spare in story.replacements.items())
+    yield from (
+        f"{spare} in place of {node}, taken while the gang was stopped" for node, spare in story.stand_ins.items()
+    )
     if story.attempts and not story.replacements:
         plans = [lap.message for lap in story.timeline if lap.phase is Phase.STARTING and lap.message]
         yield plans[-1] if plans else "every member stays on its node"

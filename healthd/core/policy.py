@@ -184,6 +184,15 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
             at_least=timedelta(seconds=1),
         ),
     ] = timedelta(minutes=30)
+    spare_after: Annotated[
+        timedelta,
+        _duration(
+            "When the scheduler has found no node for a member of a restarted gang for so long, and other pods are on "
+            "a node that the gang had, it gets a spare. Nobody holds the nodes of a gang while it is stopped. Twenty "
+            "seconds let a pod end that is on its way out; a spare that was claimed in vain is given back.",
+            at_least=timedelta(seconds=1),
+        ),
+    ] = timedelta(seconds=20)
     confirm_after: Annotated[
         timedelta,
         _duration(

@@ -45,7 +45,8 @@ from healthd.core.objects import (
 from healthd.core.placement import Shortage, place
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.progress import is_beyond
-from healthd.core.spares import is_ready, read_claim
+from healthd.core.spares import is_ready
+from healthd.core.stand_ins import is_claimed, stand_ins, stranded
 
 OVERDUE = timedelta(minutes=1)
 """How long after its grace a pod may take to end before that is said: clocks differ, and busy machines are slow."""
@@ -355,17 +356,13 @@ def _reserving(s: Situation) -> Decision:
     if (plan.placement, plan.replacements) != (s.status.placement, s.status.replacements):
         record = replace(s.status, placement=plan.placement, replacements=plan.replacements)
         return Decision(record=record, reason=plan.message)
-    unclaimed = [ClaimSpare(spare, bad) for bad, spare in plan.replacements.items() if not _is_claimed(s, spare)]
+    unclaimed = [
+        ClaimSpare(spare, bad) for bad, spare in plan.replacements.items() if not is_claimed(spare, s.view, s.name)
+    ]
     if unclaimed:
         return Decision(acts=tuple(unclaimed), reason=plan.message)
     earlier = [attempt for attempt in s.status.attempts if attempt.number != s.status.attempt]
     return s.enter(Phase.STARTING, plan.message, attempts=[*earlier, _attempt(s)])
-
-
-def _is_claimed(s: Situation, spare: str) -> bool:
-    node = s.view.nodes.get(spare)
-    claim = read_claim(node) if node else None
-    return claim is not None and claim.recovery == s.name and claim.gang_uid == s.root.ref.uid
 
 
 def _attempt(s: Situation) -> Attempt:
@@ -392,7 +389,27 @@ def _starting(s: Situation) -> Decision:
     made = len(members(s.view))
     missing = "" if made >= s.root.world else f"; {s.root.ref.kind} {s.root.ref.name} has made {made} so far"
     message = f"{running} of {s.root.world} members run{missing}"
-    return Decision(reason=message, recheck=s.policy.start_deadline - waited)
+    late, until_next = stranded(s.view, s.policy.spare_after, s.now)
+    until = [s.policy.start_deadline - waited, *([until_next] if until_next else [])]
+    return _helped(s, late) or Decision(reason=message, recheck=min(until))
+
+
+def _helped(s: Situation, late: int) -> Decision | None:
+    """A spare for each of *late* members whose nodes others took while the gang was stopped, while there are any."""
+    if not late:
+        return None
+    chosen = stand_ins(late, s.status, s.view, s.name, s.policy)
+    if chosen != s.status.stand_ins:
+        pairs = {node: spare for node, spare in chosen.items() if s.status.stand_ins.get(node) != spare}
+        told = ", ".join(f"{spare} in place of {node}, {_took(s, node)}" for node, spare in pairs.items())
+        return s.enter(Phase.STARTING, told or "a spare is not needed any more", stand_ins=chosen)
+    unclaimed = [ClaimSpare(spare, node) for node, spare in chosen.items() if not is_claimed(spare, s.view, s.name)]
+    return Decision(acts=tuple(unclaimed), reason="claim spares for members without a node") if unclaimed else None
+
+
+def _took(s: Situation, node: str) -> str:
+    pod = (s.view.taken or {}).get(node)
+    return f"which {pod} took" if pod else "where no member can run"
 
 
 def _running(s: Situation) -> int:
@@ -471,6 +488,7 @@ def _again(s: Situation, causes: Sequence[Cause]) -> Decision:
         attempt=s.status.attempt + 1,
         pods=_members_to_fence(s),
         not_before=None,
+        stand_ins={},
     )
 
 

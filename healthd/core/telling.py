@@ -79,7 +79,7 @@ def _hint_now(gang: GangRef, status: RecoveryStatus) -> PodHint | None:
 def _hint(gang: GangRef, status: RecoveryStatus) -> PodHint:
     """What every pod of the attempt that is about to start is told."""
     checkpoint = status.checkpoint or ChosenCheckpoint()
-    prefer = sorted(set(status.placement.values()))
+    prefer = sorted({status.stand_ins.get(node, node) for node in status.placement.values()})
     return PodHint(
         attempt=status.attempt,
         resume_from=checkpoint.path,

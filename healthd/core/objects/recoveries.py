@@ -177,6 +177,8 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """Bad node -> spare, written before the spare is claimed."""
     placement: dict[str, str] = {}
     """Completion index -> node name of the next start."""
+    stand_ins: dict[str, str] = {}
+    """Node that others took while the gang was stopped -> spare in its stead, written before the spare is claimed."""
     hint: PodHint | None = None
     """What the pods of the present attempt are told; recorded before each start."""
     attempts: list[Attempt] = []
