@@ -2,19 +2,18 @@
 The newest checkpoint that will really load, and why the newer ones will not.
 
 Walks the steps from the newest down and takes the first that holds. Nothing is loaded, repaired or removed, and the
-writers' own pointers (`latest`) are not believed. Everything here blocks on the file system: call it in a thread.
+writers' own pointers (`latest`) are not believed. Everything here blocks on the store: call it in a thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from healthd.checkpoints.cache import Cache, Proof
 from healthd.checkpoints.formats import FORMATS, Format, Level, declared, recognises
 from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, nested, newest_step, steps
-from healthd.checkpoints.tree import Damaged, Tree, Unstable, explain, filename_of, refuse_changes, survey
+from healthd.checkpoints.tree import Damaged, Location, Tree, Unstable, explain, filename_of, refuse_changes, survey
 
 __all__ = [
     "UNKNOWN_STEP",
@@ -37,7 +36,7 @@ class Checkpoint:
     """A checkpoint that was verified."""
 
     path: str
-    """Absolute."""
+    """Absolute, or a URL."""
     step: int
     """`UNKNOWN_STEP` when its name does not tell one."""
     format: str
@@ -65,7 +64,7 @@ class Latest:
 
 
 def latest(
-    root: Path,
+    root: Location,
     *,
     format: str = "",  # noqa: A002 - the word that users see everywhere else
     level: Level = Level.FULL,
@@ -106,7 +105,7 @@ def latest(
     return Latest(found=None, rejected=tuple(rejected))
 
 
-def misplaced(root: Path) -> tuple[Rejected, ...]:
+def misplaced(root: Location) -> tuple[Rejected, ...]:
     """The folders below *root* that hold checkpoints, for a *root* that has none itself."""
     reason = (
         f"holds checkpoints, but healthd looks only directly below {root.absolute()}: "

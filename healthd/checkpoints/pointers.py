@@ -7,10 +7,10 @@ Loaders that healthd does not start, such as a script of the user, go by them: `
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from healthd.checkpoints.tree import Damaged, survey
+from healthd.checkpoints.tree import Damaged, Location, survey
 
 LARGEST = 4096
 _ITERATIONS = "latest_checkpointed_iteration.txt"
@@ -25,7 +25,7 @@ class Pointer(NamedTuple):
     """The folder that it leads to, beside it; empty when it is torn."""
 
 
-def read_pointers(root: Path) -> list[Pointer]:
+def read_pointers(root: Location) -> list[Pointer]:
     """Those that are there and can be read; only regular files of a few bytes are opened."""
     found = []
     for file in _FILES:
@@ -37,12 +37,12 @@ def read_pointers(root: Path) -> list[Pointer]:
     return found
 
 
-def misled(root: Path, found: str | None) -> list[str]:
+def misled(root: Location, found: str | None) -> list[str]:
     """One line for each pointer under *root* that does not lead to the checkpoint *found*, for a person."""
     lines = []
     for pointer in read_pointers(root):
         leads_to = repr(pointer.names[:80]) if pointer.names else "nothing (it is empty)"
-        if found is None or pointer.names != Path(found).name:
+        if found is None or pointer.names != PurePosixPath(found).name:
             lines.append(f"{pointer.file} leads to {leads_to}: a loader that goes by it loads that one")
     return lines
 

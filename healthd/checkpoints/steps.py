@@ -8,15 +8,14 @@ Text pointers (`latest`, `latest_checkpointed_iteration.txt`) are hints of the w
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.lightning import is_last, read_step
+from healthd.checkpoints.stores.store import Name
+from healthd.checkpoints.stores.urls import Location, store_of
 
 MODEL_CONFIG = "config.json"
 UNKNOWN_STEP = -1
@@ -51,18 +50,18 @@ _TEMPORARY = re.compile(
 class Candidate:
     """Something that looks like the checkpoint of one step."""
 
-    path: Path
+    path: Location
     step: int
     unfinished: str = ""
     """Why its writer is not done with it, told by names; empty when nothing says so."""
 
 
-def steps(root: Path) -> list[Candidate]:
+def steps(root: Location) -> list[Candidate]:
     """What may be loaded from *root*, newest step first; empty when *root* is not there. Raises OSError."""
     return [candidate for candidate in find(root) if not candidate.unfinished]
 
 
-def newest_step(root: Path) -> int | None:
+def newest_step(root: Location) -> int | None:
     """The highest step that names tell, verified or not; None when there is none (or no right to look)."""
     try:
         newest = next(iter(steps(root)), None)
@@ -71,7 +70,7 @@ def newest_step(root: Path) -> int | None:
     return newest.step if newest and newest.step != UNKNOWN_STEP else None
 
 
-def find(root: Path, declared: Format | None = None) -> list[Candidate]:
+def find(root: Location, declared: Format | None = None) -> list[Candidate]:
     """
     All candidates, those under temporary names too, newest step first; finished before unfinished.
 
@@ -82,12 +81,12 @@ def find(root: Path, declared: Format | None = None) -> list[Candidate]:
     """
     root = root.absolute()
     try:
-        names = dict(_names(root))
+        names = {listed.name: listed for listed in store_of(root).names(root)}
     except FileNotFoundError:
         return []
     except NotADirectoryError:
         return [Candidate(path=root, step=_known_step(root.name))]
-    found = [candidate for name in names if (candidate := _candidate(root, name, names))]
+    found = [candidate for listed in names.values() if (candidate := _candidate(root, listed, names))]
     owned = [name for name in names if recognises(name) or (declared is not None and declared.owns(name))]
     if owned and (not found or _WHOLE.fullmatch(root.name)):
         return [_itself(root, owned, names)]
@@ -100,7 +99,7 @@ def _newness(candidate: Candidate) -> tuple[int, bool, bool, str]:
     return candidate.step, not candidate.unfinished, not is_last(name), name
 
 
-def nested(root: Path) -> list[Candidate]:
+def nested(root: Location) -> list[Candidate]:
     """
     The folders below *root* that hold checkpoints, each with its newest step: a location named one folder too high.
 
@@ -111,7 +110,7 @@ def nested(root: Path) -> list[Candidate]:
     waiting = _folders(root.absolute())
     looked = 0
     for level in range(_MOST_LEVELS):
-        below: list[Path] = []
+        below: list[Location] = []
         for folder in islice(waiting, MOST_FOLDERS - looked):
             looked += 1
             if holds := _newest_inside(folder):
@@ -119,7 +118,7 @@ def nested(root: Path) -> list[Candidate]:
             elif level + 1 < _MOST_LEVELS:
                 below += _folders(folder)
         waiting = below
-    return sorted(found, key=lambda c: (c.step, c.path), reverse=True)
+    return sorted(found, key=lambda c: (c.step, str(c.path)), reverse=True)
 
 
 def parse_step(name: str) -> int | None:
@@ -135,7 +134,7 @@ def parse_step(name: str) -> int | None:
     return None
 
 
-def _itself(root: Path, owned: list[str], names: dict[str, bool]) -> Candidate:
+def _itself(root: Location, owned: list[str], names: dict[str, Name]) -> Candidate:
     """The one checkpoint that *root* is, by its recognised names: the only file of it, or the directory."""
     done = [name for name in owned if not _TEMPORARY.search(name)]
     is_pretrained = MODEL_CONFIG in names  # a Hugging Face model is loaded by its folder
@@ -143,7 +142,7 @@ def _itself(root: Path, owned: list[str], names: dict[str, bool]) -> Candidate:
         len(done) == 1
         and parse_step(root.name) is None
         and _loads_alone(done[0])
-        and not (names[done[0]] or is_pretrained)
+        and not (names[done[0]].is_folder or is_pretrained)
     ):
         return Candidate(path=root / done[0], step=UNKNOWN_STEP)
     return Candidate(path=root, step=_known_step(root.name))
@@ -153,7 +152,7 @@ def _loads_alone(name: str) -> bool:
     return _ALONE.search(name) is not None and not _SHARD.search(name)
 
 
-def _newest_inside(folder: Path) -> Candidate | None:
+def _newest_inside(folder: Location) -> Candidate | None:
     """What *folder* holds; the name of a step alone is not enough, for data sets have numbered folders as well."""
     try:
         return next((candidate for candidate in islice(steps(folder), 3) if _has_content(candidate.path)), None)
@@ -161,39 +160,24 @@ def _newest_inside(folder: Path) -> Candidate | None:
         return None
 
 
-def _has_content(path: Path) -> bool:
+def _has_content(path: Location) -> bool:
     try:
-        return any(recognises(name) for name, _ in _names(path))
+        return any(recognises(listed.name) for listed in store_of(path).names(path))
     except NotADirectoryError:
         return True
 
 
-def _folders(folder: Path) -> list[Path]:
+def _folders(folder: Location) -> list[Location]:
     try:
-        with os.scandir(folder) as listing:
-            inside = [item.path for item in listing if item.is_dir(follow_symlinks=False)]
+        inside = [each.name for each in store_of(folder).names(folder) if each.is_folder and not each.is_link]
     except OSError:
         return []
-    return sorted(path for path in map(Path, inside) if not _TEMPORARY.search(path.name))
+    return [folder / name for name in sorted(inside) if not _TEMPORARY.search(name)]
 
 
 def _known_step(name: str) -> int:
     step = parse_step(name)
     return UNKNOWN_STEP if step is None else step
-
-
-def _names(root: Path) -> Iterator[tuple[str, bool]]:
-    with os.scandir(root) as listing:
-        for item in listing:
-            yield item.name, _is_folder(item)
-
-
-def _is_folder(item: os.DirEntry[str]) -> bool:
-    """Also for a link in a circle: the check of that step then says so, and the other steps go on."""
-    try:
-        return item.is_dir()
-    except OSError:
-        return True
 
 
 def _without(name: str, temporary: re.Match[str] | None) -> str:
@@ -203,15 +187,16 @@ def _without(name: str, temporary: re.Match[str] | None) -> str:
     return name[: temporary.start()] or name[temporary.end() :]
 
 
-def _told_step(root: Path, name: str) -> int | None:
+def _told_step(root: Location, last: Name) -> int | None:
     """A link leads to a file that stands beside it under its own name."""
-    return None if (root / name).is_symlink() else read_step(root / name)
+    return None if last.is_link else read_step(root / last.name, is_folder=last.is_folder)
 
 
-def _candidate(root: Path, name: str, names: dict[str, bool]) -> Candidate | None:
+def _candidate(root: Location, listed: Name, names: dict[str, Name]) -> Candidate | None:
+    name = listed.name
     temporary = _TEMPORARY.search(name)
-    step = _told_step(root, name) if is_last(name) else parse_step(_without(name, temporary))
-    if step is None or not (names[name] or temporary or recognises(name)):
+    step = _told_step(root, listed) if is_last(name) else parse_step(_without(name, temporary))
+    if step is None or not (listed.is_folder or temporary or recognises(name)):
         return None
     if temporary:
         return Candidate(path=root / name, step=step, unfinished="not finished: temporary name")

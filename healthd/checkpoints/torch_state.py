@@ -14,7 +14,7 @@ from typing import Any
 
 from healthd.checkpoints import zips
 from healthd.checkpoints.pickles import EVERYTHING, PERSISTENT_ID, BadPickle, Built, Named, read_pickle
-from healthd.checkpoints.tree import Damaged, Tree, read_at
+from healthd.checkpoints.tree import Damaged, File, Tree, read_at
 
 LARGEST_PICKLE = 16 << 20
 """Bytes; a model of 100,000 tensors needs about this much. Beyond it nothing is known."""
@@ -75,19 +75,19 @@ class State:
 @contextmanager
 def open_state(tree: Tree, name: str) -> Iterator[State]:
     """The state that *name* holds; its value is None when that cannot be read as data. Raises Damaged."""
-    with tree.open(name) as fd:
-        archive = open_archive(fd, name, tree.size(name))
+    with tree.open(name) as file:
+        archive = open_archive(file, name, tree.size(name))
         members = zips.read_members(archive)
         yield State(archive, members, _read_value(archive, members))
 
 
-def open_archive(fd: int, name: str, size: int) -> zips.Slice:
+def open_archive(file: File, name: str, size: int) -> zips.Slice:
     """The archive that the file is. Raises Damaged when it does not begin like one."""
     if not size:
         raise Damaged(f"{name}: empty file")
-    start = read_at(fd, name, offset=0, size=min(size, len(_LEGACY)))
+    start = read_at(file, name, offset=0, size=min(size, len(_LEGACY)))
     if start.startswith(b"PK\3\4"):
-        return zips.Slice.at(fd, name, 0, size)
+        return zips.Slice.at(file, name, 0, size)
     if start == _LEGACY:
         raise Damaged(f"{name}: torch's format from before 1.6, which has no checksum and cannot be verified")
     if not start.strip(b"\0"):

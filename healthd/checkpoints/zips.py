@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from healthd.checkpoints.tree import Damaged, read_at
+from healthd.checkpoints.tree import Damaged, File, read_at
 
 LARGEST_DIRECTORY = 64 << 20
 """Bytes; about 700,000 members."""
@@ -38,7 +38,7 @@ _MISPLACED = "its archive directory is not where its end record says"
 class Slice:
     """Where an archive lies: a whole file, or part of one."""
 
-    fd: int
+    file: File
     name: str
     start: int
     length: int
@@ -46,10 +46,10 @@ class Slice:
     """All of it, when it is small: one read instead of a dozen."""
 
     @classmethod
-    def at(cls, fd: int, name: str, start: int, length: int) -> Slice:
+    def at(cls, file: File, name: str, start: int, length: int) -> Slice:
         """The archive at these bytes of an open file. Raises Damaged."""
-        held = read_at(fd, name, offset=start, size=length) if length <= _SMALL else b""
-        return cls(fd, name, start, length, held)
+        held = read_at(file, name, offset=start, size=length) if length <= _SMALL else b""
+        return cls(file, name, start, length, held)
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the archive. Raises Damaged when they reach beyond its end."""
@@ -57,7 +57,7 @@ class Slice:
             raise Damaged(f"{self.name}: its archive directory points outside of it")
         if self.held:
             return self.held[offset : offset + size]
-        return read_at(self.fd, self.name, offset=self.start + offset, size=size)
+        return read_at(self.file, self.name, offset=self.start + offset, size=size)
 
 
 class Member(NamedTuple):

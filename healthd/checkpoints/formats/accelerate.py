@@ -44,4 +44,8 @@ class Accelerate:
             raise Damaged("no model beside the random states (model.safetensors or pytorch_model.bin)")
         if not has_optimizer(tree):
             raise Damaged("no optimizer beside the random states (optimizer.bin)")
-        for_each(partial(verify_file, tree, level), sorted(name for name in tree.entries if self.owns(name)))
+        for_each(
+            partial(verify_file, tree, level),
+            sorted(name for name in tree.entries if self.owns(name)),
+            at_once=tree.at_once,
+        )

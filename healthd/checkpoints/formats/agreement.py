@@ -23,7 +23,7 @@ def refuse_other_steps(
         with open_state(tree, name) as state:
             return read(state)
 
-    told = dict(zip(names, for_each(read_step, names), strict=True))
+    told = dict(zip(names, for_each(read_step, names, at_once=tree.at_once), strict=True))
     known = {name: step for name, step in told.items() if step is not None}
     if not known:
         return None

@@ -9,12 +9,11 @@ Source: lightning/pytorch/trainer/connectors/checkpoint_connector.py and lightni
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.torch_state import open_state
-from healthd.checkpoints.tree import Damaged, Tree, survey
+from healthd.checkpoints.tree import Damaged, Location, Tree, survey
 
 META = "meta.pt"
 _SUFFIX = ".ckpt"
@@ -53,10 +52,10 @@ def is_last(filename: str) -> bool:
     return _LAST.fullmatch(filename) is not None
 
 
-def read_step(path: Path) -> int | None:
+def read_step(path: Location, *, is_folder: bool) -> int | None:
     """The step that a checkpoint of Lightning tells inside; None when it cannot be read. One small read."""
     try:
-        file = path / META if path.is_dir() else path
+        file = path / META if is_folder else path
         tree = survey(file)
         with open_state(tree, file.name) as state:
             return state.count("global_step") or None

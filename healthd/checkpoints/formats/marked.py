@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.tree import Damaged, Tree, inside, read_at
+from healthd.checkpoints.tree import Damaged, File, Tree, inside, read_at
 from healthd.checkpoints.workers import for_each
 
 MANIFEST = "manifest.json"
@@ -54,7 +54,7 @@ class Marked:
         if self.marker:
             self._require_marker(tree)
         if not self.marker or _has_manifest(tree):
-            for_each(partial(_verify_file, tree, level), read_manifest(tree))
+            for_each(partial(_verify_file, tree, level), read_manifest(tree), at_once=tree.at_once)
 
     def _require_marker(self, tree: Tree) -> None:
         if self.marker not in tree.entries:
@@ -103,13 +103,13 @@ def _verify_file(tree: Tree, level: Level, listed: _Entry) -> None:
         torn = " (torn write)" if size < listed.size else ""
         raise Damaged(f"{listed.name}: {size:,} of {listed.size:,} bytes{torn}")
     if level is Level.FULL and listed.sha256:
-        with tree.open(listed.name) as fd:
-            if _sha256(fd, listed.name, size) != listed.sha256:
+        with tree.open(listed.name) as file:
+            if _sha256(file, listed.name, size) != listed.sha256:
                 raise Damaged(f"{listed.name}: its SHA-256 is not the one in {MANIFEST}")
 
 
-def _sha256(fd: int, name: str, size: int) -> str:
+def _sha256(file: File, name: str, size: int) -> str:
     digest = hashlib.sha256()
     for offset in range(0, size, _CHUNK):
-        digest.update(read_at(fd, name, offset=offset, size=min(_CHUNK, size - offset)))
+        digest.update(read_at(file, name, offset=offset, size=min(_CHUNK, size - offset)))
     return digest.hexdigest()

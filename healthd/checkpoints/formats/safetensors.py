@@ -76,7 +76,7 @@ class Safetensors:
         promises = _read_promises(tree, indexes)
         indexed = {folder_of(index) for index in indexes}
         refuse_missing_shards(name for name in shards if folder_of(name) not in indexed)
-        for_each(partial(_verify_file, tree, promises), shards)
+        for_each(partial(_verify_file, tree, promises), shards, at_once=tree.at_once)
 
 
 def refuse_missing_shards(names: Iterable[str]) -> None:
@@ -139,8 +139,8 @@ def _verify_file(tree: Tree, promises: _Promises, name: str) -> None:
     size = tree.size(name)
     if size < 8:
         raise Damaged(f"{name}: {size} bytes, too short for any header (torn write)" if size else f"{name}: empty file")
-    with tree.open(name) as fd:
-        start = read_at(fd, name, offset=0, size=min(size, _FIRST_READ))
+    with tree.open(name) as file:
+        start = read_at(file, name, offset=0, size=min(size, _FIRST_READ))
         length = int.from_bytes(start[:8], "little")
         if not 2 <= length <= LARGEST_HEADER:
             raise Damaged(
@@ -149,7 +149,7 @@ def _verify_file(tree: Tree, promises: _Promises, name: str) -> None:
         if 8 + length > size:
             raise Damaged(f"{name}: {size:,} bytes, and its header alone needs {8 + length:,} (torn write)")
         with _ONE_LARGE_HEADER if length > _LARGE_HEADER else nullcontext():
-            rest = read_at(fd, name, offset=len(start), size=max(0, 8 + length - len(start)))
+            rest = read_at(file, name, offset=len(start), size=max(0, 8 + length - len(start)))
             tensors = parse_header((start + rest)[8 : 8 + length], name)
             _refuse_wrong_size(name, size, 8 + length + judge_layout(tensors, name))
             _refuse_missing_tensors(name, tensors, promises)

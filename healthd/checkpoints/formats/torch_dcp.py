@@ -16,7 +16,7 @@ from healthd.checkpoints import zips
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.formats.torch_zip import verify_archive
 from healthd.checkpoints.pickles import BadPickle, Built, read_pickle
-from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside, read_at
+from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, folder_of, inside, read_at
 from healthd.checkpoints.workers import for_each
 
 LARGEST_METADATA = 256 << 20
@@ -75,7 +75,7 @@ class TorchDcp:
             raise Damaged(f"{missing}: missing; it is written last (save not finished)")
         for name in described:
             pieces = read_metadata(tree, name)
-            for_each(partial(_verify_file, tree, level), sorted(pieces.items()))
+            for_each(partial(_verify_file, tree, level), sorted(pieces.items()), at_once=tree.at_once)
 
 
 def read_metadata(tree: Tree, name: str) -> dict[str, list[_Piece]]:
@@ -132,9 +132,9 @@ def _verify_file(tree: Tree, level: Level, item: tuple[str, list[_Piece]]) -> No
     if size < needed:
         raise Damaged(f"{name}: {size:,} of {needed:,} bytes (torn write)")
     if level is Level.FULL:
-        with tree.open(name) as fd:
+        with tree.open(name) as file:
             for piece in pieces:
-                _verify_piece(fd, name, piece)
+                _verify_piece(file, name, piece)
 
 
 def _refuse_overlaps(name: str, pieces: list[_Piece]) -> None:
@@ -146,12 +146,12 @@ def _refuse_overlaps(name: str, pieces: list[_Piece]) -> None:
         end = piece.offset + piece.length
 
 
-def _verify_piece(fd: int, name: str, piece: _Piece) -> None:
+def _verify_piece(file: File, name: str, piece: _Piece) -> None:
     if not piece.length:
         return
-    start = read_at(fd, name, offset=piece.offset, size=min(piece.length, 64))
+    start = read_at(file, name, offset=piece.offset, size=min(piece.length, 64))
     if start.startswith(b"PK\3\4"):
-        verify_archive(zips.Slice.at(fd, name, piece.offset, piece.length), Level.FULL)
+        verify_archive(zips.Slice.at(file, name, piece.offset, piece.length), Level.FULL)
     elif not piece.opaque:
         what = "other bytes" if start.strip(b"\0") else "zeros"
         raise Damaged(f"{name}: {what} at byte {piece.offset:,}, where a tensor should begin (torn write)")

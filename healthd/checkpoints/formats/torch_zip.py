@@ -46,7 +46,7 @@ class TorchZip:
             for file in read_index(tree, index):
                 tree.require(inside(folder_of(index), file, told_by=index))
         refuse_missing_shards(names)
-        for_each(partial(verify_file, tree, level), names)
+        for_each(partial(verify_file, tree, level), names, at_once=tree.at_once)
 
 
 def verify_archive(archive: zips.Slice, level: Level) -> None:
@@ -66,5 +66,5 @@ def verify_archive(archive: zips.Slice, level: Level) -> None:
 
 def verify_file(tree: Tree, level: Level, name: str) -> None:
     """Raise Damaged when the file *name* is not one whole archive of `torch.save`."""
-    with tree.open(name) as fd:
-        verify_archive(open_archive(fd, name, tree.size(name)), level)
+    with tree.open(name) as file:
+        verify_archive(open_archive(file, name, tree.size(name)), level)

@@ -1,0 +1,129 @@
+"""
+Clients of buckets, with credentials and settings from where the platform puts them.
+
+obstore itself looks at the environment, at web identity (IRSA and its like) and at the metadata services of all three
+clouds; the files of the AWS command line are read here. Nothing is asked of a person, nothing is stored.
+"""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Client
+
+TIMEOUT = timedelta(seconds=30)
+"""For one request; a store that does not finish one in this time is asked again."""
+RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
+"""A store under load answers 503 and 429; with doubled waits from 0.1 s it has a minute to get over it."""
+
+
+class CannotConnect(ValueError):
+    """The platform's settings make no client; says which."""
+
+
+def open_bucket(scheme: str, bucket: str, environment: Mapping[str, str]) -> Client:
+    """The client of a bucket, the same one for the same settings. Sends nothing yet. Raises CannotConnect."""
+    settings = read_shared_config(environment) if scheme == "s3" else {}
+    return _client(scheme, bucket, tuple(sorted(settings.items())), _allow_http(environment))
+
+
+@cache
+def _client(scheme: str, bucket: str, settings: tuple[tuple[str, str], ...], allow_http: bool) -> Client:
+    """Kept, for it keeps connections and short-lived credentials."""
+    from obstore.exceptions import BaseError
+
+    told: dict[str, Any] = dict(settings)
+    options = {"client_options": {"timeout": TIMEOUT, "allow_http": allow_http}, "retry_config": RETRIES}
+    try:
+        return _open(scheme, bucket, {**told, **options})
+    except (BaseError, ValueError) as error:
+        raise CannotConnect(str(error)) from error
+
+
+def _open(scheme: str, bucket: str, options: dict[str, Any]) -> Client:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    match scheme:
+        case "s3" if profile := options.pop("profile", ""):
+            return S3Store(bucket, credential_provider=_credentials_by_boto3(profile), **options)
+        case "s3":
+            return S3Store(bucket, **options)
+        case "gs":
+            return GCSStore(bucket, **options)
+        case "abfss":
+            return AzureStore.from_url(f"abfss://{bucket}", **options)
+        case _:
+            return AzureStore(bucket, **options)
+
+
+def _allow_http(environment: Mapping[str, str]) -> bool:
+    """Only for a server that was named so: an endpoint beside the platform's own, such as one in the same rack."""
+    named = (environment.get(name, "") for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
+    return any(url.startswith("http://") for url in named)
+
+
+def read_shared_config(environment: Mapping[str, str]) -> dict[str, str]:
+    """
+    What the files of the AWS command line say that the environment does not: a region, an endpoint, keys.
+
+    obstore looks at the environment, web identity and metadata services, not at these files. A profile that gets its
+    credentials in another way (a role, SSO, a program) is left to boto3, as `profile`.
+    """
+    profile = environment.get("AWS_PROFILE", "default")
+    told = _read_profile(profile, environment)
+    found = {"endpoint": environment["AWS_ENDPOINT_URL_S3"]} if environment.get("AWS_ENDPOINT_URL_S3") else {}
+    for setting, key, variables in (
+        ("region", "region", ("AWS_REGION", "AWS_DEFAULT_REGION")),
+        ("endpoint", "endpoint_url", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")),
+    ):
+        if told.get(key) and not any(environment.get(variable) for variable in variables):
+            found[setting] = told[key]
+    return found | _keys_of(profile, told, environment)
+
+
+def _keys_of(profile: str, told: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    if any(environment.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")):
+        return {}
+    if told.get("aws_access_key_id") and told.get("aws_secret_access_key"):
+        keys = {"access_key_id": told["aws_access_key_id"], "secret_access_key": told["aws_secret_access_key"]}
+        return keys | ({"session_token": told["aws_session_token"]} if told.get("aws_session_token") else {})
+    needs_more = any(told.get(key) for key in ("role_arn", "sso_session", "sso_start_url", "credential_process"))
+    return {"profile": profile} if needs_more else {}
+
+
+def _read_profile(profile: str, environment: Mapping[str, str]) -> dict[str, str]:
+    home = Path(environment.get("HOME", "/nonexistent"), ".aws")
+    files = (
+        (
+            environment.get("AWS_CONFIG_FILE") or home / "config",
+            profile if profile == "default" else f"profile {profile}",
+        ),
+        (environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials", profile),
+    )
+    told: dict[str, str] = {}
+    for file, section in files:
+        parser = configparser.ConfigParser(interpolation=None, strict=False)
+        try:
+            parser.read(file, encoding="utf-8")
+        except (configparser.Error, OSError, UnicodeDecodeError) as error:
+            raise CannotConnect(f"{file}: cannot be read: {error}") from error
+        if parser.has_section(section):
+            told.update(parser[section])
+    return told
+
+
+def _credentials_by_boto3(profile: str) -> Any:
+    try:
+        boto3: Any = import_module("boto3")
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        why = f"profile {profile!r} gets its credentials by a role, by SSO or from a program"
+        raise CannotConnect(f"{why}: pip install boto3, or put keys into the environment") from error
+    return Boto3CredentialProvider(boto3.Session(profile_name=profile))

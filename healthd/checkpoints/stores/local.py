@@ -1,0 +1,136 @@
+"""
+Checkpoints on a file system of this machine, also one that is mounted over the network.
+
+A training job writes there and may be killed, still writing or hostile. So only regular files are ever opened, never
+across a link that was not listed, and a file that is not the one listed is an answer, not a crash.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from healthd.checkpoints.stores.store import Damaged, Entry, Name, Stamp, Unstable
+
+MOST_LEVELS = 16
+"""Directories nested deeper than this are refused."""
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_NOT_A_FILE = {
+    stat.S_IFREG: "",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a link to a directory",
+}
+
+
+class LocalFile:
+    """An open descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """At most *size* bytes from *offset* on. Raises OSError."""
+        return os.pread(self._fd, size, offset)
+
+
+class LocalStore:
+    """Reads with plain system calls: what is listed twice was looked up twice."""
+
+    at_once = 4
+    """Hides the latency of a network file system; more only fight for the GIL when the files are in memory."""
+
+    def names(self, folder: Path) -> Iterator[Name]:
+        """What lies directly in it. Raises OSError."""
+        with os.scandir(folder) as listing:
+            for item in listing:
+                yield Name(item.name, _is_folder(item), item.is_symlink())
+
+    def survey(self, place: Path, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
+        """Whether it is a folder, and what is in it. Raises OSError and Damaged."""
+        info = place.stat()
+        if stat.S_ISDIR(info.st_mode):
+            return True, _walk(place, most)
+        return False, [(place.name, _entry(info))]
+
+    @contextmanager
+    def open(self, base: Path, name: str, entry: Entry) -> Iterator[LocalFile]:
+        """The very file that was listed. Raises OSError and Damaged."""
+        fd = os.open(f"{base}/{name}", _OPEN_FLAGS)
+        try:
+            if _stamp(os.fstat(fd)) != entry.stamp:
+                raise Unstable(f"{name}: changed while being read")
+            _refuse_holes(fd, name, entry.stamp.size)
+            yield LocalFile(fd)
+        finally:
+            os.close(fd)
+
+
+LOCAL = LocalStore()
+
+
+def _is_folder(item: os.DirEntry[str]) -> bool:
+    """Also for a link in a circle: the check of that step then says so, and the other steps go on."""
+    try:
+        return item.is_dir()
+    except OSError:
+        return True
+
+
+def _walk(path: Path, most: int) -> Iterator[tuple[str, Entry]]:
+    folders = [(str(path), "", 0)]
+    count = 0
+    while folders:
+        folder, prefix, level = folders.pop()
+        with os.scandir(folder) as listing:
+            for item in listing:
+                count += 1
+                if count > most:
+                    raise Damaged(f"more than {most:,} entries, too many to verify")
+                if not item.is_dir(follow_symlinks=False):
+                    yield from _listed(prefix, item)
+                elif level >= MOST_LEVELS:
+                    raise Damaged(f"{prefix}{item.name}: nested deeper than {MOST_LEVELS} directories")
+                else:
+                    folders.append((item.path, f"{prefix}{item.name}/", level + 1))
+
+
+def _listed(prefix: str, item: os.DirEntry[str]) -> Iterator[tuple[str, Entry]]:
+    try:
+        yield prefix + item.name, _entry(item.stat())
+    except OSError as error:
+        if item.is_symlink():
+            why = "a link that leads in a circle" if error.errno == errno.ELOOP else "a broken link"
+            yield prefix + item.name, Entry(Stamp(0, 0), why)
+        elif error.errno != errno.ENOENT:  # a name that vanished since the listing was never there
+            raise
+
+
+def _entry(info: os.stat_result) -> Entry:
+    return Entry(_stamp(info), _NOT_A_FILE.get(stat.S_IFMT(info.st_mode), "of an unknown kind"))
+
+
+def _stamp(info: os.stat_result) -> Stamp:
+    return Stamp(info.st_size, info.st_mtime_ns, info.st_ino)
+
+
+def _refuse_holes(fd: int, name: str, size: int) -> None:
+    """
+    Refuse a file with parts that were never written and read as zeros: a writer made room first and died.
+
+    The writers of torch and safetensors leave no holes, not even for tensors of zeros.
+    """
+    try:
+        hole = os.lseek(fd, 0, os.SEEK_HOLE) if size else 0
+    except OSError:  # this file system cannot tell
+        return
+    if hole < size:
+        raise Damaged(f"{name}: never written from byte {hole:,} on (a hole in {size:,} bytes: torn write)")

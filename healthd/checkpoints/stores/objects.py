@@ -1,0 +1,219 @@
+"""
+Checkpoints in an object store: S3 and what speaks its language, Google Cloud Storage, Azure Blob Storage.
+
+All three by obstore: one wheel of Rust of about 6 MB without further packages, which has the platforms' credentials
+(environment, web identity, metadata services), paging and retries inside, lets go of the GIL while it waits, and reads
+one object state by its entity tag. It is imported only when a bucket is named.
+
+There are no folders in a bucket, only keys with `/` in them. An object is seen when its upload is complete, so parts of
+an upload in flight are nothing here; a set of objects may still be half there.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from healthd.checkpoints.stores.store import Damaged, Entry, Name, Stamp, Unstable
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, ObjectMeta
+    from obstore.store import ObjectStore as Client
+
+MOST_LEVELS = 16
+READ_AHEAD = 1 << 16
+"""Bytes; an answer is waited for much longer than so many bytes take."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectPath:
+    """A key, or the folder of keys below it, with the words of `pathlib`; prints as its URL."""
+
+    url: str
+    """Of the bucket, without a slash at the end."""
+    key: str
+    """Without slashes at the ends; empty for the whole bucket."""
+    store: ObjectStore = field(compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> ObjectPath:
+        """The folder that it is in; that of the bucket is the bucket."""
+        return ObjectPath(self.url, self.key.rpartition("/")[0], self.store)
+
+    def absolute(self) -> ObjectPath:
+        """It always is."""
+        return self
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return ObjectPath(self.url, f"{self.key}/{name}".strip("/"), self.store)
+
+    def __str__(self) -> str:
+        return f"{self.url}/{self.key}" if self.key else self.url
+
+
+class ObjectFile:
+    """One state of one object. Keeps what it read last, so that small reads near each other cost one request."""
+
+    __slots__ = ("_entry", "_held", "_path", "_start", "_store")
+
+    def __init__(self, store: ObjectStore, path: ObjectPath, entry: Entry) -> None:
+        self._store = store
+        self._path = path
+        self._entry = entry
+        self._start = 0
+        self._held = b""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """At most *size* bytes from *offset* on. Raises OSError and Unstable."""
+        end = min(offset + size, self._entry.stamp.size)
+        if offset >= end:
+            return b""
+        if size >= READ_AHEAD:
+            return self._store.fetch(self._path, self._entry, offset, end)
+        if not self._start <= offset <= end <= self._start + len(self._held):
+            self._start = max(0, min(offset, self._entry.stamp.size - READ_AHEAD))
+            until = min(self._start + READ_AHEAD, self._entry.stamp.size)
+            self._held = self._store.fetch(self._path, self._entry, self._start, until)
+        return self._held[offset - self._start : end - self._start]
+
+
+class ObjectStore:
+    """Reads one bucket through a *client* of obstore. What obstore raises leaves here as an OSError with its reason."""
+
+    at_once = 16
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def names(self, folder: ObjectPath) -> Iterator[Name]:
+        """What lies directly in it. Raises OSError."""
+        import obstore
+
+        with _told_as_os_errors(folder, listing=True):
+            listed = obstore.list_with_delimiter(self._client, prefix=folder.key or None)
+        folders = {_last_part(prefix) for prefix in listed["common_prefixes"]}
+        files = {_last_part(meta["path"]) for meta in listed["objects"]} - folders  # or it marks the folder
+        if not folders and not files:
+            self._head(folder)
+            raise NotADirectoryError(errno.ENOTDIR, "an object, not a folder", str(folder))
+        yield from (Name(name, is_folder=True) for name in folders)
+        yield from (Name(name, is_folder=False) for name in files)
+
+    def survey(self, place: ObjectPath, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
+        """Whether there are keys below it, and all of them; else the object itself. Raises OSError and Damaged."""
+        below = dict(self._below(place, most))
+        if below:
+            return True, _without_markers(below)
+        return False, [(place.name, _entry(self._head(place)))]
+
+    @contextmanager
+    def open(self, base: ObjectPath, name: str, entry: Entry) -> Iterator[ObjectFile]:
+        """Nothing is asked for until the first read, which says whether this is the object that was listed."""
+        yield ObjectFile(self, base / name, entry)
+
+    def fetch(self, path: ObjectPath, entry: Entry, start: int, end: int) -> bytes:
+        """The bytes from *start* up to *end* of the object as it was listed. Raises OSError and Unstable."""
+        import obstore
+        from obstore.exceptions import PreconditionError
+
+        options: GetOptions = {"range": (start, end)}
+        if entry.stamp.etag.startswith('"'):
+            options["if_match"] = entry.stamp.etag
+        try:
+            with _told_as_os_errors(path):
+                answer = obstore.get(self._client, path.key, options=options)
+                if _entry(answer.meta) == entry:
+                    return bytes(answer.bytes())
+        except PreconditionError:
+            pass
+        raise Unstable(f"{path.name}: changed while being read")
+
+    def _below(self, place: ObjectPath, most: int) -> Iterator[tuple[str, Entry]]:
+        import obstore
+
+        start = len(place.key) + 1 if place.key else 0
+        count = 0
+        with _told_as_os_errors(place, listing=True):
+            for page in obstore.list(self._client, prefix=place.key or None, chunk_size=1000):
+                count += len(page)
+                if count > most:
+                    raise Damaged(f"more than {most:,} entries, too many to verify")
+                for meta in page:
+                    name = meta["path"][start:]
+                    if name.count("/") > MOST_LEVELS:
+                        raise Damaged(f"{name[:80]}: nested deeper than {MOST_LEVELS} folders")
+                    yield name, _entry(meta)
+
+    def _head(self, path: ObjectPath) -> ObjectMeta:
+        import obstore
+
+        if not path.key:
+            raise FileNotFoundError(errno.ENOENT, "the bucket is empty", str(path))
+        with _told_as_os_errors(path):
+            return obstore.head(self._client, path.key)
+
+
+def _without_markers(below: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
+    """Consoles make empty objects that stand for folders; their key is that of the folder."""
+    folders = {folder for name in below for folder in _folders_of(name)}
+    return ((name, entry) for name, entry in below.items() if entry.stamp.size or name not in folders)
+
+
+def _folders_of(name: str) -> Iterator[str]:
+    while "/" in name:
+        name = name.rpartition("/")[0]
+        yield name
+
+
+def _last_part(key: str) -> str:
+    return key.rstrip("/").rpartition("/")[2]
+
+
+def _entry(meta: ObjectMeta) -> Entry:
+    age = (meta["last_modified"] - _EPOCH) // _MICROSECOND
+    return Entry(Stamp(meta["size"], age * 1000, etag=meta["e_tag"] or meta["version"] or ""))
+
+
+@contextmanager
+def _told_as_os_errors(path: ObjectPath, *, listing: bool = False) -> Iterator[None]:
+    """
+    The errors of the client as those of a file system, except a failed condition.
+
+    A bucket that is not there is no folder that is not there yet: nothing may be taken for empty because of it.
+    """
+    from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
+
+    try:
+        yield
+    except PreconditionError:
+        raise
+    except FileNotFoundError as error:
+        if listing:
+            raise OSError(errno.ENXIO, f"there is no bucket {path.url}", str(path)) from error
+        raise FileNotFoundError(errno.ENOENT, "not there", str(path)) from error
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        why = "permission denied by the store (whose credentials does healthd have here?)"
+        raise PermissionError(errno.EACCES, why, str(path)) from error
+    except BaseError as error:
+        raise OSError(errno.EIO, _in_words(error), str(path)) from error
+
+
+def _in_words(error: Exception) -> str:
+    """What the store said, as S3 and GCS write it, or the first words of the client; not the request."""
+    text = str(error)
+    told = [
+        match[1] for part in ("Code", "Message") if (match := re.search(rf"<{part}>(.*?)</{part}>", text, re.DOTALL))
+    ]
+    return (": ".join(told) or text.split("Debug source", 1)[0]).strip()[:300] or type(error).__name__

@@ -1,0 +1,100 @@
+"""
+What every place that holds checkpoints answers, local or far. A new store is one module beside this one.
+
+A store lists, says what each file was when it was listed, and reads ranges of that very file. It knows no format and
+no step, changes nothing, and blocks: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol, TypeVar
+
+
+class Damaged(Exception):
+    """
+    Why a checkpoint will not load, in words for a person; the first argument is the reason.
+
+        Damaged       these very bytes will never load
+        └── Unstable  it changed, vanished or could not be read: another look may find otherwise
+    """
+
+
+class Unstable(Damaged): ...
+
+
+class Stamp(NamedTuple):
+    """What tells one state of a file from another."""
+
+    size: int
+    mtime_ns: int
+    inode: int = 0
+    etag: str = ""
+    """Of an object: its entity tag, or its generation where the store gives no tag."""
+
+
+class Entry(NamedTuple):
+    """One listed name that is not a directory."""
+
+    stamp: Stamp
+    not_a_file: str = ""
+    """Why it must not be opened: `a FIFO`, `a broken link`; empty for a regular file."""
+
+
+class Name(NamedTuple):
+    """One name directly in a folder."""
+
+    name: str
+    is_folder: bool
+    """Also a link to a folder, and a link that leads in a circle: who looks into it is told so."""
+    is_link: bool = False
+
+
+class File(Protocol):
+    """An open file, the very one that was listed."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """At most *size* bytes from *offset* on; none at the end. Raises OSError and Unstable."""
+
+
+P_contra = TypeVar("P_contra", contravariant=True)
+
+
+class Store(Protocol[P_contra]):
+    """Reads at places of one kind: a path, or a key in a bucket. All raise OSError, with ENOENT for nothing."""
+
+    @property
+    def at_once(self) -> int:
+        """How many files are best read at the same time: where each answer is waited for, more than there are cores."""
+
+    def names(self, folder: P_contra) -> Iterator[Name]:
+        """What lies directly in it, in no order. Raises NotADirectoryError for a file."""
+
+    def survey(self, place: P_contra, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
+        """
+        Whether it is a folder, and every file in and below it by name with `/` between the parts; a file is its own
+        only one. Raises Damaged for more than *most* entries, or when they nest too deep.
+        """
+
+    def open(self, base: P_contra, name: str, entry: Entry) -> AbstractContextManager[File]:
+        """The file *name* below *base*. Raises Unstable when it is not the one that was listed as *entry*."""
+
+
+def explain(name: str, error: OSError) -> str:
+    """An operating system error in words for a person."""
+    match error.errno:
+        case errno.ENOENT:
+            return f"{name}: not there (deleted meanwhile?)"
+        case errno.ESTALE:
+            return f"{name}: changed while being read (the file server has another file under that name: ESTALE)"
+        case errno.ELOOP:
+            return f"{name}: a link that leads in a circle"
+        case errno.EACCES | errno.EPERM if error.args[1:] and error.args[1] != os.strerror(error.errno):
+            return f"{name}: {error.args[1]}"
+        case errno.EACCES | errno.EPERM:
+            return f"{name}: permission denied (who may read it? healthd runs as user {os.geteuid()})"
+        case _:
+            return f"{name}: {error.strerror or error}"

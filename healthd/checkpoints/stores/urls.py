@@ -1,0 +1,73 @@
+"""
+What a person writes for a place with checkpoints: a path, `file:///path`, or the URL of a bucket.
+
+Credentials are never part of it: they come from where the platform puts them, as obstore looks for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from healthd.checkpoints.stores.clients import CannotConnect, open_bucket
+from healthd.checkpoints.stores.local import LOCAL
+from healthd.checkpoints.stores.objects import ObjectPath, ObjectStore
+from healthd.checkpoints.stores.store import Store
+
+Location = Path | ObjectPath
+"""Where a checkpoint, or a folder of them, is."""
+
+EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure", "abfss": "azure"}
+"""The extra of the package that each scheme needs."""
+
+
+class NoSuchStore(ValueError):
+    """Nothing can be read at this location; says what to write or to install instead."""
+
+
+def locate(text: str, environment: Mapping[str, str] = os.environ) -> Location:
+    """The place that *text* names. Raises NoSuchStore."""
+    url = urlsplit(text)
+    if url.scheme in ("", "file"):
+        return _path(text, url.scheme, url.netloc, url.path)
+    if url.scheme not in EXTRAS:
+        known = ", ".join(f"{scheme}://" for scheme in EXTRAS)
+        raise NoSuchStore(
+            f"{text}: no kind of store that healthd can read: use a path, file:///path, or one of {known}"
+        )
+    if not url.netloc:
+        raise NoSuchStore(f"{text}: without a bucket: write {url.scheme}://BUCKET/PATH")
+    key = "/".join(part for part in text.split("://", 1)[1].split("/")[1:] if part)
+    if ".." in key.split("/"):
+        raise NoSuchStore(f"{text}: .. has no meaning in a bucket")
+    return ObjectPath(f"{url.scheme}://{url.netloc}", key, _open(url.scheme, url.netloc, environment))
+
+
+def is_bucket(text: str) -> bool:
+    """Whether *text* is the URL of a bucket that `locate` can read where the extra is installed."""
+    return urlsplit(text).scheme in EXTRAS
+
+
+def store_of(location: Location) -> Store[Any]:
+    """Who reads there."""
+    return LOCAL if isinstance(location, Path) else location.store
+
+
+def _path(text: str, scheme: str, host: str, path: str) -> Path:
+    if host and scheme == "file":
+        raise NoSuchStore(f"{text}: names the machine {host!r}: write file:///path with three slashes")
+    return Path(unquote(path)) if scheme else Path(text)
+
+
+def _open(scheme: str, bucket: str, environment: Mapping[str, str]) -> ObjectStore:
+    try:
+        import obstore  # noqa: F401 - whether it is there
+    except ImportError as error:
+        raise NoSuchStore(f"{scheme}:// needs another package: pip install 'healthd[{EXTRAS[scheme]}]'") from error
+    try:
+        return ObjectStore(open_bucket(scheme, bucket, environment))
+    except CannotConnect as error:
+        raise NoSuchStore(f"{scheme}://{bucket}: {error}") from error
