@@ -78,6 +78,8 @@ def to_write(
 
 
 def _speaks_of_the_node(finding: Finding) -> bool:
+    if finding.shadow:
+        return False
     return finding.quarantines or (finding.severity is not Severity.INFO and finding.blame is not Blame.APPLICATION)
 
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 
 from healthd.core.model import Action, Blame, Severity
 from healthd.core.tiers import ADVICE, Tier, all_tiers
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """How many events on one device within how many seconds make a finding; fewer are not worth one."""
+
+    times: int
+    within_s: float
+
+    @property
+    def within(self) -> timedelta:
+        """The time in which they must come."""
+        return timedelta(seconds=self.within_s)
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,12 +37,26 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it becomes a finding; chatter of drivers does not."""
     clears: bool = False
     """Xid 154 to 0: the driver takes its advice back."""
+    ends: bool = False
+    """What the finding of *rule* on *device* told of is over."""
+    needs: Needs | None = None
+    """It becomes a finding only once it was seen so often."""
     cause: str = ""
     """The fault that this is a witness of, where there are others: see `healthd.core.causes`."""
     parts: tuple[str, ...] = ()
     """Which parts of the device it speaks of: `port 1`, `nvlink 3`; empty for the device as a whole."""
     watched: bool = False
     """A state that is looked at again and again: its finding ends when it is good, and not by time."""
+    shadow: bool = False
+    """Its rule is being tried: it says what it would do."""
+
+
+def in_shadow(judgement: Judgement) -> Judgement:
+    """The judgement of a rule that is being tried."""
+    would = "would take the node out of service" if judgement.quarantines else "would say"
+    return msgspec.structs.replace(
+        judgement, quarantines=False, shadow=True, message=f"In shadow, {would}: {judgement.message}"
+    )
 
 
 def sentence(subject: str, summary: str, tier: Tier, advice: str = "") -> str:

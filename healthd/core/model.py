@@ -183,4 +183,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     cleared_at: datetime | None = None
     """When it was cleared; absent while it stands."""
     cleared_by: str = ""
-    """`repair`, `reset`, `reboot` or `decay`; empty while the finding stands."""
+    """`repair`, `reset`, `reboot`, `decay` or `recovered`; empty while the finding stands."""
+    cause: str = ""
+    """The fault that it tells of, where several kinds of witnesses can tell of the same."""
+    also: list[str] = []
+    """The rules of other witnesses of the same fault: `xid-79` beside `nvml-gpu-lost`."""
+    parts: list[str] = []
+    """Which parts of the device: `port 1`, `nvlink 3`; absent for the device as a whole."""
+    watched: bool = False
+    """Its state is looked at again and again: it ends when that is good for long enough, and not by time."""
+    shadow: bool = False
+    """Its rule is being tried: it says what it would do and does nothing."""

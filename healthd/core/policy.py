@@ -348,10 +348,11 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
 
 class JudgePolicy(Policy, frozen=True, kw_only=True):
     """
-    When faults that look like the application's turn out to be the device's.
+    How findings are judged: rules that are tried, left out or given other limits, and when faults that look like the
+    application's turn out to be the device's.
 
-    All three must hold: `app_repeats` faults, from `app_distinct_jobs` jobs, within `app_window`. (A finding keeps its
-    newest five pieces of evidence, so no more jobs than that can be told apart.)
+    For the latter all three must hold: `app_repeats` faults, from `app_distinct_jobs` jobs, within `app_window`. (A
+    finding keeps its newest five pieces of evidence, so no more jobs than that can be told apart.)
     """
 
     app_repeats: Annotated[
@@ -379,6 +380,24 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
             at_least=timedelta(seconds=1),
         ),
     ] = timedelta(hours=24)
+    shadow: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Rules that are being tried, such as `ib-symbol-errors` or `nvml-*`: their findings say what "
+            "they would do, and do nothing. Names are in docs/findings.md."
+        ),
+    ] = ()
+    off: Annotated[
+        tuple[str, ...],
+        Meta(description="Rules about counters and states that are not applied, such as `clock-unsynchronised`."),
+    ] = ()
+    limits: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Limits of your own for rules about counters and gauges, such as `ib-symbol-errors 50 in 1h` "
+            "or `nvml-temperature 92`. A span can only be given to a rule that has one."
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
         if self.app_distinct_jobs > self.app_repeats:

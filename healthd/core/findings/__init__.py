@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from healthd.core.findings.ledger import BY_DEFAULT, KMSG_LOST, NODE, Ledger
+from healthd.core.findings.ledger import BY_DEFAULT, KMSG_LOST, Ledger
 
-__all__ = ["BY_DEFAULT", "KMSG_LOST", "NODE", "Ledger"]
+__all__ = ["BY_DEFAULT", "KMSG_LOST", "Ledger"]

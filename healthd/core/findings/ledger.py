@@ -17,21 +17,21 @@ a fault of an application takes no node out of service unless different jobs mee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from fnmatch import fnmatchcase
 
 import msgspec
 
+from healthd.core.causes import with_cause
 from healthd.core.findings import life
-from healthd.core.judgement import Judgement
+from healthd.core.judgement import Judgement, in_shadow
 from healthd.core.klog import Partial, parse_message, stitch
 from healthd.core.model import Action, Blame, Evidence, Finding, KernelRecord, Severity, Verdict
 from healthd.core.policy import JudgePolicy
+from healthd.core.readings import NODE
 from healthd.core.xid import RECOVERY_RULE, judge, rules
-
-NODE = "node"
-"""The device of findings about the machine as a whole."""
 
 KMSG_LOST = "kmsg-lost"
 BY_DEFAULT = JudgePolicy()
@@ -92,7 +92,7 @@ class Ledger:
         partial, text = stitch(self.partial, record.text)
         ledger = self if partial is self.partial else replace(self, partial=partial)
         message = parse_message(text)
-        judgement = judge(message) if message else None
+        judgement = with_cause(judge(message)) if message else None
         if judgement is None or not (judgement.raises or judgement.clears):
             return ledger
         if _is_settled(self.entries, judgement.device, record, repaired_at):
@@ -103,9 +103,11 @@ class Ledger:
         return ledger.decay(now).enter(judgement, seen, record.boot_id)
 
     def enter(self, judgement: Judgement, seen: Evidence, boot_id: str = "") -> Ledger:
-        """Enter a judgement of any source: a new finding, a repeat, or a part of the fault that it follows from."""
+        """Enter a judgement of any source: a new finding, a repeat, or one more witness of a fault that stands."""
         if judgement.clears:
-            return replace(self, entries=_recovered(self.entries, judgement.device, seen.at))
+            return replace(self, entries=_taken_back(self.entries, judgement.device, seen.at))
+        if any(fnmatchcase(judgement.rule, pattern) for pattern in self.policy.shadow):
+            judgement = in_shadow(judgement)
         return replace(self, entries=_entered(self.entries, judgement, seen, boot_id, self.policy))
 
     def lost(self, count: int, *, first: datetime, last: datetime, boot_id: str = "") -> Ledger:
@@ -147,6 +149,10 @@ class Ledger:
 
         return replace(self, entries=_cleared(self.entries, "reboot", at, is_put_right))
 
+    def clear_recovered(self, ids: Container[str], at: datetime) -> Ledger:
+        """Clear the findings *ids*: what they told of is seen to be good."""
+        return replace(self, entries=_cleared(self.entries, "recovered", at, lambda finding: finding.id in ids))
+
     def decay(self, now: datetime) -> Ledger:
         """Let findings fade that do not quarantine and were not seen again, and forget what was cleared long ago."""
         faded = _cleared(self.entries, "decay", now, lambda finding: life.has_faded(finding, now))
@@ -155,7 +161,7 @@ class Ledger:
 
     def verdict(self, *, reading_works: bool = True) -> tuple[Verdict, str]:
         """What all standing findings add up to, with the worst of them as the reason."""
-        standing = self.standing
+        standing = [finding for finding in self.standing if not finding.shadow]
         if bad := [finding for finding in standing if finding.quarantines]:
             return Verdict.UNHEALTHY, _reason(bad)
         if worth_knowing := [finding for finding in standing if _degrades(finding)]:
@@ -168,6 +174,8 @@ class Ledger:
 def _entered(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: str, policy: JudgePolicy) -> Entries:
     if root := _root_of(entries, judgement, seen.at):
         return _put(entries, life.with_evidence(root, seen, boot_id))
+    if told := _told_already(entries, judgement):
+        return _put(entries, life.joined(told, judgement, seen, boot_id))
     old = entries.get(f"{judgement.device}/{judgement.rule}")
     if old is not None and life.is_counted(old, seen, boot_id):
         return entries
@@ -183,6 +191,8 @@ def _raised(old: Finding | None, judgement: Judgement, seen: Evidence, boot_id: 
     finding = life.new_finding(judgement, seen, boot_id)
     if old is not None and finding.quarantines and old.cleared_by in {"reset", "reboot"}:
         return life.came_back(finding, old.cleared_by)
+    if old is not None and old.cleared_by == "recovered":
+        return life.flapped(finding, old)
     return finding
 
 
@@ -190,6 +200,20 @@ def _root_of(entries: Entries, judgement: Judgement, at: datetime) -> Finding | 
     """The fresh fault of the same device that *judgement* is only a symptom of."""
     causes = {cause for symptom in rules().symptoms if judgement.rule in symptom.rules for cause in symptom.after}
     return next((finding for finding in _fresh(entries, judgement.device, at) if finding.rule in causes), None)
+
+
+def _told_already(entries: Entries, judgement: Judgement) -> Finding | None:
+    """
+    The standing finding of the same fault by another kind of witness. A rule in shadow joins no other.
+
+    The kernel's own messages are not joined here: which of them belong together is said by time (`_root_of`).
+    """
+    for finding in _standing(entries):
+        if finding.device == judgement.device and finding.rule != judgement.rule and not finding.shadow:
+            same = judgement.cause and not judgement.shadow and judgement.cause == finding.cause
+            if judgement.rule in finding.also or (same and (finding.watched or judgement.watched)):
+                return finding
+    return None
 
 
 def _advised(entries: Entries, finding: Finding, at: datetime) -> Finding:
@@ -208,7 +232,7 @@ def _advise(entries: Entries, advice: Finding) -> Entries:
     return entries
 
 
-def _recovered(entries: Entries, device: str, at: datetime) -> Entries:
+def _taken_back(entries: Entries, device: str, at: datetime) -> Entries:
     """Xid 154 to 0: the driver takes its advice back, and with it the faults that a reset puts right."""
 
     def is_put_right(finding: Finding) -> bool:
@@ -224,7 +248,7 @@ def _recovered(entries: Entries, device: str, at: datetime) -> Entries:
 def _suspicion(entries: Entries, finding: Finding, policy: JudgePolicy) -> Finding:
     """Turn a fault of applications into suspicion of the device, once different jobs met it there and not elsewhere."""
     never = rules().repeats.never
-    if finding.blame is not Blame.APPLICATION or finding.rule in never or finding.device == NODE:
+    if finding.blame is not Blame.APPLICATION or finding.rule in never or finding.device == NODE or finding.shadow:
         return finding
     since = finding.last_at - policy.app_window
     jobs = life.jobs_since(finding, since)

@@ -36,16 +36,49 @@ def new_finding(judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
         boot_id=boot_id,
         quarantines=judgement.quarantines,
         evidence=[seen],
+        cause=judgement.cause,
+        parts=sorted(judgement.parts),
+        watched=judgement.watched,
+        shadow=judgement.shadow,
     )
 
 
 def repeated(old: Finding, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
     """Count it; take over its judgement where that is worse, or newer advice of the driver."""
+    if judgement.watched:
+        return _more_parts(with_evidence(old, seen, boot_id), judgement)
     again = msgspec.structs.replace(with_evidence(old, seen, boot_id), count=old.count + 1)
-    if not _is_worse(judgement, old) and judgement.rule != RECOVERY_RULE:
-        return again
+    return _taken_over(again, judgement) if _is_worse(judgement, old) or judgement.rule == RECOVERY_RULE else again
+
+
+def joined(finding: Finding, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
+    """The finding with one more witness of the same fault. It ends by itself only if every witness can see the end."""
+    told = msgspec.structs.replace(
+        with_evidence(finding, seen, boot_id),
+        also=sorted({*finding.also, judgement.rule} - {finding.rule}),
+        parts=sorted({*finding.parts, *judgement.parts}),
+        watched=finding.watched and judgement.watched,
+    )
+    return _taken_over(told, judgement) if _is_worse(judgement, finding) else told
+
+
+def flapped(finding: Finding, old: Finding) -> Finding:
+    """The same state, bad again soon after it had become good."""
+    times = "once" if old.count == 1 else f"{old.count} times"
     return msgspec.structs.replace(
-        again,
+        finding, count=old.count + 1, message=f"{finding.message} It has come back {times} soon after it was good."
+    )
+
+
+def _more_parts(finding: Finding, judgement: Judgement) -> Finding:
+    """More of the device is in the same state."""
+    parts = sorted({*finding.parts, *judgement.parts})
+    return msgspec.structs.replace(finding, parts=parts, message=judgement.message)
+
+
+def _taken_over(finding: Finding, judgement: Judgement) -> Finding:
+    return msgspec.structs.replace(
+        finding,
         severity=judgement.severity,
         action=judgement.action,
         blame=judgement.blame,
@@ -82,7 +115,7 @@ def came_back(finding: Finding, remedy: str) -> Finding:
 
 def overruled(finding: Finding, advice: Finding) -> Finding:
     """The finding with the action that the driver asks for by Xid 154, unless that takes nothing out of service."""
-    if not advice.quarantines or finding.action is Action.CONTACT_SUPPORT:
+    if not advice.quarantines or finding.action is Action.CONTACT_SUPPORT or finding.shadow:
         return finding
     return msgspec.structs.replace(
         finding,
@@ -122,7 +155,12 @@ def is_linked(rule: str) -> bool:
 def has_faded(finding: Finding, now: datetime) -> bool:
     """Whether *finding* was not seen for so long that it says nothing any more."""
     hours = fades_after_hours(finding.rule)
-    return not finding.quarantines and hours > 0 and now - finding.last_at >= timedelta(hours=hours)
+    return (
+        not finding.quarantines
+        and not finding.watched
+        and hours > 0
+        and now - finding.last_at >= timedelta(hours=hours)
+    )
 
 
 def is_forgotten(finding: Finding, now: datetime) -> bool:

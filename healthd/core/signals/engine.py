@@ -88,6 +88,7 @@ class Engine:
                 self._rules.setdefault(other, [])
         self._keeps = {name: max(map(_window, these), default=timedelta(0)) for name, these in self._rules.items()}
         self._others = {name: _compared_with(these) for name, these in self._rules.items()}
+        self._clears = {rule.name: rule.clears_after for these in self._rules.values() for rule in these}
         self._sources: dict[str, _Source] = {}
         self._now: datetime | None = None
 
@@ -125,6 +126,10 @@ class Engine:
         if not states or any(state.is_bad for state in states):
             return None
         return max(state.since for state in states)
+
+    def clears_after(self, rule: str) -> timedelta | None:
+        """For how long a state must be good; None also for a rule that is not applied any more."""
+        return self._clears.get(rule)
 
     def settle(self, at: datetime) -> None:
         """Somebody repaired the node at *at*: what was counted before is history, and states must be seen anew."""

@@ -1,0 +1,89 @@
+"""
+From what is bad now to the findings of a node. Pure and level-based: it compares what stands with what is so.
+
+A state that is bad has a finding, also after somebody cleared it too early. A finding ends when its state has been good
+for long enough; for one that came back, twice as long each time. What nobody can see neither begins nor ends anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from healthd.core.findings import Ledger
+from healthd.core.judgement import Judgement, sentence
+from healthd.core.model import Evidence, Finding
+from healthd.core.readings import NODE
+from healthd.core.signals.engine import Bad, Engine
+from healthd.core.tiers import tier
+
+LONGEST_WAIT = timedelta(hours=24)
+"""However often something came back."""
+
+
+def reconcile(ledger: Ledger, engine: Engine, *, now: datetime, boot_id: str, job: str = "") -> Ledger:
+    """The *ledger* with what *engine* sees: findings raised that are not there, findings cleared that are over."""
+    for (_, _), bads in groupby(engine.bad(), key=lambda bad: (bad.device, bad.rule.name)):
+        judgement, seen = judged(list(bads), job)
+        if not _is_told(ledger, judgement):
+            ledger = ledger.enter(judgement, seen, boot_id)
+    over = {finding.id for finding in ledger.standing if _is_over(finding, engine, now)}
+    return ledger.clear_recovered(over, now) if over else ledger
+
+
+def judged(bads: Sequence[Bad], job: str = "") -> tuple[Judgement, Evidence]:
+    """The judgement of one rule about one device, of which one or more parts are bad, and what was seen."""
+    rule, device = bads[0].rule, bads[0].device
+    of_rule = tier(rule.tier)
+    parts = tuple(bad.part for bad in bads if bad.part)
+    judgement = Judgement(
+        device=device,
+        rule=rule.name,
+        severity=of_rule.severity,
+        action=of_rule.action,
+        blame=of_rule.blame or rule.blame,
+        quarantines=of_rule.quarantines,
+        message=sentence(_subject(device, parts), rule.summary, of_rule, rule.advice),
+        cause=rule.same_as,
+        parts=parts,
+        watched=rule.clears_after is not None,
+    )
+    text = "; ".join(bad.text for bad in bads)
+    at = max(bad.at for bad in bads)
+    return judgement, Evidence(source=rule.reads.partition(".")[0], at=at, text=text, job=job)
+
+
+def _subject(device: str, parts: Iterable[str]) -> str:
+    where = "The node" if device == NODE else device
+    return ", ".join([where, *parts])
+
+
+def _is_told(ledger: Ledger, judgement: Judgement) -> bool:
+    """Whether a standing finding says all of this already."""
+    return any(
+        finding.device == judgement.device
+        and judgement.rule in {finding.rule, *finding.also}
+        and set(judgement.parts) <= set(finding.parts)
+        for finding in ledger.standing
+    )
+
+
+def _is_over(finding: Finding, engine: Engine, now: datetime) -> bool:
+    if not finding.watched:
+        return False
+    waits = [_good_for(name, finding.device, engine, now) for name in (finding.rule, *finding.also)]
+    return all(good_for >= _must_be(finding, clears_after) for good_for, clears_after in waits)
+
+
+def _good_for(rule: str, device: str, engine: Engine, now: datetime) -> tuple[timedelta, timedelta]:
+    """For how long *device* has been good by *rule*, and how long it must be."""
+    since = engine.good_since(device, rule)
+    clears_after = engine.clears_after(rule)
+    if since is None or clears_after is None:
+        return timedelta(0), LONGEST_WAIT
+    return now - since, clears_after
+
+
+def _must_be(finding: Finding, clears_after: timedelta) -> timedelta:
+    return min(clears_after * (1 << min(finding.count - 1, 10)), LONGEST_WAIT)
