@@ -236,7 +236,7 @@ class Controller:
         """Move a recovery on, until it has to wait."""
         is_fresh = False
         for _ in range(MOVES):
-            if phase_of(active) in MAY_WAIT_UNSEEN and active.status.timeline:
+            if phase_of(active) in MAY_WAIT_UNSEEN and active.status.timeline and not self._lookout.booted(active):
                 view = await self._noticed(active.spec.gang)
                 decision = await self._decide(active, view)
                 if decision.record is None and not decision.acts:

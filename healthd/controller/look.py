@@ -14,7 +14,8 @@ Before a decision that writes anything this is read from the API server, in this
   same for nodes of a gang that is being started, where the scheduler refuses members: did others take them?
 - **the nodes that the decision hinges on**, after the pods: those that are blamed, those whose boot must be known,
   those that are to be claimed or started on. A boot id is never taken from a cache. One that is older than the pod on
-  that node would later pass for a reboot, and so for the proof that the pod has ended.
+  that node would later pass for a reboot, and so for the proof that the pod has ended. That the cache has another one
+  than the recovery is a reason to look, also while the gang is being stopped: a kubelet that is dead ends no pod.
 
 A pod that the census shows and the API server does not is one whose end is still on its way to us. Its last state may
 be the proof that the fence needs, so the gang is looked at again when it has come: `Look.awaited`.
@@ -30,7 +31,7 @@ from typing import Any, TypeVar
 import structlog
 
 from healthd.cluster.port import Cluster, NotFound
-from healthd.controller.census import Census, latest_first
+from healthd.controller.census import Census, ObjectKey, latest_first
 from healthd.core.gang import GangView, Root
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import LABEL_GANG, GangRef, Node, NodeHealth, Pod, Recovery, Slim
@@ -98,7 +99,7 @@ class Lookout:
             return Look(recovery=None, view=GangView(root=None))
         root = await self._adapters[gang.kind].find(self._cluster, gang)
         pods, awaited = await self._pods(gang, recovery, root)
-        nodes, health = await self._nodes(hinges(recovery, root))
+        nodes, health = await self._nodes(sorted({*hinges(recovery, root), *self.booted(recovery)}))
         departed = self._census.departed(gang)
         occupied = await self._occupants(recovery, nodes)
         view = GangView(root=root, pods=pods, departed=departed, nodes=nodes, health=health, occupied=occupied)
@@ -117,6 +118,18 @@ class Lookout:
         departed = self._census.departed(gang)
         view = GangView(root=root, pods=pods, departed=departed, nodes=nodes, health=health)
         return Look(recovery=None, view=view)
+
+    def booted(self, recovery: Recovery) -> set[str]:
+        """Nodes under a gang that is being stopped which seem to have booted since: a reason to look, and no proof."""
+        if phase_of(recovery) is not Phase.STOPPING:
+            return set()
+        known = [pod for pod in recovery.status.pods if pod.node and not pod.proof and pod.boot_id + pod.agent_boot_id]
+        return {pod.node for pod in known if self._boots(pod.node) - {pod.boot_id, pod.agent_boot_id, ""}}
+
+    def _boots(self, name: str) -> set[str]:
+        key = ObjectKey("", name)
+        node, health = self._census.known(Node, key), self._census.known(NodeHealth, key)
+        return {node.status.node_info.boot_id if node else "", health.status.boot_id if health else ""}
 
     async def recoveries(self, gang: GangRef) -> list[Recovery]:
         """All recoveries of a gang, the latest first. Raises ClusterError."""

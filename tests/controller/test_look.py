@@ -107,6 +107,19 @@ async def test_where_nobody_asks_for_it_no_boot_is_known_rather_than_an_old_one(
     assert boot(await stage.look(recovery), "node-1") == ""
 
 
+async def test_a_node_that_seems_to_have_booted_is_looked_at_while_the_gang_is_stopped(stage: Stage) -> None:
+    known = [msgspec.structs.replace(pod, boot_id="boot-1") for pod in PODS]
+    recovery = await stage.set_up(Phase.STOPPING, pods=known)
+    await stage.reboot("node-1")
+    unnoticed = await stage.look(recovery)
+    await read_everything(stage.cluster, stage.census, ADAPTERS)
+
+    look = await stage.look(recovery)
+
+    assert boot(unnoticed, "node-1") == ""
+    assert (boot(look, "node-0"), boot(look, "node-1")) == ("", "boot-2")
+
+
 async def test_a_pod_that_nobody_noticed_is_seen_before_the_stop_is_called_complete(stage: Stage) -> None:
     recovery = await stage.set_up(Phase.STOPPING)
     labels = {"batch.kubernetes.io/job-name": "train"}

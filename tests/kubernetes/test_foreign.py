@@ -88,6 +88,19 @@ def ends(stage: Stage, node: str) -> None:
     stage.end_processes(node)
 
 
+async def test_gang_does_not_wait_for_the_kubelet_of_a_node_that_has_booted(stage: Stage, replicas: Replicas) -> None:
+    await asyncio.gather(replicas.add(foreign=SOON), stage.play())
+    bad = stage.node_of(rank=1)
+    stage.kill_kubelet(bad)
+    await stopped_but_for(stage, bad)
+    await stage.until("the boot to be on record", lambda: all(p.boot_id for p in stage.recoveries()[0].status.pods))
+
+    reboots(stage, bad)
+
+    await recovered_once(stage, bad)
+    assert f"{bad} has booted since" in {pod.proof for pod in stage.recoveries()[0].status.pods}
+
+
 @pytest.mark.parametrize(("which", "proves"), [("Job", reboots), ("plain pods", ends)])
 async def test_pods_that_an_out_of_service_taint_removes_have_not_ended_for_that(
     stage: Stage, replicas: Replicas, which: str, proves: Callable[[Stage, str], None]
