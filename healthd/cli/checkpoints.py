@@ -16,7 +16,9 @@ from healthd.checkpoints.formats import UnknownFormat, declared
 from healthd.checkpoints.latest import UNKNOWN_STEP, Candidate, Checkpoint, Level, Rejected, latest, misplaced, verify
 from healthd.checkpoints.pointers import misled
 from healthd.checkpoints.steps import find, parse_step
+from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate, store_of
 from healthd.checkpoints.tree import explain
+from healthd.cli import checkpoint_report
 
 FOUND = 0
 NONE_VALID = 3
@@ -45,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--quick", dest="level", action="store_const", const=Level.QUICK, help=_default(quick, reads is Level.QUICK)
         )
         command.set_defaults(level=reads)
+    checkpoint_report.add_arguments(commands)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
             return _latest(args)
         case "list":
             return _list(args)
+        case "report":
+            return checkpoint_report.run(args)
         case _:
             return _verify(args)
 

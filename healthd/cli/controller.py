@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import uuid
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -22,7 +23,8 @@ from healthd.cluster.port import Unusable
 from healthd.cluster.remote import connect
 from healthd.controller.daemon import ControllerDaemon
 from healthd.controller.lookup import FileCheckpoints
-from healthd.core.policy import Config
+from healthd.controller.verifier import VerifierPods, image_of
+from healthd.core.policy import CheckpointsPolicy, Config
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.address import AddressError
 from healthd.telemetry.logs import configure
@@ -66,15 +68,17 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
     async with connect(which_cluster.connection(args, clock), clock=clock, luck=random.random) as cluster:
-        identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        pod, namespace = os.environ.get("POD_NAME", ""), os.environ.get("POD_NAMESPACE", "")
+        identity = f"{pod or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        own_image = partial(image_of, cluster, namespace, pod)
         daemon = ControllerDaemon(
             config,
             cluster,
             clock,
             ADAPTERS,
-            FileCheckpoints(Path(config.checkpoints.volumes_at), [Path(each) for each in config.checkpoints.allowed]),
+            VerifierPods(_mounted(config.checkpoints), cluster, clock, config.checkpoints, own_image),
             identity=identity,
-            namespace=os.environ.get("POD_NAMESPACE") or config.quarantine.namespace,
+            namespace=namespace or config.quarantine.namespace,
             luck=random.random,
         )
         loop = asyncio.get_running_loop()
@@ -82,3 +86,7 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
             loop.add_signal_handler(number, daemon.stop)
         log.info("controller.starts", identity=identity)
         await daemon.run()
+
+
+def _mounted(policy: CheckpointsPolicy) -> FileCheckpoints:
+    return FileCheckpoints(Path(policy.volumes_at), [Path(each) for each in policy.allowed])

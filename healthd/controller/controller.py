@@ -31,7 +31,7 @@ from healthd.controller.ports import Activity, Checkpoints, NoActivity
 from healthd.controller.tidy import Tidier
 from healthd.core import breaker, foreign
 from healthd.core.acts import FindCheckpoint, StartGang
-from healthd.core.choosing import choose_checkpoint
+from healthd.core.choosing import await_answer, choose_checkpoint
 from healthd.core.faults import find_faults
 from healthd.core.gang import Ending, GangView, Root
 from healthd.core.model import CauseKind, Phase
@@ -294,7 +294,9 @@ class Controller:
         return active
 
     async def _find_checkpoint(self, active: Recovery, root: Root) -> Decision:
-        answer = await self._checkpoints.latest(root)
+        answer = await self._checkpoints.latest(root, recovery=active)
+        if answer.pending:
+            return await_answer(active, answer.pending)
         known = await self._lookout.recoveries(root.ref)
         earlier = [each for each in known if each.metadata.name != active.metadata.name]
         previous, now = earlier[0] if earlier else None, self._clock.now()
@@ -307,7 +309,8 @@ class Controller:
         if root is None or status.phase is not Phase.CONFIRMING or not root.options.checkpoint:
             return view
         resumed_at = status.checkpoint.step if status.checkpoint else -1
-        answer = await self._checkpoints.latest(root, newer_than=resumed_at if resumed_at >= 0 else None)
+        newer_than = resumed_at if resumed_at >= 0 else None
+        answer = await self._checkpoints.latest(root, newer_than=newer_than, recovery=active)
         return dataclasses.replace(view, newest=answer.found)
 
     def _faults(self, view: GangView, now: datetime) -> list[Cause]:

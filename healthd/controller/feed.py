@@ -153,4 +153,4 @@ class Feed:
 
 def trimmed_pod(pod: Pod) -> Pod:
     """A pod without what it is to run: nobody who notices reads that, and it is the largest part."""
-    return replace(pod, spec=replace(pod.spec, containers=[], volumes=[]))
+    return replace(pod, spec=replace(pod.spec, containers=[], volumes=[], security_context=None))

@@ -18,14 +18,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from healthd.checkpoints.formats import UnknownFormat
 from healthd.checkpoints.latest import Cache, Latest, latest, newest_step
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Mount, Root
-from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
+from healthd.core.objects import ChosenCheckpoint, Recovery, RejectedCheckpoint
 from healthd.threads import Threads
 
 T = TypeVar("T")
@@ -82,12 +82,21 @@ class FileCheckpoints:
         self._lookers = Threads("look for checkpoints", LOOKERS)
         self._looked_at: set[str] = set()
 
-    async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
+    async def latest(
+        self,
+        root: Root,
+        newer_than: int | None = None,
+        recovery: Recovery | None = None,  # noqa: ARG002 - the protocol's
+    ) -> CheckpointAnswer:
         """The newest checkpoint that will load. Raises OSError when the store cannot be read."""
         place = place_of(root, self._volumes_at, self._bounds)
         if isinstance(place, str):
             return _unseen(root.options.checkpoint, place)
         return await self._verifiers.run(lambda: self._look(place, root.options.checkpoint_format, newer_than))
+
+    def reads(self, root: Root) -> bool:
+        """Whether the place that *root* names can be looked at from here."""
+        return isinstance(place_of(root, self._volumes_at, self._bounds), Place)
 
     async def newest_step(self, root: Root) -> int | None:
         """The highest step that there is by name. Raises OSError when the store cannot be read or does not answer."""
@@ -126,23 +135,37 @@ def place_of(root: Root, volumes_at: Path, bounds: tuple[Path, ...] | None = Non
     location = root.options.checkpoint
     if (path := path_of(location)) is not None:
         return Place(path, str(path), bounds)
-    url = urlsplit(location)
-    if url.scheme != "pvc":
+    if urlsplit(location).scheme != "pvc":
         return "healthd reads directories only (file:///path or pvc://claim/path)"
-    claim, inside = url.netloc, PurePosixPath(unquote(url.path).strip("/") or ".")
-    if not _CLAIM.fullmatch(claim) or ".." in inside.parts:
+    place = on_claim(location)
+    if place is None:
         return "not a place on a claim: write pvc://claim/path"
-    volume = volumes_at / root.ref.namespace / claim
+    volume = volumes_at / root.ref.namespace / place.claim
     if not volume.is_dir():
         return f"the claim is not mounted in the controller's pod (at {volume}; see checkpoints.volumes_at)"
-    return Place(volume / inside, _in_pods(root.mounts, claim, inside) or location, (volume,))
+    return Place(volume / place.inside, in_pods(root.mounts, place) or location, (volume,))
 
 
-def _in_pods(mounts: tuple[Mount, ...], claim: str, inside: PurePosixPath) -> str:
-    """Where the gang's pods see *inside* of *claim*; empty where they do not mount it."""
+class OnClaim(NamedTuple):
+    """A folder on a claim."""
+
+    claim: str
+    inside: PurePosixPath
+
+
+def on_claim(location: str) -> OnClaim | None:
+    """What `pvc://claim/path` names; None where it names nothing on a claim."""
+    url = urlsplit(location)
+    claim, inside = url.netloc, PurePosixPath(unquote(url.path).strip("/") or ".")
+    is_one = url.scheme == "pvc" and _CLAIM.fullmatch(claim) and ".." not in inside.parts
+    return OnClaim(claim, inside) if is_one else None
+
+
+def in_pods(mounts: tuple[Mount, ...], place: OnClaim) -> str:
+    """Where the gang's pods see *place*; empty where they do not mount it."""
     for mount in mounts:
-        if mount.claim == claim and inside.is_relative_to(mount.sub_path or "."):
-            return str(PurePosixPath(mount.path) / inside.relative_to(mount.sub_path or "."))
+        if mount.claim == place.claim and place.inside.is_relative_to(mount.sub_path or "."):
+            return str(PurePosixPath(mount.path) / place.inside.relative_to(mount.sub_path or "."))
     return ""
 
 

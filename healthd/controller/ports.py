@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from healthd.core.gang import Root
-from healthd.core.objects import ChosenCheckpoint, Pod, RejectedCheckpoint
+from healthd.core.objects import ChosenCheckpoint, Pod, Recovery, RejectedCheckpoint
 
 
 class CheckpointAnswer(NamedTuple):
@@ -15,13 +15,21 @@ class CheckpointAnswer(NamedTuple):
 
     found: ChosenCheckpoint | None
     rejected: Sequence[RejectedCheckpoint]
+    pending: str = ""
+    """Why there is no answer yet, where it is worked on elsewhere: ask again in a moment."""
 
 
 class Checkpoints(Protocol):
     """Where a gang's checkpoints are looked up."""
 
-    async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
-        """The newest verified checkpoint; with *newer_than* only steps beyond it are looked at. Raises OSError."""
+    async def latest(
+        self, root: Root, newer_than: int | None = None, recovery: Recovery | None = None
+    ) -> CheckpointAnswer:
+        """
+        The newest verified checkpoint; with *newer_than* only steps beyond it are looked at. *recovery* is who asks.
+
+        Raises OSError.
+        """
         ...
 
     async def newest_step(self, root: Root) -> int | None:

@@ -57,6 +57,18 @@ def choose_checkpoint(
     return situation.enter(Phase.RESERVING, where, checkpoint=checkpoint, no_advance=no_advance, not_before=not_before)
 
 
+ASK_AGAIN = timedelta(seconds=1)
+"""While somebody else verifies: he is asked with one small request."""
+
+
+def await_answer(recovery: Recovery, why: str) -> Decision:
+    """The decision that follows `FindCheckpoint` while it is not known yet; *why* is said once."""
+    status = recovery.status
+    if status.phase is Phase.HELD or status.message == why:
+        return Decision(reason=why, recheck=ASK_AGAIN)
+    return Decision(record=replace(status, message=why), reason=why)
+
+
 def _furthest_step(root: Root, recovery: Recovery, previous: Recovery | None) -> int:
     """The furthest step that was ever written down; -1 when none was."""
     known = [recovery.status, *([previous.status] if previous else [])]

@@ -19,6 +19,7 @@ from healthd.core.objects import (
     Node,
     NodeHealth,
     Pod,
+    Toleration,
 )
 from healthd.core.progress import NO_PROGRESS, Progress
 
@@ -56,12 +57,24 @@ class GangOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunsAs:
+    """As whom the pods of a gang run, and which taints they bear, as they say it themselves. None: they do not say."""
+
+    user: int | None = None
+    group: int | None = None
+    fs_group: int | None = None
+    groups: tuple[int, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """Where the first container of a gang's pods sees a claim, or the folder *sub_path* of it."""
+    """Where the first container of a gang's pods sees a claim, or the folder *sub_path* of it, and as whom."""
 
     claim: str
     path: str
     sub_path: str = ""
+    runs_as: RunsAs = RunsAs()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

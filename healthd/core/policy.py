@@ -479,6 +479,44 @@ class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
             extra={"shape": "an absolute path"},
         ),
     ] = ()
+    verifier: Annotated[
+        bool,
+        Meta(
+            description="Whether checkpoints on a claim that is not mounted in the controller's pod are verified where "
+            "they are: by a short-lived pod in the gang's namespace that mounts the claim read-only. It needs the role "
+            "`healthd-controller-verifier`. With `false` such a gang is held when it has to be restarted.",
+        ),
+    ] = True
+    verifier_image: Annotated[
+        str,
+        Meta(
+            description="The image of that pod. Empty, the default, takes the one of the controller's own pod, and the "
+            "admission policy lets no other pass.",
+        ),
+    ] = ""
+    verifier_user: Annotated[
+        int,
+        Meta(
+            description="As whom that pod runs where the pods of the gang run as root or do not say as whom: what it "
+            "is to verify has to be readable for this user. Never root.",
+            ge=1,
+        ),
+    ] = 65532
+    verify_within: Annotated[
+        timedelta,
+        _duration(
+            "How long that pod may read. Half an hour is a terabyte at 600 MB/s; what takes longer is refused, and "
+            "the gang is held.",
+            at_least=timedelta(minutes=1),
+        ),
+    ] = timedelta(minutes=30)
+    look_by_pod_every: Annotated[
+        timedelta,
+        _duration(
+            "How often such a pod looks for a new step of a gang that was restarted, until one confirms it.",
+            at_least=timedelta(seconds=10),
+        ),
+    ] = timedelta(minutes=5)
 
 
 class LeaderPolicy(Policy, frozen=True, kw_only=True):

@@ -1,9 +1,12 @@
-"""Which claims the pods of a gang mount, and where."""
+"""Which claims the pods of a gang mount, where, and as whom they read them."""
 
 from __future__ import annotations
 
-from healthd.core.gang import Mount
-from healthd.core.objects import PodSpec
+from healthd.core.gang import Mount, RunsAs
+from healthd.core.objects import PodSpec, SecurityContext
+
+OURS = "healthd.dev/"
+"""How the keys of all taints of healthd begin."""
 
 
 def read_mounts(spec: PodSpec) -> tuple[Mount, ...]:
@@ -11,9 +14,22 @@ def read_mounts(spec: PodSpec) -> tuple[Mount, ...]:
     claims = {
         each.name: each.persistent_volume_claim.claim_name for each in spec.volumes if each.persistent_volume_claim
     }
-    mounts = spec.containers[0].volume_mounts if spec.containers else []
+    mounts = spec.containers[0].volume_mounts if spec.containers and claims else []
     return tuple(
-        Mount(claim=claims[each.name], path=each.mount_path, sub_path=each.sub_path)
+        Mount(claim=claims[each.name], path=each.mount_path, sub_path=each.sub_path, runs_as=read_runs_as(spec))
         for each in mounts
         if each.name in claims
+    )
+
+
+def read_runs_as(spec: PodSpec) -> RunsAs:
+    """As whom the first container runs; what it does not say itself, its pod says. Our own tolerations do not count."""
+    pod = spec.security_context or SecurityContext()
+    own = (spec.containers[0].security_context if spec.containers else None) or SecurityContext()
+    return RunsAs(
+        user=pod.run_as_user if own.run_as_user is None else own.run_as_user,
+        group=pod.run_as_group if own.run_as_group is None else own.run_as_group,
+        fs_group=pod.fs_group,
+        groups=tuple(pod.supplemental_groups),
+        tolerations=tuple(each for each in spec.tolerations if not each.key.startswith(OURS)),
     )

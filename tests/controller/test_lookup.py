@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from healthd.controller.lookup import FileCheckpoints, Place, place_of
+from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import GangOptions, Mount, Root
 from tests.checkpoints.builders import safetensors_bytes
 from tests.core.gangs import a_root
@@ -28,11 +29,11 @@ async def test_a_store_that_healthd_cannot_read_is_not_taken_for_an_empty_one(lo
 
 
 async def test_a_gang_that_names_no_store_has_saved_nothing() -> None:
-    assert await FileCheckpoints().latest(saving_to("")) == (None, [])
+    assert await FileCheckpoints().latest(saving_to("")) == CheckpointAnswer(None, [])
 
 
 async def test_a_directory_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
-    assert await FileCheckpoints().latest(saving_to(f"file://{tmp_path}/later")) == (None, [])
+    assert await FileCheckpoints().latest(saving_to(f"file://{tmp_path}/later")) == CheckpointAnswer(None, [])
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ class Stores:
             raise self.broken[name]
         return None
 
-    async def latest(self, root: Root, newer_than: int | None = None) -> Any:
+    async def latest(self, root: Root, newer_than: int | None = None, recovery: object = None) -> Any:
         raise AssertionError("nothing is recovered here")
 
 

@@ -122,7 +122,7 @@ class SeenCheckpoints:
     def __init__(self, stores: dict[str, Store]) -> None:
         self._stores = stores
 
-    async def latest(self, root: Root, newer_than: int | None = None) -> CheckpointAnswer:
+    async def latest(self, root: Root, newer_than: int | None = None, recovery: object = None) -> CheckpointAnswer:
         """The newest whole checkpoint, and the newer ones that are not."""
         floor = -1 if newer_than is None else newer_than
         saved = [s for s in self._visible(root) if s.step > floor]

@@ -45,6 +45,15 @@ class ContainerResources(Slim, frozen=True, kw_only=True):
     limits: dict[str, str] = {}
 
 
+class SecurityContext(Slim, frozen=True, kw_only=True):
+    """As whom a pod or a container runs; what only pods have is empty for a container."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    fs_group: int | None = None
+    supplemental_groups: list[int] = []
+
+
 class Container(Slim, frozen=True, kw_only=True):
     """One process tree of a pod."""
 
@@ -57,6 +66,7 @@ class Container(Slim, frozen=True, kw_only=True):
     working_dir: str = ""
     volume_mounts: list[VolumeMount] = []
     resources: ContainerResources = ContainerResources()
+    security_context: SecurityContext | None = None
 
 
 class SchedulingGate(Slim, frozen=True, kw_only=True):
@@ -74,6 +84,7 @@ class PodSpec(Slim, frozen=True, kw_only=True):
     restart_policy: str = ""
     scheduling_gates: list[SchedulingGate] = []
     volumes: list[Volume] = []
+    security_context: SecurityContext | None = None
     termination_grace_period_seconds: int = 30
 
 

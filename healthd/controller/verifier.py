@@ -1,0 +1,254 @@
+"""
+Checkpoints on claims that are not mounted in the controller's pod: a pod in the gang's namespace looks at them.
+
+Nothing waits here. Each call takes one look at the pod, makes it where there is none, and answers at once: with what it
+said, or that there is no answer yet. The name of a pod follows from the recovery and its attempt, so a controller that
+takes over finds the pod that another one made, and the recovery owns it, so none outlives that.
+
+What it says is the word of a program in a namespace of users: whoever may make pods there could say it as well. It
+decides what the gang of that namespace resumes from, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+from msgspec.structs import replace
+
+from healthd.clock import Clock
+from healthd.cluster.port import AlreadyExists, Cluster, Conflict, Forbidden, Invalid, NotFound
+from healthd.controller.lookup import KEPT_REJECTIONS, OnClaim, Place, in_pods, on_claim
+from healthd.controller.ports import CheckpointAnswer, Checkpoints
+from healthd.core.gang import Root, RunsAs
+from healthd.core.model import Phase
+from healthd.core.objects import (
+    RESOURCES,
+    OwnerReference,
+    Pod,
+    Recovery,
+    RejectedCheckpoint,
+)
+from healthd.core.policy import CheckpointsPolicy
+from healthd.core.telling import blamed
+from healthd.core.verification import VOLUME, Broken, Busy, Order, Report, judge_verifier, verifier_pod
+from healthd.core.waits import Waits, alone
+
+log = structlog.get_logger()
+
+KEPT_FOR = timedelta(seconds=30)
+"""How long an answer is good for. It has to be written down, and somebody may come in between."""
+LONGEST_KEPT = timedelta(minutes=10)
+"""The same for answers that hold a gang, in the end: each one costs a pod, and reads all that there is."""
+AT_ONCE = 8
+"""Pods that read at the same time: a rack may lose its power, and the file server has other work."""
+FORGOTTEN_AFTER = timedelta(minutes=1)
+"""A pod that nobody asked about for so long is of a recovery that went another way."""
+
+
+class Here(Checkpoints, Protocol):
+    """Checkpoints that this process can read, and which these are."""
+
+    def reads(self, root: Root) -> bool:
+        """Whether the place that *root* names can be looked at from here."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An answer, and until when nobody asks again."""
+
+    answer: CheckpointAnswer
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about *place*, and by which *recovery*."""
+
+    root: Root
+    place: OnClaim
+    recovery: Recovery
+    newer_than: int | None
+
+    @property
+    def confirms(self) -> bool:
+        """The gang runs, and what is asked is whether it has moved on."""
+        return self.recovery.status.phase is Phase.CONFIRMING
+
+    @property
+    def name(self) -> str:
+        """Of the pod that answers it."""
+        return f"{self.recovery.metadata.name}-{'look' if self.confirms else 'verify'}-{self.root.attempt}"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The same in the whole cluster."""
+        return self.root.ref.namespace, self.name
+
+
+class VerifierPods:
+    """
+    Checkpoints of gangs wherever they are: those that *here* cannot read, on claims, by a pod beside them.
+
+    *own_image* tells which image this program runs from; empty where it does not run in a pod.
+    """
+
+    def __init__(
+        self,
+        here: Here,
+        cluster: Cluster,
+        clock: Clock,
+        policy: CheckpointsPolicy,
+        own_image: Callable[[], Awaitable[str]],
+    ) -> None:
+        self._here = here
+        self._cluster = cluster
+        self._clock = clock
+        self._policy = policy
+        self._own_image = own_image
+        self._image = policy.verifier_image
+        self._known: dict[tuple[str, str], Known] = {}
+        self._waits: dict[tuple[str, str], Waits] = {}
+        self._reading: dict[tuple[str, str], datetime] = {}
+
+    async def newest_step(self, root: Root) -> int | None:
+        """A cheap look at progress, where one can be had. Raises OSError."""
+        return await self._here.newest_step(root)
+
+    async def latest(
+        self, root: Root, newer_than: int | None = None, recovery: Recovery | None = None
+    ) -> CheckpointAnswer:
+        """The newest checkpoint that will load, or that it is being looked for. Raises OSError, ClusterError."""
+        place = on_claim(root.options.checkpoint)
+        if place is None or recovery is None or not self._policy.verifier or self._here.reads(root):
+            return await self._here.latest(root, newer_than, recovery)
+        question, now = Question(root, place, recovery, newer_than), self._clock.now()
+        self._forget(now)
+        if question.confirms and question.key not in self._known:
+            # The gang has only just begun to run.
+            self._keep(question, CheckpointAnswer(None, []))
+        known = self._known.get(question.key)
+        if known is not None and now < known.until:
+            return known.answer
+        answer = await self._ask(question)
+        if not answer.pending:
+            self._keep(question, answer)
+        return answer
+
+    async def _ask(self, question: Question) -> CheckpointAnswer:
+        """One look at the pod, or its making."""
+        try:
+            pod = await self._cluster.get(Pod, question.name, question.root.ref.namespace)
+        except NotFound:
+            return await self._make(question)
+        verdict = judge_verifier(pod, self._policy.verify_within, self._clock.now())
+        if isinstance(verdict, Busy):
+            self._reading[question.key] = self._clock.now()
+            return _not_yet(verdict.why)
+        self._reading.pop(question.key, None)
+        await self._remove(pod)
+        if isinstance(verdict, Broken):
+            log.warning("verifier.failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, why=verdict.why)
+            return _refused(question, verdict.why)
+        return _answer(question, verdict)
+
+    async def _make(self, question: Question) -> CheckpointAnswer:
+        if len(self._reading.keys() - {question.key}) >= AT_ONCE:
+            return _not_yet(f"the checkpoints of {AT_ONCE} other gangs are being verified first")
+        self._image = self._image or await self._own_image()
+        if not self._image:
+            return _refused(question, "which image verifies it is not known: name it in checkpoints.verifier_image")
+        try:
+            await self._cluster.create(verifier_pod(self._order(question)))
+            log.info("verifier.made", namespace=question.root.ref.namespace, pod=question.name)
+        except (Forbidden, Invalid) as error:
+            return _refused(question, f"no pod may be made that verifies it: {error}")
+        except AlreadyExists:
+            pass  # another controller was faster; it is the same pod
+        self._reading[question.key] = self._clock.now()
+        return _not_yet(f"verifier pod {question.name} is made")
+
+    def _order(self, question: Question) -> Order:
+        root, status = question.root, question.recovery.status
+        mount = next((each for each in root.mounts if each.claim == question.place.claim), None)
+        was_on = {pod.node for pod in status.pods if pod.node}
+        return Order(
+            name=question.name,
+            namespace=root.ref.namespace,
+            owner=_owned_by(question.recovery),
+            image=self._image,
+            claim=question.place.claim,
+            inside=question.place.inside,
+            format=root.options.checkpoint_format,
+            newer_than=question.newer_than,
+            runs_as=mount.runs_as if mount else RunsAs(),
+            user=self._policy.verifier_user,
+            near=set(status.placement.values()) if question.confirms else was_on,
+            not_on=blamed(status),
+            deadline=self._policy.verify_within,
+        )
+
+    async def _remove(self, pod: Pod) -> None:
+        """At once, and without a word from its kubelet: it only reads, so another one beside it does no harm."""
+        meta = pod.metadata
+        with suppress(NotFound, Conflict):
+            await self._cluster.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
+
+    def _keep(self, question: Question, answer: CheckpointAnswer) -> None:
+        """Remember an answer until it is time to ask again."""
+        if question.confirms:
+            wait = self._policy.look_by_pod_every
+        elif answer.found is not None:
+            wait = KEPT_FOR
+        else:
+            wait = self._waits.setdefault(question.key, Waits(KEPT_FOR, LONGEST_KEPT, alone)).next()
+        self._known[question.key] = Known(answer, self._clock.now() + wait)
+
+    def _forget(self, now: datetime) -> None:
+        """What nobody will ask for again."""
+        self._reading = {key: at for key, at in self._reading.items() if now - at < FORGOTTEN_AFTER}
+        for key in [key for key, known in self._known.items() if now - known.until > LONGEST_KEPT]:
+            del self._known[key]
+            self._waits.pop(key, None)
+
+
+async def image_of(cluster: Cluster, namespace: str, pod: str) -> str:
+    """The image of the first container of a pod; empty where there is no such pod, or none is named."""
+    if not pod:
+        return ""
+    try:
+        found = await cluster.get(Pod, pod, namespace)
+    except NotFound:
+        return ""
+    return next((container.image for container in found.spec.containers), "")
+
+
+def _owned_by(recovery: Recovery) -> OwnerReference:
+    resource, meta = RESOURCES[Recovery], recovery.metadata
+    return OwnerReference(api_version=resource.api_version, kind=resource.kind, name=meta.name, uid=meta.uid)
+
+
+def _not_yet(why: str) -> CheckpointAnswer:
+    return CheckpointAnswer(None, [], pending=why)
+
+
+def _refused(question: Question, why: str) -> CheckpointAnswer:
+    where = question.root.options.checkpoint
+    return CheckpointAnswer(None, [RejectedCheckpoint(path=where, step=-1, reason=why)])
+
+
+def _answer(question: Question, report: Report) -> CheckpointAnswer:
+    """What the pod says, under the names that the gang's own pods know."""
+    there = in_pods(question.root.mounts, question.place) or question.root.options.checkpoint
+    place = Place(Path(VOLUME / question.place.inside), there)
+    found, rejected = report.found, report.rejected[:KEPT_REJECTIONS]
+    return CheckpointAnswer(
+        found and replace(found, path=place.seen_there(found.path)),
+        [replace(each, path=place.seen_there(each.path)) for each in rejected],
+    )

@@ -1,0 +1,56 @@
+"""What a verifier pod runs: its answer is where a kubelet picks it up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from healthd.cli.main import USAGE_ERROR, main
+from healthd.core.verification import Report
+from tests.checkpoints.builders import safetensors_bytes
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A folder with a whole checkpoint of step 7, and a torn one of step 8."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "step_7.safetensors").write_bytes(safetensors_bytes({"weights": 64}))
+    (folder / "step_8.safetensors").write_bytes(b"torn")
+    return folder
+
+
+def report_of(folder: Path, *options: str) -> Report:
+    words = folder.parent / "last-words"
+    assert main(["checkpoints", "report", str(folder), f"--to={words}", *options]) == 0
+    return msgspec.json.decode(words.read_bytes(), type=Report)
+
+
+def test_the_newest_that_holds_is_reported_with_its_size_and_those_that_do_not(saved: Path) -> None:
+    report = report_of(saved)
+
+    assert report.found is not None
+    assert (report.found.step, report.found.format) == (7, "safetensors")
+    assert [refused.step for refused in report.rejected] == [8]
+    assert report.size == (saved / "step_7.safetensors").stat().st_size
+    assert report.free > 0
+
+
+def test_older_ones_than_asked_for_are_not_looked_at(saved: Path) -> None:
+    report = report_of(saved, "--newer-than=7")
+
+    assert report.found is None
+    assert [refused.step for refused in report.rejected] == [8]
+
+
+def test_a_folder_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+    assert report_of(tmp_path / "later") == Report()
+
+
+def test_a_format_that_nobody_knows_is_a_usage_error(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["checkpoints", "report", str(saved), f"--to={saved.parent}/words", "--format=nonsense"])
+
+    assert code == USAGE_ERROR
+    assert "nonsense" in capsys.readouterr().err
