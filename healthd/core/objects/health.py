@@ -21,6 +21,31 @@ class Device(Slim, frozen=True, kw_only=True):
     """The driver's number for it; it may change with a boot."""
 
 
+class Nic(Slim, frozen=True, kw_only=True):
+    """One RDMA port of a node's inventory."""
+
+    pci: str
+    """PCI address of its function, `dddd:bb:dd.f`, lower case."""
+    port: int
+    """Counted from 1."""
+    device: str = ""
+    """The kernel's name for it, such as `mlx5_0`."""
+    family: str = ""
+    """`ib`, `roce` or `efa`."""
+    netdev: str = ""
+    """The network interface of the same port, where it has one."""
+    rate_gbps: float = 0
+    """What the link runs at, in Gb/s; 0 where that is not told."""
+    firmware: str = ""
+    """The version of its firmware."""
+    parent: str = ""
+    """The address of the physical function, of which this is a virtual one."""
+    rail: int | None = None
+    """Which rail it is, counted from 0 in the order of the GPUs; absent: it is no GPU's nearest port."""
+    gpu: str = ""
+    """The address of the GPU whose traffic goes through it."""
+
+
 class KernelLogCursor(Slim, frozen=True, kw_only=True):
     """
     Where reading stopped: *sequence* is the last kernel record that was judged in boot *boot_id*.

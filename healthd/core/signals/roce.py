@@ -1,0 +1,345 @@
+"""
+Rules about the transport of RoCE ports, by the counters of the mlx5, bnxt_re and irdma drivers.
+
+Congestion and loss of a whole fabric are not one node's fault: what they move is compared with the node's other ports
+and never takes a node out of service. Each driver counts under its own names, so each has its own rules.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from healthd.core.model import Blame
+from healthd.core.signals.rule import Grows, OutOfLine, Rule, Test
+
+_MINUTE = timedelta(minutes=1)
+_HOUR = timedelta(hours=1)
+
+_NVSENTINEL = "NVSentinel NIC monitor, default counter table (1.31)"
+_MLX5 = "NVIDIA, Understanding mlx5 Linux counters and status parameters"
+_BNXT = "Linux, drivers/infiniband/hw/bnxt_re/hw_counters.c"
+_IRDMA = "Linux, drivers/infiniband/hw/irdma/verbs.c"
+_NO_NUMBER = "no detector publishes a threshold"
+
+
+def _beyond_peers(floor: float) -> OutOfLine:
+    return OutOfLine(score=6, floor=floor, within=timedelta(minutes=5))
+
+
+def _rule(
+    name: str, reads: str, test: Test, tier: str, blame: Blame, summary: str, source: str, advice: str = ""
+) -> Rule:
+    return Rule(
+        name=f"roce-{name}",
+        reads=f"roce.{reads}",
+        test=test,
+        tier=tier,
+        blame=blame,
+        summary=summary,
+        advice=advice,
+        source=source,
+    )
+
+
+_MLX5_RULES = (
+    _rule(
+        "ack-timeouts",
+        "local_ack_timeout_err",
+        Grows(by=61, within=_MINUTE),
+        "suspect",
+        Blame.UNKNOWN,
+        "peers do not acknowledge in time",
+        f"{_NVSENTINEL}: above 1 a second; the far end or the way to it",
+    ),
+    _rule(
+        "slow-restarts",
+        "roce_slow_restart",
+        Grows(by=601, within=_MINUTE),
+        "suspect",
+        Blame.UNKNOWN,
+        "connections start slowly again after loss",
+        f"{_NVSENTINEL}: above 10 a second",
+    ),
+    _rule(
+        "receiver-not-ready",
+        "rnr_nak_retry_err",
+        Grows(by=1, within=_HOUR),
+        "record",
+        Blame.PEER,
+        "a peer had no receive buffer ready",
+        f"{_NVSENTINEL}: fatal above 0; by {_MLX5} the retry limit was not exceeded, so here it is only recorded",
+    ),
+    _rule(
+        "retries-exceeded",
+        "req_transport_retries_exceeded",
+        Grows(by=1, within=_HOUR),
+        "suspect",
+        Blame.UNKNOWN,
+        "a connection was given up after all retries",
+        f"{_MLX5}; the far end, the way to it, or a job that ended",
+    ),
+    _rule(
+        "receiver-never-ready",
+        "req_rnr_retries_exceeded",
+        Grows(by=1, within=_HOUR),
+        "suspect",
+        Blame.PEER,
+        "a connection was given up because the peer had no receive buffer",
+        _MLX5,
+    ),
+    _rule(
+        "out-of-sequence",
+        "out_of_sequence",
+        _beyond_peers(1000),
+        "suspect",
+        Blame.UNKNOWN,
+        "far more packets out of order than at the node's other ports",
+        f"healthd: {_MLX5}; {_NO_NUMBER}",
+        "Compare with the same rail of other nodes: packets are lost on the way to this port.",
+    ),
+    _rule(
+        "sequence-errors",
+        "packet_seq_err",
+        _beyond_peers(1000),
+        "suspect",
+        Blame.UNKNOWN,
+        "peers miss far more packets than those of the node's other ports",
+        f"healthd: {_MLX5}; {_NO_NUMBER}",
+        "Compare with the same rail of other nodes: packets are lost on the way from this port.",
+    ),
+    _rule(
+        "implied-sequence-errors",
+        "implied_nak_seq_err",
+        _beyond_peers(100),
+        "suspect",
+        Blame.UNKNOWN,
+        "answers to far more reads are lost than at the node's other ports",
+        f"healthd: {_MLX5}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "adaptive-retransmits",
+        "roce_adp_retrans",
+        _beyond_peers(1000),
+        "suspect",
+        Blame.UNKNOWN,
+        "far more is sent twice than at the node's other ports",
+        f"healthd: {_MLX5}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "adaptive-retransmit-timeouts",
+        "roce_adp_retrans_to",
+        _beyond_peers(100),
+        "suspect",
+        Blame.UNKNOWN,
+        "far more is sent twice after a time-out than at the node's other ports",
+        f"healthd: {_MLX5}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "damaged-packets",
+        "rx_icrc_encapsulated",
+        Grows(by=11, within=_HOUR),
+        "suspect",
+        Blame.LINK,
+        "packets arrive with a wrong invariant checksum",
+        f"healthd: {_MLX5}; no switch may change what that checksum covers, so each is damage",
+        "Clean, reseat or replace the cable; if that is sound, suspect a switch on the way.",
+    ),
+    _rule(
+        "no-receive-buffers",
+        "out_of_buffer",
+        _beyond_peers(1000),
+        "record",
+        Blame.APPLICATION,
+        "far more packets find no receive buffer than at the node's other ports",
+        f"healthd: {_MLX5}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "congestion-notices-ignored",
+        "rp_cnp_ignored",
+        Grows(by=1, within=_HOUR),
+        "record",
+        Blame.NODE,
+        "notices of congestion are ignored",
+        f"{_MLX5}: this side is not set up to slow down",
+        "Switch congestion control on, for the priority that RoCE uses.",
+    ),
+    _rule(
+        "congestion-notices-sent",
+        "np_cnp_sent",
+        _beyond_peers(10_000),
+        "record",
+        Blame.UNKNOWN,
+        "far more congestion towards this port than towards the node's others",
+        f"healthd: {_MLX5}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "congestion-notices-handled",
+        "rp_cnp_handled",
+        _beyond_peers(10_000),
+        "record",
+        Blame.UNKNOWN,
+        "far more congestion on the way from this port than from the node's others",
+        f"healthd: {_MLX5}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "congestion-marks",
+        "np_ecn_marked_roce_packets",
+        _beyond_peers(10_000),
+        "record",
+        Blame.UNKNOWN,
+        "far more packets arrive marked with congestion than at the node's other ports",
+        f"healthd: {_MLX5}; {_NO_NUMBER}",
+    ),
+)
+
+_BNXT_RULES = (
+    _rule(
+        "bnxt-retransmits",
+        "to_retransmits",
+        _beyond_peers(1000),
+        "suspect",
+        Blame.UNKNOWN,
+        "far more is sent twice after a time-out than at the node's other ports",
+        f"healthd: {_BNXT}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "bnxt-sequence-errors",
+        "seq_err_naks_rcvd",
+        _beyond_peers(1000),
+        "suspect",
+        Blame.UNKNOWN,
+        "peers miss far more packets than those of the node's other ports",
+        f"healthd: {_BNXT}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "bnxt-out-of-sequence",
+        "oos_drop_count",
+        _beyond_peers(1000),
+        "suspect",
+        Blame.UNKNOWN,
+        "far more packets out of order than at the node's other ports",
+        f"healthd: {_BNXT}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "bnxt-retries-exceeded",
+        "max_retry_exceeded",
+        Grows(by=1, within=_HOUR),
+        "suspect",
+        Blame.UNKNOWN,
+        "a connection was given up after all retries",
+        f"{_BNXT}; the far end, the way to it, or a job that ended",
+    ),
+    _rule(
+        "bnxt-errors",
+        "rx_roce_errors",
+        _beyond_peers(1000),
+        "suspect",
+        Blame.LINK,
+        "far more damaged packets than at the node's other ports",
+        f"healthd: {_BNXT}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "bnxt-discards",
+        "rx_roce_discards",
+        _beyond_peers(1000),
+        "suspect",
+        Blame.NODE,
+        "far more packets are dropped on arrival than at the node's other ports",
+        f"healthd: {_BNXT}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "bnxt-unrecoverable",
+        "unrecoverable_err",
+        Grows(by=1, within=_HOUR),
+        "suspect",
+        Blame.UNKNOWN,
+        "a connection met an error that it could not recover from",
+        _BNXT,
+    ),
+    _rule(
+        "bnxt-memory-errors",
+        "res_mem_err",
+        Grows(by=1, within=_HOUR),
+        "suspect",
+        Blame.DEVICE,
+        "the device could not reach memory",
+        _BNXT,
+    ),
+    _rule(
+        "bnxt-pci-transmit-errors",
+        "res_tx_pci_err",
+        Grows(by=1, within=_HOUR),
+        "serious",
+        Blame.DEVICE,
+        "the device met PCIe errors while sending",
+        _BNXT,
+    ),
+    _rule(
+        "bnxt-pci-receive-errors",
+        "res_rx_pci_err",
+        Grows(by=1, within=_HOUR),
+        "serious",
+        Blame.DEVICE,
+        "the device met PCIe errors while receiving",
+        _BNXT,
+    ),
+)
+
+_IRDMA_RULES = (
+    _rule(
+        "irdma-retransmits",
+        "tcpRetransSegs",
+        _beyond_peers(1000),
+        "suspect",
+        Blame.UNKNOWN,
+        "far more is sent twice than at the node's other ports",
+        f"healthd: {_IRDMA}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "irdma-discards",
+        "ip4InDiscards",
+        _beyond_peers(1000),
+        "suspect",
+        Blame.NODE,
+        "far more packets are dropped on arrival than at the node's other ports",
+        f"healthd: {_IRDMA}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "irdma-protocol-errors",
+        "tcpInProtoErrors",
+        _beyond_peers(100),
+        "suspect",
+        Blame.UNKNOWN,
+        "far more packets break the protocol than at the node's other ports",
+        f"healthd: {_IRDMA}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "irdma-congestion-marks",
+        "RxECNMrkd",
+        _beyond_peers(10_000),
+        "record",
+        Blame.UNKNOWN,
+        "far more packets arrive marked with congestion than at the node's other ports",
+        f"healthd: {_IRDMA}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "irdma-congestion-notices-ignored",
+        "cnpIgnored",
+        Grows(by=1, within=_HOUR),
+        "record",
+        Blame.NODE,
+        "notices of congestion are ignored",
+        f"healthd: {_IRDMA}; {_NO_NUMBER}",
+    ),
+    _rule(
+        "irdma-congestion-notices-sent",
+        "cnpSent",
+        _beyond_peers(10_000),
+        "record",
+        Blame.UNKNOWN,
+        "far more congestion towards this port than towards the node's others",
+        f"healthd: {_IRDMA}; {_NO_NUMBER}",
+    ),
+)
+
+RULES: tuple[Rule, ...] = (*_MLX5_RULES, *_BNXT_RULES, *_IRDMA_RULES)
