@@ -80,6 +80,8 @@ class NodeHealthStatus(Slim, frozen=True, kw_only=True):
     """All findings that stand, and those cleared not long ago."""
     inventory: list[Device] = []
     """The GPUs of the node."""
+    nics: list[Nic] = []
+    """The RDMA ports of the node."""
     boot_id: str = ""
     """The boot in which the agent runs."""
     cursor: KernelLogCursor = KernelLogCursor()
