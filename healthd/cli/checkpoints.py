@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from healthd.checkpoints.formats import UnknownFormat, declared
 from healthd.checkpoints.latest import UNKNOWN_STEP, Candidate, Checkpoint, Level, Rejected, latest, misplaced, verify
@@ -33,7 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("verify", "whether one checkpoint will load", Level.FULL),
     ):
         command = commands.add_parser(name, help=about, description=f"Show {about}.")
-        command.add_argument("path", type=Path, metavar="PATH", help="a file or directory; nothing in it is changed")
+        command.add_argument(
+            "path",
+            type=_location,
+            metavar="PATH",
+            help="a file or directory, or the URL of one: s3://BUCKET/PATH, gs://, az://; nothing in it is changed",
+        )
         command.add_argument(
             "--format", type=_format, default="", help="declared format (default: detect), or marked:FILE"
         )
@@ -118,7 +122,7 @@ def _print_json(value: object) -> None:
     print(json.dumps(value))
 
 
-def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Path) -> None:
+def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Location) -> None:
     from rich.console import Console  # imported here: machines should not wait for what only people need
     from rich.markup import escape
     from rich.table import Column, Table
@@ -133,19 +137,32 @@ def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Path) -> None:
             if isinstance(outcome, Checkpoint)
             else f"[red]no[/]: {escape(outcome.reason)}"
         )
-        table.add_row(step, escape(_shown(Path(outcome.path), root.absolute())), says, style="" if valid else "dim")
+        table.add_row(step, escape(_shown(outcome.path, str(root.absolute()))), says, style="" if valid else "dim")
     if outcomes:
         width = None if sys.stdout.isatty() else 1000  # in a pipe one line for each, so that grep finds all of it
         Console(highlight=False, width=width).print(table)
 
 
-def _shown(path: Path, root: Path) -> str:
+def _shown(path: str, root: str) -> str:
     """The name as a person looks for it: below *root*, where it is."""
-    return str(path.relative_to(root)) if path != root and path.is_relative_to(root) else path.name
+    return path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else path.rpartition("/")[2]
 
 
-def _why_none(path: Path) -> str:
-    return "" if path.exists() else ": there is nothing of that name"
+def _why_none(path: Location) -> str:
+    try:
+        next(iter(store_of(path).names(path)), None)
+    except FileNotFoundError:
+        return ": there is nothing of that name"
+    except OSError:
+        return ""
+    return ""
+
+
+def _location(text: str) -> Location:
+    try:
+        return locate(text)
+    except NoSuchStore as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _format(text: str) -> str:

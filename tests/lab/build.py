@@ -78,7 +78,8 @@ JOBSET = Module(
     carries="sigs.k8s.io/jobset config/components",
 )
 KUBECONFORM = Module(name="kubeconform", package="github.com/yannh/kubeconform/cmd/kubeconform", minutes="seconds")
-MODULES = (CONTROL_PLANE, KWOK, JOBSET, KUBECONFORM)
+VERSITYGW = Module(name="versitygw", package="github.com/versity/versitygw/cmd/versitygw", minutes="a minute")
+MODULES = (CONTROL_PLANE, KWOK, JOBSET, KUBECONFORM, VERSITYGW)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,14 @@ TIMEOUT = timedelta(seconds=30)
 RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
 """A store under load answers 503 and 429; with doubled waits from 0.1 s it has a minute to get over it."""
 
+_VARIABLES = {
+    "access_key_id": ("AWS_ACCESS_KEY_ID",),
+    "secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
+    "session_token": ("AWS_SESSION_TOKEN",),
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+}
+
 
 class CannotConnect(ValueError):
     """The platform's settings make no client; says which."""
@@ -30,7 +38,7 @@ class CannotConnect(ValueError):
 
 def open_bucket(scheme: str, bucket: str, environment: Mapping[str, str]) -> Client:
     """The client of a bucket, the same one for the same settings. Sends nothing yet. Raises CannotConnect."""
-    settings = read_shared_config(environment) if scheme == "s3" else {}
+    settings = read_settings(environment) if scheme == "s3" else {}
     return _client(scheme, bucket, tuple(sorted(settings.items())), _allow_http(environment))
 
 
@@ -65,32 +73,30 @@ def _open(scheme: str, bucket: str, options: dict[str, Any]) -> Client:
 
 def _allow_http(environment: Mapping[str, str]) -> bool:
     """Only for a server that was named so: an endpoint beside the platform's own, such as one in the same rack."""
-    named = (environment.get(name, "") for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
-    return any(url.startswith("http://") for url in named)
+    return any(environment.get(name, "").startswith("http://") for name in _VARIABLES["endpoint"])
 
 
-def read_shared_config(environment: Mapping[str, str]) -> dict[str, str]:
+def read_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """
-    What the files of the AWS command line say that the environment does not: a region, an endpoint, keys.
+    For S3: what the environment says, and where it is silent, the files of the AWS command line.
 
-    obstore looks at the environment, web identity and metadata services, not at these files. A profile that gets its
-    credentials in another way (a role, SSO, a program) is left to boto3, as `profile`.
+    A profile that gets its credentials in another way than by keys (a role, SSO, a program) is left to boto3, as
+    `profile`. Raises CannotConnect.
     """
+    found = {}
+    for setting, variables in _VARIABLES.items():
+        if value := next((environment[name] for name in variables if environment.get(name)), ""):
+            found[setting] = value
     profile = environment.get("AWS_PROFILE", "default")
     told = _read_profile(profile, environment)
-    found = {"endpoint": environment["AWS_ENDPOINT_URL_S3"]} if environment.get("AWS_ENDPOINT_URL_S3") else {}
-    for setting, key, variables in (
-        ("region", "region", ("AWS_REGION", "AWS_DEFAULT_REGION")),
-        ("endpoint", "endpoint_url", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")),
-    ):
-        if told.get(key) and not any(environment.get(variable) for variable in variables):
-            found[setting] = told[key]
-    return found | _keys_of(profile, told, environment)
+    for setting, key in (("region", "region"), ("endpoint", "endpoint_url")):
+        if told.get(key):
+            found.setdefault(setting, told[key])
+    has_keys = "access_key_id" in found or environment.get("AWS_WEB_IDENTITY_TOKEN_FILE")
+    return found if has_keys else found | _keys_of(profile, told)
 
 
-def _keys_of(profile: str, told: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    if any(environment.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")):
-        return {}
+def _keys_of(profile: str, told: Mapping[str, str]) -> dict[str, str]:
     if told.get("aws_access_key_id") and told.get("aws_secret_access_key"):
         keys = {"access_key_id": told["aws_access_key_id"], "secret_access_key": told["aws_secret_access_key"]}
         return keys | ({"session_token": told["aws_session_token"]} if told.get("aws_session_token") else {})

@@ -104,7 +104,8 @@ class ObjectStore:
         with _told_as_os_errors(folder, listing=True):
             listed = obstore.list_with_delimiter(self._client, prefix=folder.key or None)
         folders = {_last_part(prefix) for prefix in listed["common_prefixes"]}
-        files = {_last_part(meta["path"]) for meta in listed["objects"]} - folders  # or it marks the folder
+        below = f"{folder.key}/".lstrip("/")
+        files = {_last_part(meta["path"]) for meta in listed["objects"] if meta["path"].startswith(below)} - folders
         if not folders and not files:
             self._head(folder)
             raise NotADirectoryError(errno.ENOTDIR, "an object, not a folder", str(folder))
@@ -143,7 +144,7 @@ class ObjectStore:
     def _below(self, place: ObjectPath, most: int) -> Iterator[tuple[str, Entry]]:
         import obstore
 
-        start = len(place.key) + 1 if place.key else 0
+        below = f"{place.key}/".lstrip("/")
         count = 0
         with _told_as_os_errors(place, listing=True):
             for page in obstore.list(self._client, prefix=place.key or None, chunk_size=1000):
@@ -151,10 +152,11 @@ class ObjectStore:
                 if count > most:
                     raise Damaged(f"more than {most:,} entries, too many to verify")
                 for meta in page:
-                    name = meta["path"][start:]
+                    name = meta["path"].removeprefix(below)
                     if name.count("/") > MOST_LEVELS:
                         raise Damaged(f"{name[:80]}: nested deeper than {MOST_LEVELS} folders")
-                    yield name, _entry(meta)
+                    if meta["path"].startswith(below):
+                        yield name, _entry(meta)
 
     def _head(self, path: ObjectPath) -> ObjectMeta:
         import obstore
@@ -166,7 +168,7 @@ class ObjectStore:
 
 
 def _without_markers(below: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
-    """Consoles make empty objects that stand for folders; their key is that of the folder."""
+    """Consoles make empty objects that stand for folders; obstore tells their key as that of the folder."""
     folders = {folder for name in below for folder in _folders_of(name)}
     return ((name, entry) for name, entry in below.items() if entry.stamp.size or name not in folders)
 
