@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from healthd.core.objects.health import Nic
+from healthd.core.objects import Nic
 from healthd.core.rails import Place, Rail, rails
 from healthd.probes.netdevs import own_interface
 from healthd.probes.sysfs import names_in, pci_of, read_or_empty

@@ -11,6 +11,7 @@ from healthd.core.objects.admission import (
 from healthd.core.objects.health import (
     Device,
     KernelLogCursor,
+    Nic,
     NodeHealth,
     NodeHealthStatus,
     PodEnd,
@@ -196,6 +197,7 @@ __all__ = [
     "Lease",
     "LeaseSpec",
     "MutatingAdmissionPolicy",
+    "Nic",
     "Node",
     "NodeHealth",
     "NodeHealthStatus",
