@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
-from healthd.core.objects import Node, Taint, to_wire
+from healthd.core.gang import RunsAs
+from healthd.core.objects import Node, OwnerReference, Taint, Toleration, to_wire
 from healthd.core.spares import Claim, claim_patch, return_patch, settle_patch
+from healthd.core.verification import Order, verifier_pod
 from tests.builders import a_node
 from tests.deploy.accounts import SYSTEM, token_of_controller
 from tests.lab.api import ApiError, Json
@@ -30,6 +34,10 @@ def token(installed: ControlPlane) -> str:
     taints = [Taint(key="nvidia.com/gpu")]
     body = to_wire(node) | {"spec": {"taints": [{"key": taint.key, "effect": taint.effect} for taint in taints]}}
     installed.api.create("/api/v1/nodes", body)
+    of_somebody = a_pod({}) | {"metadata": {"name": "of-somebody"}}
+    installed.api.create(PODS, of_somebody)
+    other = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "other"}}
+    installed.api.create("/api/v1/namespaces/default/serviceaccounts", other)
     wait_until("the policies at work", lambda: answer(installed, made, DRY_CORDON)[0] == 403, limit=30)
     return made
 
@@ -54,6 +62,104 @@ def a_pod(labels: Json) -> Json:
     }
 
 
+IMAGE = "healthd:0.1.0"
+"""What the shipped Deployment runs."""
+
+
+def a_verifier(
+    *, labels: Json | None = None, container: Json | None = None, metadata: Json | None = None, **spec: Any
+) -> Json:
+    """The pod that the controller makes, with other fields: None takes one away."""
+    order = Order(
+        name="verifier",
+        namespace="default",
+        owner=OwnerReference(api_version="healthd.dev/v1alpha1", kind="Recovery", name="r", uid="no-such-uid"),
+        image=IMAGE,
+        claim="data",
+        inside=PurePosixPath("llama"),
+        runs_as=RunsAs(user=1000, fs_group=1000, tolerations=(Toleration(key="nvidia.com/gpu", operator="Exists"),)),
+        near=["n-1"],
+        not_on=["n-2"],
+    )
+    made = to_wire(verifier_pod(order))
+    made["metadata"] = {"generateName": "verifier-", "labels": made["metadata"]["labels"] | (labels or {})}
+    made["spec"] = _without_none({**made["spec"], **spec})
+    made["spec"]["containers"][0] = _without_none({**made["spec"]["containers"][0], **(container or {})})
+    return made
+
+
+def _without_none(fields: Json) -> Json:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+NOT_A_VERIFIER: dict[str, tuple[Json, str]] = {
+    "another image": (a_verifier(container={"image": "localhost/other"}), "of the controller's own image"),
+    "a second container": (
+        a_verifier(containers=[*a_verifier()["spec"]["containers"], {"name": "other", "image": IMAGE}]),
+        "one container",
+    ),
+    "a container before it": (a_verifier(initContainers=[{"name": "first", "image": IMAGE}]), "one container"),
+    "another command": (a_verifier(container={"command": ["sh", "-c", "true"]}), "healthd checkpoints report"),
+    "further arguments": (a_verifier(container={"args": ["x"]}), "healthd checkpoints report"),
+    "a secret as environment": (
+        a_verifier(container={"envFrom": [{"secretRef": {"name": "keys"}}]}),
+        "no secret beside it",
+    ),
+    "a secret as one variable": (
+        a_verifier(container={"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a"}}}]}),
+        "no secret beside it",
+    ),
+    "a folder of its host": (
+        a_verifier(volumes=[{"name": "claim", "hostPath": {"path": "/"}}]),
+        "mounts claims alone",
+    ),
+    "a secret as volume": (
+        a_verifier(volumes=[{"name": "claim", "secret": {"secretName": "keys"}}]),
+        "mounts claims alone",
+    ),
+    "a claim to write to": (
+        a_verifier(volumes=[{"name": "claim", "persistentVolumeClaim": {"claimName": "data"}}]),
+        "read-only",
+    ),
+    "a mount to write to": (
+        a_verifier(container={"volumeMounts": [{"name": "claim", "mountPath": "/volume"}]}),
+        "read-only",
+    ),
+    "a token": (a_verifier(automountServiceAccountToken=None), "mounts claims alone"),
+    "an account of its choice": (a_verifier(serviceAccountName="other"), "no account but"),
+    "root": (a_verifier(securityContext={"runAsUser": 0}), "is not root"),
+    "no word about its user": (a_verifier(securityContext=None), "is not root"),
+    "a container of root": (
+        a_verifier(
+            container={
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                    "runAsUser": 0,
+                }
+            }
+        ),
+        "is not root",
+    ),
+    "a capability": (
+        a_verifier(
+            container={
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]},
+                }
+            }
+        ),
+        "no rights on its machine",
+    ),
+    "no word about its rights": (a_verifier(container={"securityContext": None}), "no rights on its machine"),
+    "the network of its host": (a_verifier(hostNetwork=True), "no rights on its machine"),
+    "a node of its choice": (a_verifier(nodeName="spare-1"), "no rights on its machine"),
+}
+
+
 BY_POLICY: dict[str, tuple[Request, str]] = {
     "a cordon": (CORDON, "neither cordons"),
     "a quarantine": (("PATCH", NODE, taints("healthd.dev/quarantined")), "healthd.dev/reserved-for alone"),
@@ -68,6 +174,15 @@ BY_POLICY: dict[str, tuple[Request, str]] = {
         "healthd.dev/claim alone",
     ),
     "a pod that is of no gang": (("POST", PODS, a_pod({})), "healthd.dev/gang"),
+    "a label that makes a verifier of a pod": (
+        ("PATCH", f"{PODS}/of-somebody", {"metadata": {"labels": {"healthd.dev/verifier": "true"}}}),
+        "when it is made",
+    ),
+    "a verifier beside the opener": (
+        ("POST", f"/api/v1/namespaces/{SYSTEM}/pods", a_verifier()),
+        "namespaces of the cluster itself",
+    ),
+    **{f"a verifier with {what}": (("POST", PODS, pod), words) for what, (pod, words) in NOT_A_VERIFIER.items()},
     "a pod of the cluster itself": (
         ("POST", "/api/v1/namespaces/kube-system/pods", a_pod({"healthd.dev/gang": "g"})),
         "namespaces of the cluster itself",
@@ -164,6 +279,50 @@ def test_a_pod_of_a_gang_may_be_made_and_removed(installed: ControlPlane, token:
     gone, message = answer(installed, token, ("DELETE", f"{pods}/{name}", None))
 
     assert (status, gone) == (201, 200), message
+
+
+def test_a_pod_that_verifies_checkpoints_may_be_made_and_removed(
+    installed: ControlPlane, token: str, namespace: str
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    status, raw = answer(installed, token, ("POST", pods, a_verifier()))
+    assert status == 201, raw
+    gone, message = answer(installed, token, ("DELETE", f"{pods}/{json.loads(raw)['metadata']['name']}", None))
+
+    assert gone == 200, message
+
+
+def test_it_may_be_made_where_the_strictest_standard_for_pods_holds(
+    installed: ControlPlane, token: str, namespace: str
+) -> None:
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    installed.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": restricted}})
+
+    status, message = answer(installed, token, ("POST", f"/api/v1/namespaces/{namespace}/pods", a_verifier()))
+
+    assert status == 201, message
+
+
+def test_the_right_to_verify_is_not_the_right_to_make_pods_of_gangs(
+    installed: ControlPlane, token: str, namespace: str
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+    of_gang: Request = ("POST", pods, a_pod({"healthd.dev/gang": "g"}))
+    binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/healthd-controller-plain-pods"
+    kept = installed.api.get(binding)
+    installed.api.delete(binding)
+    try:
+        wait_until("the right is gone", lambda: answer(installed, token, of_gang)[0] == 403, limit=30)
+        refused = answer(installed, token, of_gang)
+        verifier = answer(installed, token, ("POST", pods, a_verifier()))
+    finally:
+        meta = {"name": kept["metadata"]["name"]}
+        installed.api.create(binding.rpartition("/")[0], {**kept, "metadata": meta})
+
+    assert "where it may remake podgangs" in refused[1]
+    assert verifier[0] == 201, verifier[1]
+    wait_until("the right is back", lambda: answer(installed, token, of_gang)[0] == 201, limit=30)
 
 
 def test_others_are_not_bound_by_the_controllers_policy(installed: ControlPlane, token: str) -> None:

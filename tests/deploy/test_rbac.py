@@ -20,7 +20,7 @@ CONTROLLER = {
     "nodehealths.healthd.dev": READ,
     "pods": f"{READ} create patch delete",
     "pods/status": "patch",
-    "podgangs.healthd.dev": f"{READ} create patch",
+    "podgangs.healthd.dev": f"{READ} create patch remake",
     "jobs.batch": f"{READ} patch",
     "statefulsets.apps": f"{READ} patch",
     "jobsets.jobset.x-k8s.io": f"{READ} patch",
