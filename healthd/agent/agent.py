@@ -1,10 +1,11 @@
 """
 The agent of one node: observe → judge → quarantine → publish.
 
-`take_in` judges what a probe read; `cycle` looks at the node and does what follows. What must not be forgotten stands
-in the node's `NodeHealth`: findings and cursor are written together, so a record is judged once, also across restarts.
-The quarantine is committed before the verdict is published: it is what keeps work off the node. On the way back the
-verdict comes first: a node in service with the report of its fault would pass for bad again.
+`take_in` and `look` hand what probes read to the judge (`judge.py`); `cycle` looks at the node and does what follows
+from its findings. What must not be forgotten stands in the node's `NodeHealth`: findings and cursor are written
+together, so a record is judged once, also across restarts. The quarantine is committed before the verdict is published:
+it is what keeps work off the node. On the way back the verdict comes first: a node in service with the report of its
+fault would pass for bad again.
 
 While the cluster cannot be reached everything stays in memory and is judged on; what then still stands is done.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,17 +22,20 @@ import msgspec
 import structlog
 
 from healthd.agent import budget_slots
+from healthd.agent.judge import Bench, Judge, owns_everything
 from healthd.agent.node_view import AskedNode, NodeView
 from healthd.agent.publish import Reporter, repaired_at
 from healthd.clock import Clock
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster, ClusterError, Conflict, Unusable
 from healthd.core import quarantine
-from healthd.core.findings import BY_DEFAULT, Ledger
+from healthd.core.findings import BY_DEFAULT
 from healthd.core.model import Finding, KernelRecord
 from healthd.core.objects import Device, KernelLogCursor, Node, NodeHealthStatus
 from healthd.core.pod_lives import PodLives, PodTasks
 from healthd.core.policy import JudgePolicy, QuarantinePolicy
+from healthd.core.readings import Look
+from healthd.core.signals.rule import Rule
 from healthd.core.waits import Luck, Waits
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about, silently
 from healthd.telemetry.metrics import Metrics
@@ -60,20 +64,14 @@ class KernelNews:
     lost: int = 0
 
 
-def owns_everything(device: str) -> bool:  # noqa: ARG001 - the signature of `owns`
-    """An agent that has the machine for itself."""
-    return True
-
-
 class Agent:
     """
     Judges and guards the node *node_name*.
 
-    *owns* says which PCI addresses belong to this node, and with `node` whether it is the whole machine: where the
-    GPUs of one machine are separate nodes, every agent reads the same kernel log. *job* names what runs on the node,
-    so that repeats from different jobs can be told apart. *view* is where the agent looks at its node; the default asks
-    the cluster each time. Within *report_within* after a quarantine, done or refused, its report follows and then the
-    event on the node: where many fail at once, what the first have to say must not hold up the cordons of the last.
+    *owns*, *job* and *trust_user_space* are for its judge's `Bench`, *rules* are those about readings. *view* is where
+    the agent looks at its node; the default asks the cluster each time. Within *report_within* after a quarantine, done
+    or refused, its report follows and then the event on the node: where many fail at once, what the first have to say
+    must not hold up the cordons of the last.
     """
 
     def __init__(
@@ -85,6 +83,7 @@ class Agent:
         boot_id: str,
         policy: QuarantinePolicy,
         judge: JudgePolicy = BY_DEFAULT,
+        rules: Sequence[Rule] = (),
         metrics: Metrics,
         owns: Callable[[str], bool] = owns_everything,
         job: Callable[[], str] = str,
@@ -101,18 +100,14 @@ class Agent:
         self._boot_id = boot_id
         self._policy = policy
         self._metrics = metrics
-        self._owns = owns
-        self._job = job
-        self._trust_user_space = trust_user_space
         self._view = view or AskedNode(cluster, node_name)
         self._reporter = Reporter(cluster, node_name, luck=luck)
-        self._ledger = Ledger(policy=judge)
+        bench = Bench(node=node_name, boot_id=boot_id, owns=owns, job=job, trust_user_space=trust_user_space)
+        self._judge = Judge(bench, judge, rules, metrics)
         self._status = NodeHealthStatus(boot_id=boot_id, inventory=list(inventory))
         self._lives = PodLives()
         self._repair_stamp: datetime | None = None
         """As it stands on the node."""
-        self._repaired_at: datetime | None = None
-        """The same, but never later than when it was first seen: a stamp ahead of time must not hide later faults."""
         self._log_readable = True
         self._slots: frozenset[str] | None = None
         """Budget slots that the node holds; None: not known, after a start or a request that failed."""
@@ -138,14 +133,14 @@ class Agent:
     @property
     def findings(self) -> Sequence[Finding]:
         """All that stand, and those cleared not long ago."""
-        return self._ledger.findings
+        return self._judge.findings
 
     async def load(self, now: datetime) -> None:
         """Take up what an earlier life of this agent knew. Raises ClusterError."""
         node = await self._view.node()
         known = await self._reporter.read(now)
         if known is not None:
-            self._ledger = Ledger.of(known.findings, self._ledger.policy).clear_by_reboot(self._boot_id, now)
+            self._judge.load(known.findings, now)
             self._lives = PodLives(frozenset(known.live_pods), tuple(known.gone_pods))
             self._status = msgspec.structs.replace(
                 self._status,
@@ -156,9 +151,8 @@ class Agent:
                 gone_pods=known.gone_pods,
             )
         record = quarantine.read_record(node)
-        if record is not None and record.finding not in self._ledger.entries:
-            told = quarantine.finding_of(record)
-            self._ledger = replace(self._ledger, entries={**self._ledger.entries, told.id: told})
+        if record is not None and not self._judge.knows(record.finding):
+            self._judge.believe(quarantine.finding_of(record))
         self._note_repair(node)
 
     def set_log_readable(self, readable: bool) -> None:
@@ -179,20 +173,19 @@ class Agent:
 
     def take_in(self, news: KernelNews, now: datetime) -> bool:
         """Judge what was read. True when a finding changed, so that `cycle` should run at once."""
-        before = self._ledger
         known = (self.cursor.boot_id, self.cursor.source) == (self._boot_id, news.source)
         seen = self.cursor.sequence if known else -1
-        for record in news.records:
-            if record.sequence > seen:
-                self._judge(record, now)
-        if news.lost:
-            self._ledger = self._ledger.lost(news.lost, first=now, last=now, boot_id=self._boot_id)
+        changed = self._judge.hear([one for one in news.records if one.sequence > seen], now, lost=news.lost)
         self._status = msgspec.structs.replace(
             self._status,
             cursor=KernelLogCursor(boot_id=self._boot_id, sequence=max(seen, news.last_sequence), source=news.source),
             lost_records=self._status.lost_records + news.lost,
         )
-        return self._ledger.entries != before.entries
+        return changed
+
+    def look(self, look: Look, now: datetime) -> bool:
+        """Judge what another probe read. True when a finding changed, so that `cycle` should run at once."""
+        return self._judge.look(look, now)
 
     async def cycle(self, now: datetime) -> timedelta:
         """Look at the node and do what its findings ask for. Returns when to look again if nothing happens."""
@@ -245,44 +238,24 @@ class Agent:
         dates = [date for date in (self._ask_at, self._report_at or self._reporter.due) if date is not None]
         return min([CHECK_AGAIN, *(max(date - now, timedelta(0)) for date in dates)])
 
-    def _judge(self, record: KernelRecord, now: datetime) -> None:
-        before = self._ledger
-        after = before.observe(
-            record,
-            now=now,
-            job=self._job(),
-            repaired_at=self._repaired_at,
-            trust_user_space=self._trust_user_space,
-        )
-        mine = {key: finding for key, finding in after.entries.items() if self._is_mine(finding)}
-        self._ledger = replace(after, entries=mine)
-        stood = {finding.id for finding in before.standing}
-        for finding in self._ledger.standing:
-            if finding.id not in stood:
-                self._metrics.findings_raised.labels(finding.rule).inc()
-                log.warning("finding.raised", node=self.node_name, finding=finding.id, why=finding.message)
-
-    def _is_mine(self, finding: Finding) -> bool:
-        return finding.id in self._ledger.entries or self._owns(finding.device)
-
     def _fade(self, node: Node, now: datetime) -> None:
         """What people and time clear."""
         self._note_repair(node)
-        self._ledger = self._ledger.decay(now)
+        self._judge.fade(now)
 
     def _note_repair(self, node: Node) -> None:
         """Also one that was said while this agent was down, or by a clock that is ahead of ours."""
         stamp = repaired_at(node)
         if stamp is not None and stamp != self._repair_stamp:
             self._repair_stamp = stamp
-            self._repaired_at = min(stamp, self._clock.now())
-            self._ledger = self._ledger.clear_by_repair(self._repaired_at)
+            # Never later than when it was first seen: a stamp ahead of time must not hide later faults.
+            self._judge.repaired(min(stamp, self._clock.now()))
 
     async def _guard(self, node: Node, now: datetime) -> Node:
         """Quarantine the node or give it back, as its findings say. Answers the node as it is then."""
         if self._slots is None:
             self._slots = await budget_slots.held_slots(self._cluster, node, self._policy)
-        decision = quarantine.decide(node, self._ledger.findings, holds_slots=bool(self._slots), now=now)
+        decision = quarantine.decide(node, self._judge.findings, holds_slots=bool(self._slots), now=now)
         match decision:
             case quarantine.Quarantine(record):
                 return await self._quarantine(node, record, now)
@@ -336,7 +309,7 @@ class Agent:
         return node
 
     def _measure(self, record: quarantine.Record) -> None:
-        finding = self._ledger.entries[record.finding]
+        finding = self._judge.finding(record.finding)
         delay = self._clock.now() - max([finding.raised_at, *(e.at for e in finding.evidence)])
         self._metrics.quarantine_seconds.observe(max(0.0, delay.total_seconds()))
 
@@ -368,10 +341,10 @@ class Agent:
             self._announce(about(node), kind, reason, message)
 
     def _known(self) -> NodeHealthStatus:
-        verdict, message = self._ledger.verdict(reading_works=self._log_readable)
+        verdict, message = self._judge.verdict(reading_works=self._log_readable)
         if self._refusal:
             message = f"{message} Not quarantined: {self._refusal}."
         self._status = msgspec.structs.replace(
-            self._status, verdict=verdict, message=message, findings=self._ledger.findings
+            self._status, verdict=verdict, message=message, findings=self._judge.findings
         )
         return self._status

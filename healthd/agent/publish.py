@@ -52,14 +52,16 @@ class Reporter:
             self._stored = None
         self._node_uid = node.metadata.uid
         self.due = self._due(known, now)
-        if self.due is None or (now < self.due and not even_details):
+        if now < self.due and not (even_details and self._differs(known)):
             return
         before, self._stored = self._stored, None
         if before is None:
             before = await self._read_or_create(node, now)
+        known = msgspec.structs.replace(known, seen_at=now.replace(microsecond=0))
         if patch := diff(before, known):
             await self._cluster.patch(NodeHealth, self._node_name, {"status": patch}, subresource="status")
-        self._stored, self._written, self.due = known, now, None
+        self._stored, self._written = known, now
+        self.due = self._due(known, now)
 
     async def show(self, node: Node, findings: Sequence[Finding], *, reading_works: bool, now: datetime) -> Node | None:
         """Set the node's conditions. Answers the node as written, None when that was not due. Raises ClusterError."""
@@ -76,10 +78,13 @@ class Reporter:
             resource_version=node.metadata.resource_version,
         )
 
-    def _due(self, known: NodeHealthStatus, now: datetime) -> datetime | None:
+    def _due(self, known: NodeHealthStatus, now: datetime) -> datetime:
         if self._stored is None or self._written is None:
             return now
-        return write_at(self._stored, known, written=self._written)
+        return write_at(self._stored, known, written=self._written, refresh_after=self._refresh_after)
+
+    def _differs(self, known: NodeHealthStatus) -> bool:
+        return self._stored is None or msgspec.structs.replace(known, seen_at=self._stored.seen_at) != self._stored
 
     async def _read_or_create(self, node: Node, now: datetime) -> NodeHealthStatus:
         stored = await self.read(now)

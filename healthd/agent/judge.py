@@ -1,0 +1,133 @@
+"""
+What an agent holds about its node's hardware: kernel records and looks go in, findings come out. No requests.
+
+The rules are in `healthd.core`; here is what they need to know of this node (which devices are its own, what runs on
+it, when it was last repaired), and the telling: metrics and log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import structlog
+
+from healthd.core.findings import Ledger
+from healthd.core.model import Finding, KernelRecord, Verdict
+from healthd.core.policy import JudgePolicy
+from healthd.core.readings import Look
+from healthd.core.signals.engine import Engine
+from healthd.core.signals.entering import reconcile
+from healthd.core.signals.rule import Rule
+from healthd.telemetry.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+
+def owns_everything(device: str) -> bool:  # noqa: ARG001 - the signature of `owns`
+    """An agent that has the machine for itself."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """
+    What a judge knows of its node.
+
+    *owns* says which PCI addresses belong to it, and with `node` whether it is the whole machine: where the GPUs of one
+    machine are separate nodes, every agent reads the same kernel log. *job* names what runs on the node, so that
+    repeats from different jobs can be told apart.
+    """
+
+    node: str
+    boot_id: str
+    owns: Callable[[str], bool] = owns_everything
+    job: Callable[[], str] = str
+    trust_user_space: bool = False
+
+
+class Judge:
+    """The findings of one node. *rules* are those about readings; the kernel log's own are always applied."""
+
+    def __init__(self, bench: Bench, policy: JudgePolicy, rules: Iterable[Rule], metrics: Metrics) -> None:
+        self._bench = bench
+        self._metrics = metrics
+        self._engine = Engine(rules)
+        self._ledger = Ledger(policy=policy)
+        self._repaired_at: datetime | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All that stand, and those cleared not long ago."""
+        return self._ledger.findings
+
+    def knows(self, finding: str) -> bool:
+        """Whether there is a finding with this id, standing or cleared."""
+        return finding in self._ledger.entries
+
+    def finding(self, finding: str) -> Finding:
+        """The finding with this id. Raises KeyError."""
+        return self._ledger.entries[finding]
+
+    def verdict(self, *, reading_works: bool) -> tuple[Verdict, str]:
+        """What all standing findings add up to, with the worst of them as the reason."""
+        return self._ledger.verdict(reading_works=reading_works)
+
+    def load(self, findings: Iterable[Finding], now: datetime) -> None:
+        """Take up what an earlier life of the agent published; a reboot since then put some of it right."""
+        self._ledger = Ledger.of(findings, self._ledger.policy).clear_by_reboot(self._bench.boot_id, now)
+
+    def believe(self, finding: Finding) -> None:
+        """A finding that is told elsewhere and not known here."""
+        self._ledger = replace(self._ledger, entries={**self._ledger.entries, finding.id: finding})
+
+    def hear(self, records: Sequence[KernelRecord], now: datetime, *, lost: int = 0) -> bool:
+        """Judge kernel records, before which *lost* others are missing. True when a finding changed."""
+        before = self._ledger.entries
+        for record in records:
+            self._keep(
+                self._ledger.observe(
+                    record,
+                    now=now,
+                    job=self._bench.job(),
+                    repaired_at=self._repaired_at,
+                    trust_user_space=self._bench.trust_user_space,
+                )
+            )
+        if lost:
+            self._ledger = self._ledger.lost(lost, first=now, last=now, boot_id=self._bench.boot_id)
+        return self._ledger.entries != before
+
+    def look(self, look: Look, now: datetime) -> bool:
+        """Judge what a probe read. True when a finding changed."""
+        if self._repaired_at is not None and look.at <= self._repaired_at:
+            return False
+        before = self._ledger.entries
+        self._engine.take(look)
+        self._keep(reconcile(self._ledger, self._engine, now=now, boot_id=self._bench.boot_id, job=self._bench.job()))
+        return self._ledger.entries != before
+
+    def repaired(self, at: datetime) -> None:
+        """Somebody repaired the node: nothing from before acts any more."""
+        self._repaired_at = at
+        self._ledger = self._ledger.clear_by_repair(at)
+        self._engine.settle(at)
+
+    def fade(self, now: datetime) -> None:
+        """What time clears."""
+        self._ledger = self._ledger.decay(now)
+
+    def _keep(self, after: Ledger) -> None:
+        """Take over *after*, but for devices of other nodes, and tell what is new."""
+        before = self._ledger
+        if after is before:
+            return
+        owns = self._bench.owns
+        mine = {key: one for key, one in after.entries.items() if key in before.entries or owns(one.device)}
+        self._ledger = replace(after, entries=mine)
+        stood = {finding.id for finding in before.standing}
+        for finding in self._ledger.standing:
+            if finding.id not in stood:
+                self._metrics.findings_raised.labels(finding.rule).inc()
+                log.warning("finding.raised", node=self._bench.node, finding=finding.id, why=finding.message)
