@@ -132,7 +132,7 @@ def verify(
     if candidate.unfinished:
         return _rejected(candidate, candidate.unfinished)
     try:
-        tree = survey(candidate.path)
+        tree = survey(candidate.path, beside=candidate.beside)
         proof = cache.lookup(tree, format, level) if cache is not None else None
         if proof is None:
             proof = _prove(tree, wanted, level, formats)

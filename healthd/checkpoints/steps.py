@@ -9,9 +9,11 @@ Text pointers (`latest`, `latest_checkpointed_iteration.txt`) are hints of the w
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
+from healthd.checkpoints.bundles import bundles
 from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.lightning import is_last, read_step
 from healthd.checkpoints.stores.store import Name
@@ -28,7 +30,7 @@ _MOST_LEVELS = 3
 _WORDS = (
     r"(?:global_?)?steps?",
     r"iter(?:ation)?s?|it|batch|ba",
-    r"checkpoint|ckpt|chkpt|snapshot|model|save|^(?:train_?)?state|^weights",
+    r"checkpoint|ckpt|chkpt|cp|snapshot|model|save|^(?:train_?)?state|^weights",
     r"epoch|ep",
 )
 """Words that stand before a step number; an earlier row wins in a name such as `epoch=1-step=500`."""
@@ -38,7 +40,9 @@ _WHOLE = re.compile(rf"(?:(?:{'|'.join(_WORDS)})[-_.=]?)?\d{{1,18}}", re.IGNOREC
 _BARE = re.compile(r"\d{1,18}")
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+-]+")
 _SHARD = re.compile(r"-of-\d", re.IGNORECASE)
-_ALONE = re.compile(r"\.(?:pt|pth|bin|ckpt|safetensors)$", re.IGNORECASE)
+_ALONE = re.compile(
+    r"\.(?:pt|pth|bin|ckpt|safetensors|npz|npy|msgpack|keras|(?:weights\.)?h5|hdf5|nemo|ubj|tar|pkl)$", re.IGNORECASE
+)
 """Ends the name of a file that can be loaded by itself; an index, a manifest or a piece of many cannot."""
 _TEMPORARY = re.compile(
     r"^\.|^tmp[-_.]|~$|-unfinished$|\.orbax-checkpoint-tmp|[-_.](?:tmp|temp|partial|part|incomplete|inprogress|writing|staging)(?=$|[-_.])",
@@ -54,6 +58,8 @@ class Candidate:
     step: int
     unfinished: str = ""
     """Why its writer is not done with it, told by names; empty when nothing says so."""
+    beside: tuple[str, ...] = ()
+    """The files that together are it, when *path* only stands for them."""
 
 
 def steps(root: Location) -> list[Candidate]:
@@ -83,11 +89,15 @@ def find(root: Location, declared: Format | None = None) -> list[Candidate]:
     try:
         names = {listed.name: listed for listed in store_of(root).names(root)}
     except FileNotFoundError:
-        return []
+        return _bundle_at(root)
     except NotADirectoryError:
-        return [Candidate(path=root, step=_known_step(root.name))]
-    found = [candidate for listed in names.values() if (candidate := _candidate(root, listed, names))]
+        return _bundle_at(root) or [Candidate(path=root, step=_known_step(root.name))]
+    together = _bundles(root, names)
+    members = {name for bundle in together for name in bundle.beside}
+    alone = (_candidate(root, listed, names) for listed in names.values() if listed.name not in members)
+    found = [*together, *filter(None, alone)]
     owned = [name for name in names if recognises(name) or (declared is not None and declared.owns(name))]
+    owned = [name for name in owned if not (names[name].is_folder and parse_step(name) is not None)]
     if owned and (not found or _WHOLE.fullmatch(root.name)):
         return [_itself(root, owned, names)]
     return sorted(found, key=_newness, reverse=True)
@@ -155,14 +165,15 @@ def _loads_alone(name: str) -> bool:
 def _newest_inside(folder: Location) -> Candidate | None:
     """What *folder* holds; the name of a step alone is not enough, for data sets have numbered folders as well."""
     try:
-        return next((candidate for candidate in islice(steps(folder), 3) if _has_content(candidate.path)), None)
+        return next((candidate for candidate in islice(steps(folder), 3) if _has_content(candidate)), None)
     except OSError:
         return None
 
 
-def _has_content(path: Location) -> bool:
+def _has_content(candidate: Candidate) -> bool:
+    path = candidate.path
     try:
-        return any(recognises(listed.name) for listed in store_of(path).names(path))
+        return bool(candidate.beside) or any(recognises(listed.name) for listed in store_of(path).names(path))
     except NotADirectoryError:
         return True
 
@@ -185,6 +196,27 @@ def _without(name: str, temporary: re.Match[str] | None) -> str:
     if temporary is None:
         return name
     return name[: temporary.start()] or name[temporary.end() :]
+
+
+def _bundles(root: Location, names: Iterable[str]) -> list[Candidate]:
+    """The files directly in *root* that belong together and tell a step; temporary ones are told of one by one."""
+    done = [name for name in names if recognises(name) and not _TEMPORARY.search(name)]
+    return [
+        Candidate(path=root / path, step=step, beside=files)
+        for path, files in bundles(done).items()
+        if (step := parse_step(path)) is not None
+    ]
+
+
+def _bundle_at(path: Location) -> list[Candidate]:
+    """The bundle that *path* stands for or is a file of, if it is in one."""
+    try:
+        names = [listed.name for listed in store_of(path).names(path.parent)]
+    except OSError:
+        return []
+    found = bundles(name for name in names if recognises(name)).items()
+    here = ((name, files) for name, files in found if path.name == name or path.name in files)
+    return [Candidate(path=path.parent / name, step=_known_step(name), beside=files) for name, files in here]
 
 
 def _told_step(root: Location, last: Name) -> int | None:

@@ -38,10 +38,12 @@ MOST_ENTRIES = 200_000
 class Tree:
     """The listed files of one checkpoint by name relative to *base*, with `/` between the parts."""
 
-    def __init__(self, path: Location, base: Location, entries: dict[str, Entry]) -> None:
+    def __init__(self, path: Location, base: Location, entries: dict[str, Entry], beside: tuple[str, ...] = ()) -> None:
         self.path = path
         self.base = base
         self.entries = entries
+        self.beside = beside
+        """The files that together are the checkpoint, where *path* is only what their names begin with."""
         self._store = store_of(path)
 
     @property
@@ -81,8 +83,14 @@ class Tree:
             return read_at(file, name, offset=0, size=size)
 
 
-def survey(path: Location, *, most_entries: int = MOST_ENTRIES) -> Tree:
-    """List every file of the checkpoint at *path*, a folder or a single file. Raises Damaged."""
+def survey(path: Location, *, most_entries: int = MOST_ENTRIES, beside: tuple[str, ...] = ()) -> Tree:
+    """
+    List every file of the checkpoint at *path*, a folder or a single file. Raises Damaged.
+
+    With *beside* it is those files next to each other, and *path* what their names begin with.
+    """
+    if beside:
+        return Tree(path, path.parent, dict(_listed_beside(path, beside)), beside)
     is_folder, listed = _listed(path, most_entries)
     return Tree(path, path if is_folder else path.parent, dict(listed))
 
@@ -90,7 +98,7 @@ def survey(path: Location, *, most_entries: int = MOST_ENTRIES) -> Tree:
 def refuse_changes(before: Tree) -> None:
     """Raise Unstable when any file of the tree is not as it was listed. Holds no second list."""
     same = 0
-    for name, now in _listed(before.path, MOST_ENTRIES)[1]:
+    for name, now in _listed_again(before):
         entry = before.entries.get(name)
         if entry is None:
             raise Unstable(f"{name}: appeared while the checkpoint was being read")
@@ -98,9 +106,18 @@ def refuse_changes(before: Tree) -> None:
             raise Unstable(f"{name}: changed while being read")
         same += 1
     if same < len(before.entries):
-        after = {name for name, _ in _listed(before.path, MOST_ENTRIES)[1]}
+        after = {name for name, _ in _listed_again(before)}
         gone = next((name for name in before.entries if name not in after), "a file")
         raise Unstable(f"{gone}: deleted while being read")
+
+
+def _listed_again(tree: Tree) -> Iterator[tuple[str, Entry]]:
+    return _listed_beside(tree.path, tree.beside) if tree.beside else _listed(tree.path, MOST_ENTRIES)[1]
+
+
+def _listed_beside(path: Location, names: tuple[str, ...]) -> Iterator[tuple[str, Entry]]:
+    for name in names:
+        yield from _listed(path.parent / name, MOST_ENTRIES)[1]
 
 
 def _listed(path: Location, most: int) -> tuple[bool, Iterator[tuple[str, Entry]]]:

@@ -1,9 +1,9 @@
 """
 Zip archives, checked in place: the directory at the end, each member's place, and its CRC-32.
 
-Unlike `zipfile` this reads an archive that is a slice of a larger file, never inflates, and has a bound on
-everything that the archive itself claims. Only stored members are taken: torch compresses none, and a member that is
-not compressed cannot be a bomb.
+Unlike `zipfile` this reads an archive that is a slice of a larger file, and has a bound on everything that the archive
+itself claims. Only stored members are taken, for torch compresses none, unless the caller lets deflated ones through:
+those are inflated piece by piece and kept nowhere, and a bomb is refused by what its directory claims.
 Source: APPNOTE.TXT 6.3.10, sections 4.3.7, 4.3.12 and 4.3.14 to 4.3.16.
 """
 
@@ -19,6 +19,8 @@ from healthd.checkpoints.tree import Damaged, File, read_at
 
 LARGEST_DIRECTORY = 64 << 20
 """Bytes; about 700,000 members."""
+MOST_INFLATED = 64
+"""Times the archive's own size, and 1 GiB more: real numbers shrink to no less than a half or so."""
 _CHUNK = 1 << 20
 _SMALL = 1 << 16
 
@@ -29,6 +31,7 @@ _ENTRY = struct.Struct("<4s6H3I5H2I")
 _LOCAL = struct.Struct("<4s5H3I2H")
 _ENCRYPTED = 0x2061
 """Flag bits for encryption, strong encryption, masked headers and patches: all that torch refuses."""
+_STORED, _DEFLATED = 0, 8
 _MAX_16 = 0xFFFF
 _MAX_32 = 0xFFFFFFFF
 _MISPLACED = "its archive directory is not where its end record says"
@@ -70,31 +73,68 @@ class Member(NamedTuple):
     """Offset of the local header in the archive."""
     data: int
     """Offset of the first byte of its content."""
+    packed: int
+    """Bytes that it takes in the archive."""
+    is_stored: bool
 
 
-def read_members(archive: Slice) -> list[Member]:
-    """The members in the order of their places, all inside the archive, none over another. Raises Damaged."""
+def read_members(archive: Slice, *, deflated: bool = False) -> list[Member]:
+    """
+    The members in the order of their places, all inside the archive, none over another. Raises Damaged.
+
+    With *deflated*, such as for an archive of NumPy, members may be compressed.
+    """
     if archive.length < _END.size:
         raise Damaged(f"{archive.name}: {archive.length:,} bytes, too short for an archive (torn write)")
     directory = _find_directory(archive)
     if directory.size > LARGEST_DIRECTORY:
         raise Damaged(f"{archive.name}: its archive directory claims {directory.size:,} bytes")
     raw = archive.read(directory.offset, directory.size)
-    members = sorted(_parse_directory(raw, archive.name), key=lambda member: member.header)
+    members = sorted(_parse_directory(raw, archive.name, deflated), key=lambda member: member.header)
     if len(members) != directory.members:
         raise Damaged(f"{archive.name}: its archive directory lists {len(members):,} of {directory.members:,} members")
+    if sum(member.size for member in members) > MOST_INFLATED * archive.length + (1 << 30):
+        raise Damaged(f"{archive.name}: claims to be many times its {archive.length:,} bytes when inflated")
     ends = [*(member.header for member in members[1:]), directory.offset]
     return [_placed(archive, member, end) for member, end in zip(members, ends, strict=True)]
 
 
 def check_data(archive: Slice, member: Member) -> None:
     """Read one member and compare its CRC-32. Raises Damaged."""
-    crc = 0
-    end = member.data + member.size
+    crc = size = 0
+    for chunk in _stored(archive, member) if member.is_stored else _inflated(archive, member):
+        crc = zlib.crc32(chunk, crc)
+        size += len(chunk)
+        if size > member.size:
+            break
+    if crc != member.crc or size != member.size:
+        raise Damaged(f"{archive.name}: the checksum of {text(member.name)} does not match its {member.size:,} bytes")
+
+
+def text(name: bytes) -> str:
+    """The name of a member for a person."""
+    return name[:80].decode("utf-8", "backslashreplace")
+
+
+def _stored(archive: Slice, member: Member) -> Iterator[bytes]:
+    end = member.data + member.packed
     for offset in range(member.data, end, _CHUNK):
-        crc = zlib.crc32(archive.read(offset, min(_CHUNK, end - offset)), crc)
-    if crc != member.crc:
-        raise Damaged(f"{archive.name}: the checksum of {_text(member.name)} does not match its {member.size:,} bytes")
+        yield archive.read(offset, min(_CHUNK, end - offset))
+
+
+def _inflated(archive: Slice, member: Member) -> Iterator[bytes]:
+    """Its content in pieces of a bounded size, whatever it inflates to."""
+    machine = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        for chunk in _stored(archive, member):
+            waiting = chunk
+            while waiting and not machine.eof:
+                yield machine.decompress(waiting, _CHUNK)
+                waiting = machine.unconsumed_tail
+        while not machine.eof and (rest := machine.decompress(b"", _CHUNK)):
+            yield rest
+    except zlib.error as error:
+        raise Damaged(f"{archive.name}: {text(member.name)} cannot be inflated") from error
 
 
 class _Directory(NamedTuple):
@@ -128,7 +168,7 @@ def _read_end_64(archive: Slice, locator_at: int) -> tuple[int, _Directory]:
     return end_at, _Directory(count, size, start)
 
 
-def _parse_directory(raw: bytes, name: str) -> Iterator[Member]:
+def _parse_directory(raw: bytes, name: str, deflated: bool) -> Iterator[Member]:
     at = 0
     while at < len(raw):
         if len(raw) - at < _ENTRY.size or raw[at : at + 4] != b"PK\1\2":
@@ -138,12 +178,13 @@ def _parse_directory(raw: bytes, name: str) -> Iterator[Member]:
         )
         name_end = at + _ENTRY.size + n_name
         member, extra = raw[at + _ENTRY.size : name_end], raw[name_end : name_end + n_extra]
-        if method or flags & _ENCRYPTED or disk:
-            raise Damaged(f"{name}: {_text(member)} is compressed, encrypted or elsewhere, which torch never does")
+        is_stored = method == _STORED
+        if not (is_stored or (deflated and method == _DEFLATED)) or flags & _ENCRYPTED or disk:
+            raise Damaged(f"{name}: {text(member)} is compressed, encrypted or elsewhere, which its writer never does")
         size, packed, header = _widen(extra, size, packed, header, name)
-        if packed != size:
-            raise Damaged(f"{name}: {_text(member)} has two sizes, {packed:,} and {size:,} bytes")
-        yield Member(member, crc, size, header, header)
+        if is_stored and packed != size:
+            raise Damaged(f"{name}: {text(member)} has two sizes, {packed:,} and {size:,} bytes")
+        yield Member(member, crc, size, header, header, packed, is_stored)
         at = name_end + n_extra + n_comment
 
 
@@ -174,12 +215,8 @@ def _placed(archive: Slice, member: Member, end: int) -> Member:
     """The member with its data's place, told by its local header; *end* is where the next thing begins."""
     magic, *_, n_name, n_extra = _LOCAL.unpack(archive.read(member.header, _LOCAL.size))
     if magic != b"PK\3\4" or archive.read(member.header + _LOCAL.size, n_name) != member.name:
-        raise Damaged(f"{archive.name}: {_text(member.name)} is not where the archive directory says")
+        raise Damaged(f"{archive.name}: {text(member.name)} is not where the archive directory says")
     data = member.header + _LOCAL.size + n_name + n_extra
-    if data + member.size > end:
-        raise Damaged(f"{archive.name}: {_text(member.name)} reaches over what comes after it")
+    if data + member.packed > end:
+        raise Damaged(f"{archive.name}: {text(member.name)} reaches over what comes after it")
     return member._replace(data=data)
-
-
-def _text(name: bytes) -> str:
-    return name[:80].decode("utf-8", "backslashreplace")

@@ -43,6 +43,10 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
         ("lightning/epoch=0-step=6.ckpt", ""),
         ("orbax/20", "_CHECKPOINT_METADATA"),
         ("orbax/20", "state/manifest.ocdbt"),
+        ("numpy/step-10.npz", ""),
+        ("numpy/step-20.npz", ""),
+        ("flax/checkpoint_20", ""),
+        ("tensorflow", "ckpt-20.index"),
     ],
 )
 def test_any_damage_ends_in_an_answer(tmp_path: Path, checkpoint: str, file: str) -> None:

@@ -17,9 +17,9 @@ CONTENT = b"weights" * 100
 
 def a_manifest(folder: Path, **overrides: object) -> Path:
     folder.mkdir(exist_ok=True)
-    (folder / "weights.npy").write_bytes(CONTENT)
+    (folder / "weights.dat").write_bytes(CONTENT)
     entry = {"size": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest()} | overrides
-    (folder / "manifest.json").write_text(json.dumps({"files": {"weights.npy": entry}}))
+    (folder / "manifest.json").write_text(json.dumps({"files": {"weights.dat": entry}}))
     return folder
 
 
@@ -29,7 +29,7 @@ def test_a_manifest_that_is_kept_holds(tmp_path: Path) -> None:
 
 def test_a_manifest_may_be_a_list(tmp_path: Path) -> None:
     a_manifest(tmp_path)
-    (tmp_path / "manifest.json").write_text(json.dumps({"files": [{"name": "weights.npy", "size": len(CONTENT)}]}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": [{"name": "weights.dat", "size": len(CONTENT)}]}))
 
     assert refusal(tmp_path) == ""
 
@@ -37,22 +37,22 @@ def test_a_manifest_may_be_a_list(tmp_path: Path) -> None:
 def test_a_wrong_size_is_refused_by_a_quick_look(tmp_path: Path) -> None:
     a_manifest(tmp_path, size=9000)
 
-    assert refusal(tmp_path, level=Level.QUICK) == "weights.npy: 700 of 9,000 bytes (torn write)"
+    assert refusal(tmp_path, level=Level.QUICK) == "weights.dat: 700 of 9,000 bytes (torn write)"
 
 
 def test_a_flipped_byte_is_refused_by_its_sha256(tmp_path: Path) -> None:
     a_manifest(tmp_path)
-    (tmp_path / "weights.npy").write_bytes(b"W" + CONTENT[1:])
+    (tmp_path / "weights.dat").write_bytes(b"W" + CONTENT[1:])
 
     assert refusal(tmp_path, level=Level.QUICK) == ""
-    assert refusal(tmp_path) == "weights.npy: its SHA-256 is not the one in manifest.json"
+    assert refusal(tmp_path) == "weights.dat: its SHA-256 is not the one in manifest.json"
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     a_manifest(tmp_path)
-    (tmp_path / "weights.npy").unlink()
+    (tmp_path / "weights.dat").unlink()
 
-    assert refusal(tmp_path) == "weights.npy: missing"
+    assert refusal(tmp_path) == "weights.dat: missing"
 
 
 def test_a_torn_manifest_is_refused(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_manifest_that_leads_outside_is_refused(tmp_path: Path, name: str) -> 
 
 def test_a_manifest_cannot_have_a_file_read_many_times(tmp_path: Path) -> None:
     a_manifest(tmp_path)
-    entry = {"name": "weights.npy", "size": len(CONTENT)}
+    entry = {"name": "weights.dat", "size": len(CONTENT)}
     (tmp_path / "manifest.json").write_text(json.dumps({"files": [entry, entry]}))
 
     assert refusal(tmp_path) == "manifest.json: names a file twice"
@@ -85,7 +85,7 @@ def test_a_manifest_of_another_tool_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_declared_marker_is_required(tmp_path: Path) -> None:
-    (tmp_path / "weights.npy").write_bytes(CONTENT)
+    (tmp_path / "weights.dat").write_bytes(CONTENT)
 
     assert "DONE: missing" in refusal(tmp_path, format="marked:DONE")
     (tmp_path / "DONE").touch()
@@ -107,7 +107,7 @@ def test_a_marker_does_not_excuse_a_torn_file(tmp_path: Path) -> None:
 
 def test_an_undeclared_marker_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "DONE").touch()
-    (tmp_path / "weights.npy").write_bytes(CONTENT)
+    (tmp_path / "weights.dat").write_bytes(CONTENT)
 
     assert "no known checkpoint format" in refusal(tmp_path)
 

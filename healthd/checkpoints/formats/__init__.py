@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from healthd.checkpoints.formats.accelerate import Accelerate
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
+from healthd.checkpoints.formats.flax import Flax
 from healthd.checkpoints.formats.format import Format, Level
 from healthd.checkpoints.formats.lightning import Lightning
 from healthd.checkpoints.formats.marked import Marked
 from healthd.checkpoints.formats.megatron import Megatron
+from healthd.checkpoints.formats.numpy_files import NumPy
 from healthd.checkpoints.formats.orbax import Orbax
 from healthd.checkpoints.formats.safetensors import Safetensors
+from healthd.checkpoints.formats.tensorflow import TensorFlow
 from healthd.checkpoints.formats.torch_dcp import TorchDcp
 from healthd.checkpoints.formats.torch_zip import TorchZip
 from healthd.checkpoints.formats.trainer import Trainer
@@ -26,6 +29,9 @@ FORMATS: tuple[Format, ...] = (
     TorchDcp(),
     Safetensors(),
     TorchZip(),
+    TensorFlow(),
+    Flax(),
+    NumPy(),
     Marked(),
 )
 """The most telling first: the first that a checkpoint has gives it its name."""

@@ -36,6 +36,8 @@ class Lightning:
             return False
         if tree.path == tree.base:
             return META in tree.entries or any(name.endswith(".distcp") for name in tree.entries)
+        if tree.path.name not in tree.entries:
+            return False  # the beginning of TensorFlow's names
         with open_state(tree, tree.path.name) as state:
             return state.at(_VERSION) is not None
 

@@ -1,0 +1,42 @@
+"""
+Files beside each other that are one checkpoint together, told by names: TensorFlow's index and shards, files of ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+_TENSORFLOW = re.compile(r"(?P<prefix>.+)\.(?:index|meta|data-\d{5,}-of-\d{5,})")
+_RANK = re.compile(r"(?P<before>.*?rank[-_]?)(?P<rank>\d{1,6})(?P<after>(?:\D.*)?)")
+
+
+def bundles(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """
+    The bundles among *names*: what a loader is given, and its files.
+
+    TensorFlow is given what its names begin with; of ranks the lowest stands for all, and one rank alone is no bundle.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    ranks: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for name in names:
+        if match := _TENSORFLOW.fullmatch(name):
+            found[match["prefix"]].append(name)
+        elif match := _RANK.fullmatch(name):
+            ranks[match["before"], match["after"]][int(match["rank"])] = name
+    for files in ranks.values():
+        if len(files) > 1:
+            found[files[min(files)]] = list(files.values())
+    return {path: tuple(sorted(files)) for path, files in found.items() if not all(map(_is_meta, files))}
+
+
+def rank_of(name: str) -> tuple[str, int, str] | None:
+    """What stands before the number of the rank in the name of a file, the number, and what stands after it."""
+    match = _RANK.fullmatch(name)
+    return (match["before"], int(match["rank"]), match["after"]) if match else None
+
+
+def _is_meta(name: str) -> bool:
+    """The graph of TensorFlow 1, which says nothing by itself."""
+    return name.endswith(".meta")

@@ -1,0 +1,102 @@
+"""
+Sorted tables as LevelDB writes them, uncompressed: TensorFlow's index of a checkpoint is one.
+
+The footer is last, so a torn write has none; every block has a CRC-32C. Blocks of which the index tells are read in
+order, keys and values together at most `LARGEST_TABLE`.
+Source: the table format document of LevelDB, and tensorflow/core/lib/io/format.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import google_crc32c
+
+from healthd.checkpoints.tree import Damaged
+
+LARGEST_TABLE = 64 << 20
+"""Bytes; some 700,000 variables."""
+MAGIC = bytes.fromhex("57fb808b247547db")
+FOOTER = 48
+_TRAILER = 5
+"""Behind each block: how it is compressed, and its checksum."""
+
+
+class _Handle(NamedTuple):
+    offset: int
+    size: int
+
+
+def read_table(raw: bytes, name: str) -> list[tuple[bytes, bytes]]:
+    """All keys and values of the table, in order. Raises Damaged."""
+    if len(raw) < FOOTER or raw[-len(MAGIC) :] != MAGIC:
+        raise Damaged(f"{name}: has no end of an index in {len(raw):,} bytes (torn write)")
+    try:
+        at, _ = _handle(raw, len(raw) - FOOTER)
+        _, index = _handle(raw, at)
+        entries: list[tuple[bytes, bytes]] = []
+        for _, value in _entries(_block(raw, index, name)):
+            entries += _entries(_block(raw, _handle(value, 0)[1], name))
+            if len(entries) > len(raw):  # blocks that are named over and over
+                raise ValueError
+        return entries
+    except (IndexError, ValueError) as error:
+        raise Damaged(f"{name}: its index is garbled") from error
+
+
+def varint(raw: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte from *at* on, and where it ends. Raises IndexError and ValueError."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError
+
+
+def crc32c(data: bytes, crc: int = 0) -> int:
+    """Castagnoli's CRC-32, going on from *crc*."""
+    return int(google_crc32c.extend(crc, data))
+
+
+def unmask(masked: int) -> int:
+    """The checksum that was stored turned and shifted, so that a checksum of checksums stays good."""
+    turned = (masked - 0xA282EAD8) & 0xFFFFFFFF
+    return (turned >> 17 | turned << 15) & 0xFFFFFFFF
+
+
+def _handle(raw: bytes, at: int) -> tuple[int, _Handle]:
+    offset, at = varint(raw, at)
+    size, at = varint(raw, at)
+    return at, _Handle(offset, size)
+
+
+def _block(raw: bytes, handle: _Handle, name: str) -> bytes:
+    end = handle.offset + handle.size
+    if end + _TRAILER > len(raw):
+        raise Damaged(f"{name}: {len(raw):,} of at least {end + _TRAILER:,} bytes (torn write)")
+    if crc32c(raw[handle.offset : end + 1]) != unmask(int.from_bytes(raw[end + 1 : end + _TRAILER], "little")):
+        raise Damaged(f"{name}: the checksum of a block does not match its {handle.size:,} bytes")
+    if raw[end]:
+        raise Damaged(f"{name}: compressed, which cannot be verified")
+    return raw[handle.offset : end]
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Each key shares its beginning with the one before; places to start anew are counted at the end."""
+    end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
+    if end < 0:
+        raise ValueError
+    at, key = 0, b""
+    while at < end:
+        shared, at = varint(block, at)
+        new, at = varint(block, at)
+        length, at = varint(block, at)
+        if shared > len(key) or at + new + length > end:
+            raise ValueError
+        key = key[:shared] + block[at : at + new]
+        at += new + length
+        yield key, block[at - length : at]

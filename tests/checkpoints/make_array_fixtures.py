@@ -1,0 +1,132 @@
+"""
+Write checkpoints of what is not torch under `real/` with the real libraries: `python make_array_fixtures.py DIR`.
+
+Run by hand in an environment with NumPy and the frameworks; the tests read what is committed and need none of it. A
+framework that is not installed is left out. Each row of `WRITERS` is one framework.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import numpy
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+SEED = 7
+
+
+def weights() -> dict[str, numpy.ndarray]:
+    """A few arrays of different types."""
+    chance = numpy.random.default_rng(SEED)
+    return {
+        "dense/kernel": chance.normal(size=(4, 8)).astype("float32"),
+        "dense/bias": chance.normal(size=8).astype("float16"),
+        "ids": numpy.arange(12, dtype="int64").reshape(3, 4),
+        "step": numpy.int64(20),
+        "name": numpy.array("a text"),
+    }
+
+
+def write_numpy(root: Path) -> None:
+    """Stored, deflated, and one array alone."""
+    (root / "numpy").mkdir()
+    numpy.savez(root / "numpy" / "step-10.npz", **weights())
+    numpy.savez_compressed(root / "numpy" / "step-20.npz", **weights())
+    (root / "numpy-arrays" / "step-20").mkdir(parents=True)
+    for name, array in weights().items():
+        numpy.save(root / "numpy-arrays" / "step-20" / f"{name.replace('/', '.')}.npy", array)
+
+
+def write_flax(root: Path) -> None:
+    """A state under the name that `save_checkpoint` gives."""
+    import jax.numpy
+    from flax import serialization
+
+    (root / "flax").mkdir()
+    state = {"params": {"w": jax.numpy.ones((4, 8), "bfloat16"), **weights()}, "step": 20, "rate": 0.5, "done": None}
+    del state["params"]["name"]  # no array of text in Flax
+    (root / "flax" / "checkpoint_20").write_bytes(serialization.to_bytes(state))
+
+
+def write_tensorflow(root: Path) -> None:
+    """Two steps of one run, beside each other."""
+    import tensorflow
+
+    module = tensorflow.Module()
+    module.kernel = tensorflow.Variable(weights()["dense/kernel"])
+    module.half = tensorflow.Variable(weights()["dense/bias"])
+    module.name_of_it = tensorflow.Variable("a text")
+    saver = tensorflow.train.Checkpoint(module=module, step=tensorflow.Variable(0, dtype="int64"))
+    keeper = tensorflow.train.CheckpointManager(saver, str(root / "tensorflow"), max_to_keep=3)
+    for step in (10, 20):
+        saver.step.assign(step)
+        module.kernel.assign_add(tensorflow.ones((4, 8)))
+        keeper.save(checkpoint_number=step)
+
+
+def a_keras_model() -> object:
+    """A small model that was fit for one step, so that its optimizer has a state."""
+    import keras
+
+    keras.utils.set_random_seed(SEED)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+    model.fit(numpy.ones((2, 4)), numpy.ones((2, 1)), verbose=0)
+    return model
+
+
+def write_keras(root: Path) -> None:
+    """The archive of Keras 3, the weights alone, and HDF5 of Keras 2."""
+    (root / "keras").mkdir()
+    model = a_keras_model()
+    model.save(root / "keras" / "epoch-20.keras")
+    model.save_weights(root / "keras" / "epoch-20.weights.h5")
+    model.save(root / "keras" / "epoch-20-legacy.h5")
+
+
+def write_xgboost(root: Path) -> None:
+    """Both kinds of file that it writes."""
+    import xgboost
+
+    (root / "xgboost").mkdir()
+    rows = xgboost.DMatrix(weights()["dense/kernel"], label=numpy.arange(4))
+    model = xgboost.train({"max_depth": 2, "seed": SEED}, rows, num_boost_round=5)
+    for suffix in ("json", "ubj"):
+        model.save_model(root / "xgboost" / f"model_5.{suffix}")
+
+
+def write_lightgbm(root: Path) -> None:
+    """A snapshot."""
+    import lightgbm
+
+    (root / "lightgbm").mkdir()
+    chance = numpy.random.default_rng(SEED)
+    rows = lightgbm.Dataset(chance.normal(size=(200, 4)), label=chance.normal(size=200))
+    model = lightgbm.train({"seed": SEED, "verbose": -1, "num_leaves": 7}, rows, num_boost_round=5)
+    model.save_model(root / "lightgbm" / "model.txt.snapshot_iter_5")
+
+
+WRITERS = {
+    "numpy": write_numpy,
+    "flax": write_flax,
+    "tensorflow": write_tensorflow,
+    "keras": write_keras,
+    "xgboost": write_xgboost,
+    "lightgbm": write_lightgbm,
+}
+
+
+def main(root: Path) -> None:
+    """Write those of the installed frameworks."""
+    root.mkdir(parents=True, exist_ok=True)
+    for package, write in WRITERS.items():
+        if importlib.util.find_spec(package):
+            write(root)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
