@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from healthd.cli.errors import UserError
-from healthd.core.klog import LONGEST_MESSAGE, LONGEST_PREFIX, Kind, parse_line, parse_message
+from healthd.core.klog import CONTRACT, LONGEST_MESSAGE, LONGEST_PREFIX, Kind, parse_line, parse_message
 from healthd.core.model import Action, Severity
 from healthd.core.xid import judge
 
@@ -54,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "dmesg, journal, syslog or /dev/kmsg text; default: standard input"
     parser.add_argument("file", nargs="?", default=STDIN, metavar="FILE", help=what)
     parser.add_argument("--json", action="store_true", help="one JSON object per line that means something")
+    kinds = ", ".join(kind for kind in Kind if kind not in CONTRACT)
+    more = f"with --json, further kinds as well, which scripts must not stumble over unasked: {kinds}"
+    parser.add_argument("--all", action="store_true", help=more)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
     with _opened(args.file) as log:
         readings = read_log(log)
         if args.json:
-            _print_json(readings, at_once=args.file == STDIN)
+            wanted = (reading for reading in readings if args.all or reading.kind in CONTRACT)
+            _print_json(wanted, at_once=args.file == STDIN)
         else:
             _print_for_people(readings)
     return 0
@@ -81,6 +85,9 @@ def read_line(number: int, line: str) -> Reading | None:
     if message is None:
         return None
     judgement = judge(message)
+    if message.kind not in CONTRACT and not (judgement.raises or judgement.ends):
+        return None  # chatter of disks, file systems and the kernel
+    is_one_of_many = judgement.needs is not None  # harmless alone, and here every line stands for itself
     return Reading(
         line=number,
         kind=message.kind,
@@ -89,8 +96,8 @@ def read_line(number: int, line: str) -> Reading | None:
         pci=message.pci,
         pid=message.pid,
         process=message.process,
-        severity=judgement.severity,
-        action=judgement.action,
+        severity=Severity.INFO if is_one_of_many else judgement.severity,
+        action=Action.NONE if is_one_of_many else judgement.action,
         text=message.text,
     )
 
@@ -176,7 +183,7 @@ def _table(rows: list[Reading], *, header: bool) -> Table:
     return table
 
 
-_COLUMNS = {"line": 8, "kind": 5, "code": 6, "device": 14, "process": 22, "severity": 8, "action": 15}
+_COLUMNS = {"line": 8, "kind": 10, "code": 6, "device": 14, "process": 22, "severity": 8, "action": 15}
 _STYLES = {Severity.INFO: "dim", Severity.WARNING: "", Severity.ERROR: "yellow", Severity.FATAL: "bold red"}
 
 

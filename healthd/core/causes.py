@@ -20,7 +20,7 @@ TOLD_BY_THE_KERNEL = {
     "nvlink-down": frozenset({"xid-74", *(f"xid-{code}" for code in range(144, 151))}),
     "gsp-timeout": frozenset({"xid-119", "xid-120"}),
     "pcie-error": frozenset({"aer-fatal"}),
-    "memory-uncorrectable": frozenset({"mce-fatal"}),
+    "memory-uncorrectable": frozenset({"mce-fatal", "edac-ue"}),
     "nic-health": frozenset({"mlx5-health"}),
     "nic-link-down": frozenset({"mlx5-link-down"}),
 }

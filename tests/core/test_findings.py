@@ -459,3 +459,73 @@ def test_a_source_that_numbers_otherwise_hides_no_fault() -> None:
 
     assert repaired.standing == []
     assert [f.rule for f in repaired.observe(again, now=later).standing] == ["xid-79"]
+
+
+CORRECTED = "nvidia 0000:3b:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Transmitter ID)"
+
+
+def test_corrected_errors_are_a_finding_only_when_they_come_in_numbers() -> None:
+    log = Log()
+    for second in range(29):
+        log.says(CORRECTED, at=second)
+    few = log.rules
+    log.says(CORRECTED, at=29)
+
+    assert (few, log.rules) == ([], ["aer-storm"])
+    assert log.ledger.verdict()[0] is Verdict.DEGRADED
+
+
+def test_corrected_errors_now_and_then_stay_unsaid() -> None:
+    log = Log()
+    for hour in range(60):
+        log.says(CORRECTED, at=hour * 3600)
+
+    assert log.rules == []
+
+
+def test_errors_of_different_devices_are_not_counted_together() -> None:
+    log = Log()
+    for second in range(40):
+        log.says(CORRECTED if second % 2 else CORRECTED.replace("3b", "86"), at=second)
+
+    assert log.rules == []
+
+
+def test_a_storm_that_goes_on_repeats_its_finding() -> None:
+    log = Log()
+    for second in range(40):
+        log.says(CORRECTED, at=second)
+
+    assert log.finding("aer-storm").count == 11
+
+
+def test_a_storm_that_was_repaired_is_counted_anew() -> None:
+    log = Log()
+    for second in range(30):
+        log.says(CORRECTED, at=second)
+    log.ledger = log.ledger.clear_by_repair(when(30))
+    log.says(CORRECTED, at=40)
+
+    assert log.rules == []
+
+
+def test_a_message_that_all_is_well_ends_the_finding() -> None:
+    log = Log().says("nfs: server nas7 not responding, still trying")
+    trouble = log.rules
+    log.says("nfs: server nas7 OK", at=9)
+
+    assert (trouble, log.rules) == (["nfs-not-responding"], [])
+    assert log.finding("nfs-not-responding", "node").cleared_by == "recovered"
+
+
+def test_good_news_from_before_the_fault_ends_nothing() -> None:
+    log = Log().says("nfs: server nas7 not responding, still trying", at=9)
+    log.says("nfs: server nas7 OK", at=3)
+
+    assert log.rules == ["nfs-not-responding"]
+
+
+def test_good_news_of_one_device_says_nothing_about_another() -> None:
+    log = Log().says("mlx5_core 0000:9c:00.0 ens1: Link down").says("mlx5_core 0000:9c:00.1 ens2: Link up", at=1)
+
+    assert log.rules == ["mlx5-link-down"]

@@ -26,6 +26,7 @@ import msgspec
 
 from healthd.core.causes import with_cause
 from healthd.core.findings import life
+from healthd.core.findings.tally import Tally, counted
 from healthd.core.judgement import Judgement, in_shadow
 from healthd.core.klog import Partial, parse_message, stitch
 from healthd.core.model import Action, Blame, Evidence, Finding, KernelRecord, Severity, Verdict
@@ -55,6 +56,8 @@ class Ledger:
     partial: Partial = _NOTHING_WAITS
     """The beginning of a message that the driver spreads over several records."""
     policy: JudgePolicy = BY_DEFAULT
+    tally: Tally = field(default_factory=dict)
+    """Events that are no finding before there are more of them."""
 
     @classmethod
     def of(cls, findings: Iterable[Finding], policy: JudgePolicy = BY_DEFAULT) -> Ledger:
@@ -93,7 +96,7 @@ class Ledger:
         ledger = self if partial is self.partial else replace(self, partial=partial)
         message = parse_message(text)
         judgement = with_cause(judge(message)) if message else None
-        if judgement is None or not (judgement.raises or judgement.clears):
+        if judgement is None or not (judgement.raises or judgement.clears or judgement.ends):
             return ledger
         if _is_settled(self.entries, judgement.device, record, repaired_at):
             return ledger
@@ -106,9 +109,16 @@ class Ledger:
         """Enter a judgement of any source: a new finding, a repeat, or one more witness of a fault that stands."""
         if judgement.clears:
             return replace(self, entries=_taken_back(self.entries, judgement.device, seen.at))
+        if judgement.ends:
+            return replace(self, entries=_ended(self.entries, judgement, seen.at))
+        tally = self.tally
+        if judgement.needs and not _stands(self.entries, judgement):
+            tally, are_enough = counted(tally, f"{judgement.device}/{judgement.rule}", judgement.needs, seen.at)
+            if not are_enough:
+                return replace(self, tally=tally)
         if any(fnmatchcase(judgement.rule, pattern) for pattern in self.policy.shadow):
             judgement = in_shadow(judgement)
-        return replace(self, entries=_entered(self.entries, judgement, seen, boot_id, self.policy))
+        return replace(self, entries=_entered(self.entries, judgement, seen, boot_id, self.policy), tally=tally)
 
     def lost(self, count: int, *, first: datetime, last: datetime, boot_id: str = "") -> Ledger:
         """Say that *count* kernel records between *first* and *last* were overwritten before anybody read them."""
@@ -243,6 +253,24 @@ def _taken_back(entries: Entries, device: str, at: datetime) -> Entries:
         )
 
     return _cleared(entries, "reset", at, is_put_right)
+
+
+def _stands(entries: Entries, judgement: Judgement) -> bool:
+    """Whether the finding of *judgement* was raised, by its own rule or by another witness of the same fault."""
+    return any(
+        finding.device == judgement.device and judgement.rule in {finding.rule, *finding.also}
+        for finding in _standing(entries)
+    )
+
+
+def _ended(entries: Entries, judgement: Judgement, at: datetime) -> Entries:
+    """The kernel says that it is over. What other witnesses tell of, too, ends when all of them see the end."""
+
+    def is_over(finding: Finding) -> bool:
+        is_told = (finding.device, finding.rule) == (judgement.device, judgement.rule) and not finding.also
+        return is_told and finding.last_at <= at
+
+    return _cleared(entries, "recovered", at, is_over)
 
 
 def _suspicion(entries: Entries, finding: Finding, policy: JudgePolicy) -> Finding:

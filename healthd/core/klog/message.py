@@ -23,6 +23,38 @@ class Kind(StrEnum):
     IB = "ib"
     MCE = "mce"
     OOM = "oom"
+    STALL = "stall"
+    """Work that does not go on: hung tasks, soft and hard lock-ups, RCU stalls."""
+    OOPS = "oops"
+    """The kernel itself failed: bugs, oopses, panics."""
+    NMI = "nmi"
+    THERMAL = "thermal"
+    PCIE = "pcie"
+    """Devices that left the bus or cannot be reached, where no error report (AER) says it."""
+    DISK = "disk"
+    """NVMe, SCSI, ATA, RAID, and the errors of the block layer above them."""
+    FILESYSTEM = "filesystem"
+    """Local and network file systems."""
+    NET = "net"
+    """Ethernet drivers other than mlx5 and EFA."""
+    CRASH = "crash"
+    """A process that died in one of the libraries through which it uses GPUs."""
+
+
+CONTRACT = frozenset(
+    {
+        Kind.XID,
+        Kind.SXID,
+        Kind.NVRM,
+        Kind.AER,
+        Kind.MLX5,
+        Kind.EFA,
+        Kind.IB,
+        Kind.MCE,
+        Kind.OOM,
+    }
+)
+"""The kinds that `healthd klog --json` has always had; scripts may rely on there being no others unless they ask."""
 
 
 class Mig(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +81,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """
     One kernel message, read.
 
-    *pci* is `dddd:bb:dd.f` in lower case. *pid* and *process* are of Xid and OOM lines only;
+    *pci* is `dddd:bb:dd.f` in lower case. *pid* and *process* are of Xid, OOM and crash lines only;
     *process* was chosen by a user: never act on it, and escape it for a terminal.
     """
 

@@ -1,5 +1,5 @@
 """
-The grammar of the fabrics' drivers: mlx5 (ConnectX, BlueField), EFA, and InfiniBand in general.
+The grammar of the network's drivers: mlx5 (ConnectX, BlueField), EFA, InfiniBand in general, and other Ethernet.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ _IB = re.compile(
     rf"|(?:(?:ib|rdma|iw)_\w{{1,16}}|mlx4_ib|hfi1|irdma|i40iw|bnxt_re)(?: {FULL_ADDRESS})?:|<mlx4_ib>"
     rf"|bnxt_en {FULL_ADDRESS}(?: bnxt_re\d{{1,4}}:|: QPLIB:)"
 )
+_NET = re.compile(
+    rf"(?:[\w.-]{{1,32}} {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: )?NETDEV WATCHDOG: "
+    rf"|(?:bnxt_en|ice|i40e|ixgbe|ena|ionic|gve|tg3|igb) {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: "
+)
 
 
 def parse_network(text: str) -> Message | None:
-    """Read a message of a fabric's driver; None if it is of somebody else."""
-    for kind, grammar in ((Kind.MLX5, _MLX5), (Kind.EFA, _EFA), (Kind.IB, _IB)):
+    """Read a message of a network's driver; None if it is of somebody else."""
+    for kind, grammar in ((Kind.MLX5, _MLX5), (Kind.EFA, _EFA), (Kind.IB, _IB), (Kind.NET, _NET)):
         if grammar.match(text):
             return Message(kind=kind, text=text, pci=first_address(text))
     return None

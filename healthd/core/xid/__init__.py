@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from healthd.core.xid.judge import LOST_RULE, RECOVERY_RULE, fades_after_hours, judge
 from healthd.core.xid.tables import Code, Rules, SwitchCode, rules, sxid_codes, xid_codes
+from healthd.core.xid.words import Wording, wordings
 
 __all__ = [
     "LOST_RULE",
@@ -13,9 +14,11 @@ __all__ = [
     "Code",
     "Rules",
     "SwitchCode",
+    "Wording",
     "fades_after_hours",
     "judge",
     "rules",
     "sxid_codes",
+    "wordings",
     "xid_codes",
 ]

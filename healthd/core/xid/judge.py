@@ -4,12 +4,16 @@ Judge one kernel message: how bad, whose fault, what to do. Pure; findings over 
 
 from __future__ import annotations
 
+import msgspec
+
 from healthd.core import tiers
 from healthd.core.judgement import Judgement, sentence
 from healthd.core.klog.message import Kind, Message
 from healthd.core.model import Blame
+from healthd.core.readings import NODE
 from healthd.core.xid.nvlink import tier_of_74, tier_of_link
 from healthd.core.xid.tables import Code, rules, sxid_codes, xid_codes
+from healthd.core.xid.words import Says, Wording, wording_of, wordings
 
 RECOVERY_CODE = 154
 RECOVERY_RULE = f"xid-{RECOVERY_CODE}"
@@ -54,7 +58,7 @@ def _judge_recovery(message: Message) -> Judgement:
         summary = "the driver changed its recovery action; the line is cut or new"
         return _judged(message, RECOVERY_RULE, "undecided", Blame.UNKNOWN, summary)
     return Judgement(
-        device=message.pci or "node",
+        device=message.pci or NODE,
         rule=RECOVERY_RULE,
         severity=asked.severity,
         action=asked.action,
@@ -82,19 +86,28 @@ def _judge_sxid(message: Message) -> Judgement:
 
 
 def _judge_words(message: Message) -> Judgement:
-    if message.kind in {Kind.AER, Kind.MCE}:
-        return _judge_hardware_report(message)
-    for phrase in rules().phrases:
-        if phrase.kind == message.kind and any(word in message.text for word in phrase.any):
-            return _judged(message, phrase.rule, phrase.tier, Blame.UNKNOWN, phrase.summary)
-    return _judged(message, message.kind.value, "record", Blame.UNKNOWN, "a message of the driver", raises=False)
+    row = wording_of(message)
+    if row is None or row.says is Says.NOTHING:
+        summary = row.summary if row else "a message of the driver"
+        return _judged(message, message.kind.value, "record", Blame.UNKNOWN, summary, raises=False)
+    if row.says is Says.ENDS:
+        judged = _judged(message, row.rule, "record", row.blame, row.summary, raises=False)
+        return msgspec.structs.replace(judged, ends=True)
+    return _judge_wording(message, row)
 
 
-def _judge_hardware_report(message: Message) -> Judgement:
-    name = "PCIe error" if message.kind is Kind.AER else "machine check"
-    if message.fatal:
-        return _judged(message, f"{message.kind}-fatal", "serious", Blame.NODE, f"an uncorrected {name}")
-    return _judged(message, message.kind.value, "record", Blame.NODE, f"a {name} report", raises=False)
+def _judge_wording(message: Message, row: Wording) -> Judgement:
+    tier = tiers.tier(row.tier)
+    return Judgement(
+        device=message.pci or NODE,
+        rule=row.rule,
+        severity=tier.severity,
+        action=tier.action,
+        blame=tier.blame or row.blame,
+        quarantines=tier.quarantines,
+        message=sentence(_subject(message), row.summary, tier, row.advice),
+        needs=row.needs,
+    )
 
 
 def _judged(
@@ -102,7 +115,7 @@ def _judged(
 ) -> Judgement:
     tier = tiers.tier(tier_name)
     return Judgement(
-        device=message.pci or "node",
+        device=message.pci or NODE,
         rule=rule,
         severity=tier.severity,
         action=tier.action,
@@ -128,9 +141,8 @@ def _possible_tiers(rule: str) -> list[tiers.Tier]:
     """The tiers that findings of *rule* can come from."""
     if rule == "kmsg-lost":
         return [tiers.tier("records_lost")]
-    for phrase in rules().phrases:
-        if phrase.rule == rule:
-            return [tiers.tier(phrase.tier)]
+    if told := [row.tier for row in wordings() if row.rule == rule and row.says is Says.RAISES]:
+        return [tiers.tier(name) for name in told]
     number = rule.rpartition("-")[2]
     code = xid_codes().get(int(number)) if rule.startswith("xid-") and number.isdigit() else None
     if code is not None and code.tier not in {"decode", "driver"}:

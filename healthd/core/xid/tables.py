@@ -73,16 +73,6 @@ class Repeats(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Phrase(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of the words *any* means in a message of *kind* that carries no code."""
-
-    kind: str
-    any: tuple[str, ...]
-    rule: str
-    tier: str
-    summary: str
-
-
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """All that `rules.json` holds."""
 
@@ -92,7 +82,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     recovery: tuple[Recovery, ...]
     symptoms: tuple[Symptom, ...]
     repeats: Repeats
-    phrases: tuple[Phrase, ...]
 
     @property
     def group(self) -> timedelta:
@@ -151,30 +140,31 @@ class _SwitchCatalogue(msgspec.Struct, frozen=True):
 @cache
 def xid_codes() -> dict[int, Code]:
     """Every documented Xid by number."""
-    return {code.code: code for code in msgspec.json.decode(_read("catalogue.json"), type=_Catalogue).codes}
+    return {code.code: code for code in msgspec.json.decode(read_data("catalogue.json"), type=_Catalogue).codes}
 
 
 @cache
 def sxid_codes() -> dict[int, SwitchCode]:
     """Every documented SXid by number."""
     return {
-        code.code: code for code in msgspec.json.decode(_read("switch_catalogue.json"), type=_SwitchCatalogue).codes
+        code.code: code for code in msgspec.json.decode(read_data("switch_catalogue.json"), type=_SwitchCatalogue).codes
     }
 
 
 @cache
 def rules() -> Rules:
-    """Windows, symptoms, repeats, phrases."""
-    return msgspec.json.decode(_read("rules.json"), type=Rules)
+    """Windows, symptoms, repeats."""
+    return msgspec.json.decode(read_data("rules.json"), type=Rules)
 
 
 @cache
 def nvlink() -> NvLink:
     """Decode rules of NVLink errors."""
-    return msgspec.json.decode(_read("nvlink.json"), type=NvLink)
+    return msgspec.json.decode(read_data("nvlink.json"), type=NvLink)
 
 
-def _read(name: str) -> bytes:
+def read_data(name: str) -> bytes:
+    """The data file *name* of this package. Raises FileNotFoundError when the installation lacks it."""
     data = pkgutil.get_data(__package__, name)
     if data is None:
         raise FileNotFoundError(f"{name} is missing from the installed package {__package__}; install healthd again")

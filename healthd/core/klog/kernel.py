@@ -1,0 +1,64 @@
+"""
+The grammar of the kernel's own distress: stalls, oopses, NMIs, heat, devices that left the bus; and of processes that
+crash in the libraries through which they use GPUs.
+
+Source: `kernel/hung_task.c`, `kernel/watchdog*.c`, `kernel/workqueue.c`, `kernel/rcu`, `arch/*/kernel/traps.c`,
+`arch/x86/mm/fault.c`, `arch/arm64/mm/fault.c`, `kernel/panic.c`, `arch/x86/kernel/nmi.c`, `mm/memory.c`,
+`arch/x86/kernel/cpu/mce/therm_throt.c`, `drivers/thermal`, `drivers/pci` of Linux, old and new wordings.
+"""
+
+from __future__ import annotations
+
+import re
+
+from healthd.core.klog.message import FULL_ADDRESS, Kind, Message, first_address
+
+_STALL = re.compile(
+    r"INFO: task .{1,80}?:[0-9]{1,10} (?:<\w{1,16}> )?(?:is )?blocked "
+    r"|(?:NMI )?watchdog: (?:BUG: soft lockup|(?:CPU[0-9]{1,5}: )?Watchdog detected hard LOCKUP)"
+    r"|(?:CPU[0-9]{1,5}: )?Watchdog detected hard LOCKUP|BUG: (?:soft lockup|workqueue lockup)\b"
+    r"|(?:rcu: )?(?:INFO: )?rcu\w{0,24} (?:self-)?(?:detected .{0,16}stalls?|kthread starved)\b"
+)
+_OOPS = re.compile(
+    r"BUG: |kernel BUG at |Kernel BUG at |Oops(?:: | - )|Internal error: |Unable to handle kernel "
+    r"|general protection fault(?:, |: [0-9a-f]{4} \[#)"
+    r"|(?:invalid opcode|double fault|divide error|stack segment|stack guard page|int3|traps: double fault)"
+    r"(?:, .{1,64})?: [0-9a-f]{4} \[#"
+    r"|Kernel panic - not syncing|SError Interrupt on CPU|Fixing recursive fault but reboot is needed"
+    r"|Kernel stack overflow|kernel tried to execute NX-protected page"
+)
+_NMI = re.compile(
+    r"Uhhuh\. NMI received|NMI: (?:PCI system error|IOCK error|[Mm]emory parity error|Not continuing)"
+    r"|Dazed and confused|hpwdt: .{0,200}NMI"
+)
+_THERMAL = re.compile(
+    r"CPU[0-9]{1,5}: (?:Core|Package|Socket) (?:temperature|power limit)"
+    r"|(?:thermal(?:_sys| thermal_zone[0-9]{1,4})?: .{0,64}?)?[Cc]ritical temperature reached"
+)
+_PCIE = re.compile(
+    rf"(?:[\w.-]{{1,32}} )?{FULL_ADDRESS}: (?:pciehp: "
+    r"|not ready [0-9]{1,9}ms after|[Uu]nable to change power state|[Rr]efused to change power state"
+    r"|.{0,64}device inaccessible|can't change power state)"
+)
+_CRASH = re.compile(
+    r"(?:traps: )?(?P<process>.{1,64}?)\[(?P<pid>[0-9]{1,10})\]:? (?:segfault at |general protection |trap )"
+    r".{1,200}? in lib(?:nccl|nvidia-|cuda|cudart|cudnn|cublas|nvrtc|mlx5|ibverbs|efa|fabric)[\w.+-]{0,64}\["
+)
+
+_GRAMMARS = (
+    (Kind.STALL, _STALL),
+    (Kind.OOPS, _OOPS),
+    (Kind.NMI, _NMI),
+    (Kind.THERMAL, _THERMAL),
+    (Kind.PCIE, _PCIE),
+)
+
+
+def parse_kernel(text: str) -> Message | None:
+    """Read a message of the kernel about itself; None if it is none of these."""
+    for kind, grammar in _GRAMMARS:
+        if grammar.match(text):
+            return Message(kind=kind, text=text, pci=first_address(text) if kind is Kind.PCIE else None)
+    if found := _CRASH.match(text):
+        return Message(kind=Kind.CRASH, text=text, pid=int(found["pid"]), process=found["process"])
+    return None
