@@ -1,0 +1,164 @@
+"""
+The child that asks NVML for ever: `nvml_watch.py EVERY WHOLE DEADLINE`, started by path.
+
+A sick driver never answers, so its caller must be a process that nobody needs. Each line that it writes is either the
+monotonic time at which it began to ask (the parent counts from there) or a JSON object with what it was told. It looks
+every EVERY seconds, at everything every WHOLE seconds, and says an Xid event when it comes. What a look can not put
+right, a new process does: it says why, and ends.
+
+Nothing but the standard library, the binding and its two neighbours is imported: no asyncio, no msgspec.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import pynvml
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120 - pathlib costs memory
+
+from healthd.probes.nvml_gpu import OK, Gpu, text
+
+_ANEW = 60.0
+"""Seconds after which NVML is initialised anew while a GPU is not well: it may have been reset meanwhile."""
+_MOST_EVENTS = 100
+"""Between two looks; a driver that tells more is told no more, so that a storm costs nothing."""
+_GRACE = 5
+"""Seconds beyond the deadline after which an orphan that hangs ends by itself."""
+
+
+class Session:
+    """NVML, initialised: the GPUs that it names, and the Xid events that it told since the process began."""
+
+    def __init__(self) -> None:
+        self._gpus: list[Gpu] = []
+        self._events: Any = None
+        self._known: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+        self._unreadable: list[str] = []
+        self._node: dict[str, float | str] = {}
+        self._began = 0.0
+        self._is_well = True
+        self.xids: dict[str, dict[str, int]] = {}
+
+    def begin(self) -> None:
+        """Initialise NVML. Raises NVMLError."""
+        pynvml.nvmlInit()
+        self._began = time.monotonic()
+        count = pynvml.nvmlDeviceGetCount()
+        self._node = {"nvml.driver": text(pynvml.nvmlSystemGetDriverVersion()), "nvml.gpus": count}
+        self._gpus, self._unreadable, lost = [], [], []
+        for index in range(count):
+            try:
+                self._gpus.append(Gpu(index))
+                self._known[index] = self._gpus[-1].pci
+            except pynvml.NVMLError as error:
+                self._unreadable.append(f"GPU {index}: {error}")
+                lost.append((index, error))
+        self._lost = [_lost(self._known[index], error) for index, error in lost if index in self._known]
+        self._events = self._listen()
+
+    def look(self, *, whole: bool) -> dict[str, Any]:
+        """Everything that NVML says now. Raises NVMLError when it can not be initialised."""
+        if not self._gpus or (not self._is_well and time.monotonic() - self._began > _ANEW):
+            self._end()
+            self.begin()
+            whole = True
+        gpus = [gpu.look(whole=whole) for gpu in self._gpus] + self._lost
+        self._is_well = all(gpu["state"] == OK for gpu in gpus) and not self._unreadable
+        return {"gpus": gpus, "node": self._node, "unreadable": self._unreadable, "whole": whole, "xids": self.xids}
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, but not beyond an Xid event: True, and it is counted in `xids`."""
+        if self._events is None:
+            time.sleep(seconds)
+            return False
+        try:
+            event = pynvml.nvmlEventSetWait_v2(self._events, max(0, int(1000 * seconds)))
+        except pynvml.NVMLError as error:
+            if error.value != pynvml.NVML_ERROR_TIMEOUT:
+                self._events = None  # it would fail at once for ever
+            return False
+        pci = self._names.get(int(pynvml.cast(event.device, pynvml.c_void_p).value or 0))
+        if event.eventType != pynvml.nvmlEventTypeXidCriticalError or pci is None:
+            return False
+        counts = self.xids.setdefault(pci, {})
+        counts[str(event.eventData)] = counts.get(str(event.eventData), 0) + 1
+        return True
+
+    def _listen(self) -> Any:
+        self._names = {gpu.key: gpu.pci for gpu in self._gpus}
+        try:
+            events = pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError:
+            return None
+        heard = [gpu.register(events, pynvml.nvmlEventTypeXidCriticalError) for gpu in self._gpus]
+        return events if any(heard) else None
+
+    def _end(self) -> None:
+        if self._began:
+            try:
+                pynvml.nvmlShutdown()
+            except pynvml.NVMLError:
+                self._events = None
+
+
+def _lost(pci: str, error: Any) -> dict[str, Any]:
+    state = "reset-required" if error.value == pynvml.NVML_ERROR_RESET_REQUIRED else "lost"
+    return {"pci": pci, "state": state, "said": str(error), "values": {}, "links": {}}
+
+
+def watch(answers: int, every: float, whole_every: float, deadline: float) -> None:
+    """Look and say, until NVML can not be asked, or nobody listens. *deadline*: when an orphan gives up."""
+    session, whole_at = Session(), 0.0
+    while True:
+        began = time.monotonic()
+        _say(answers, f"{began:.3f}")
+        signal.alarm(int(deadline) + _GRACE)  # its default ends a process that hangs in C code, also an orphan
+        try:
+            seen = session.look(whole=began >= whole_at)
+        except pynvml.NVMLError as error:
+            _say(answers, json.dumps({"trouble": f"NVML: {error}", "code": error.value}))
+            return
+        signal.alarm(0)
+        if seen["whole"]:
+            whole_at = began + whole_every
+        _say(answers, json.dumps(seen, separators=(",", ":")))
+        _wait(session, answers, began + every)
+
+
+def _wait(session: Session, answers: int, until: float) -> None:
+    told = 0
+    while (left := until - time.monotonic()) > 0:
+        if told >= _MOST_EVENTS:
+            time.sleep(left)
+        elif session.wait(left):
+            told += 1
+            _say(answers, json.dumps({"xids": session.xids}))
+
+
+def _say(answers: int, line: str) -> None:
+    """Raises BrokenPipeError when the parent is gone."""
+    left = memoryview(f"{line}\n".encode())
+    while left:
+        left = left[os.write(answers, left) :]
+
+
+def main() -> None:
+    """Answers go where stdout was; what the driver's library prints goes to stderr."""
+    every, whole, deadline = map(float, sys.argv[1:4])
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        watch(answers, every, whole, deadline)
+    except BrokenPipeError:
+        return
+
+
+if __name__ == "__main__":
+    main()

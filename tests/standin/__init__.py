@@ -1,0 +1,1 @@
+"""Stand-ins for what only a machine with the hardware has."""
