@@ -63,6 +63,12 @@ def judge_links(ports: Mapping[str, PortSeen]) -> dict[str, Link]:
     }
 
 
+def usual(rates: Counter[float]) -> float:
+    """What most ports of a kind run at; 0 where there are not enough of them to say so."""
+    [(rate, count)] = rates.most_common(1)
+    return rate if count >= ENOUGH_PEERS and 2 * count > rates.total() else 0
+
+
 def _judge(port: PortSeen, up: int, of: int) -> Link:
     if _is_up(port):
         return Link.UP

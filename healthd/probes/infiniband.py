@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.links import ENOUGH_PEERS, PortSeen, judge_links
+from healthd.core.links import PortSeen, judge_links, usual
 from healthd.core.rails import Rail
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import efa, infiniband, roce
@@ -212,8 +212,8 @@ class InfinibandCounters:
         for port in active:
             if port.key in rates:
                 yield Reading(port.pci, "ib.rate", rates[port.key], port.part)
-                if usual := _usual(kinds[port.place.kind]):
-                    yield Reading(port.pci, "ib.peer_rate", usual, port.part)
+                if most := usual(kinds[port.place.kind]):
+                    yield Reading(port.pci, "ib.peer_rate", most, port.part)
 
     def _is_active(self, port: Port) -> bool:
         return parse_state(self._text(port, "state")).startswith("ACTIVE")
@@ -223,9 +223,3 @@ class InfinibandCounters:
             return self._read(f"{port.folder}/{name}")
         except OSError:
             return ""
-
-
-def _usual(rates: Counter[float]) -> float:
-    """What most ports of a kind run at; 0 where there are not enough of them to say so."""
-    [(rate, count)] = rates.most_common(1)
-    return rate if count >= ENOUGH_PEERS and 2 * count > rates.total() else 0
