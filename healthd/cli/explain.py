@@ -21,6 +21,7 @@ import msgspec
 from healthd.cli import which_world
 from healthd.cli.errors import UserError
 from healthd.cli.which_world import World
+from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound, Reader
 from healthd.core.explain import Explanation, explain
 from healthd.core.explain_text import COLUMNS, Section, row, tell
@@ -126,7 +127,9 @@ def _in(world: World) -> str:
 
 
 def _explained(recovery: Recovery, recorded: Recorded) -> Explanation:
-    return explain(recovery, recorded.nodes, recorded.health)
+    # On one machine the agents end with the run: that nothing is heard of them is no news.
+    now = SystemClock().now() if recorded.state is None else None
+    return explain(recovery, recorded.nodes, recorded.health, now)
 
 
 def _print_story(story: Explanation, state: Path | None) -> None:

@@ -156,6 +156,7 @@ PRESENTATIONS: Mapping[type[Slim], Presentation] = {
         short=["nh"],
         columns=[
             Column("Verdict", ".status.verdict", description="What all findings of the node add up to."),
+            Column("Seen", ".status.seenAt", "date", "How long ago the agent was heard of; hours: it is dead."),
             Column("Message", ".status.message", description="The worst finding, in words."),
             Column("Lost", ".status.lostRecords", "integer", "Kernel records that were overwritten unread.", wide=True),
             Column("Boot", ".status.bootId", description="The boot in which this was seen.", wide=True),

@@ -39,6 +39,7 @@ from healthd.core.objects import ANNOTATION_PROGRESS, LABEL_GANG, Cause, GangRef
 from healthd.core.policy import ForeignPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
 from healthd.core.recovery import Decision, decide, open_recovery
+from healthd.core.reporting import silence
 from healthd.core.telling import label_value
 from healthd.core.waits import Luck, Waits, alone
 from healthd.gangs.adapter import GangAdapter
@@ -262,7 +263,9 @@ class Controller:
     async def _decide(self, active: Recovery, view: GangView) -> Decision:
         view = await self._look_closer(view, active)
         now = self._clock.now()
-        view = dataclasses.replace(self._with_signs(view, now), busy=self.census.busy_nodes())
+        view = dataclasses.replace(
+            self._with_signs(view, now), busy=self.census.busy_nodes(), is_silent=silence(view.health, now)
+        )
         return decide(active, view, self._faults(view, now), self._recovery, now, self._refusal(active, now))
 
     def _refusal(self, active: Recovery, now: datetime) -> str:

@@ -26,6 +26,7 @@ from healthd.core.objects import (
     TimelineEntry,
 )
 from healthd.core.quarantine import read_record
+from healthd.core.reporting import silence
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +73,10 @@ class BadNode(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of the findings that stand and are reason enough to keep it out of service."""
     lesser_findings: list[str] = []
     """Ids of the others that stand."""
+    silent: bool = False
+    """Its agent has not been heard of lately: what it said for the node is not known any more."""
+    agent_seen: datetime | None = None
+    """When its agent was last heard of."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,8 +114,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     confirmed_step: int | None
 
 
-def explain(recovery: Recovery, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth]) -> Explanation:
-    """Gather what *recovery* and the objects of its nodes tell."""
+def explain(
+    recovery: Recovery, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], now: datetime | None = None
+) -> Explanation:
+    """Gather what *recovery* and the objects of its nodes tell. Without *now* no agent is called silent."""
     status, spec = recovery.status, recovery.spec
     timeline = laps(status.timeline)
     causes = status.causes or [spec.cause]
@@ -128,7 +135,7 @@ def explain(recovery: Recovery, nodes: Mapping[str, Node], health: Mapping[str, 
         ended=ended,
         ms=milliseconds(ended - began) if ended and began else None,
         causes=[_why(cause, nodes, health, ended) for cause in causes],
-        nodes=[_bad_node(name, nodes, health) for name in _blamed(causes)],
+        nodes=[_bad_node(name, nodes, health, now) for name in _blamed(causes)],
         timeline=timeline,
         phases=phases(timeline),
         pods=list(status.pods),
@@ -197,7 +204,7 @@ def _blamed(causes: Sequence[Cause]) -> list[str]:
     return list(dict.fromkeys(cause.node for cause in causes if cause.node))
 
 
-def _bad_node(name: str, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth]) -> BadNode:
+def _bad_node(name: str, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], now: datetime | None) -> BadNode:
     node = nodes.get(name)
     record = read_record(node) if node else None
     standing = [f for f in health[name].status.findings if f.cleared_at is None] if name in health else []
@@ -208,6 +215,8 @@ def _bad_node(name: str, nodes: Mapping[str, Node], health: Mapping[str, NodeHea
         quarantined_since=record.since if record else None,
         findings=[f.id for f in standing if f.quarantines],
         lesser_findings=[f.id for f in standing if not f.quarantines],
+        silent=now is not None and silence(health, now)(name),
+        agent_seen=health[name].status.seen_at if name in health else None,
     )
 
 

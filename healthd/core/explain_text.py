@@ -217,6 +217,7 @@ def _now(story: Explanation) -> Iterator[str]:
     yield _left(story)
     refused = story.held_in is Phase.DETECTED
     yield from (_state_of(bad, refused=refused) for bad in story.nodes)
+    yield from (_silence_of(bad) for bad in story.nodes if bad.silent and not bad.gone)
 
 
 def _left(story: Explanation) -> str:
@@ -244,6 +245,11 @@ def _state_of(bad: BadNode, *, refused: bool) -> str:
         f"{bad.node} is in quarantine since {_clock(bad.quarantined_since)}{stands}; once it is repaired, say so "
         f"and it is given back: `healthd repair {bad.node}`, or its annotation {ANNOTATION_REPAIRED} set to the time"
     )
+
+
+def _silence_of(bad: BadNode) -> str:
+    heard = f"since {bad.agent_seen:%Y-%m-%d %H:%M:%S} UTC" if bad.agent_seen else "yet, or it is an older one"
+    return f"nothing was heard of the agent on {bad.node} {heard}: what it said of the node may have changed"
 
 
 def _not_quarantined(bad: BadNode, *, refused: bool) -> str:

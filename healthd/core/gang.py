@@ -136,6 +136,11 @@ class StartHint:
     """Completion index -> node name. A shorter one than before shrinks the gang."""
 
 
+def nobody_silent(node: str) -> bool:  # noqa: ARG001 - the shape of `core.reporting.silence`
+    """Every agent was heard of lately."""
+    return False
+
+
 def no_sign(node: str) -> Sign | None:  # noqa: ARG001 - the shape of a reader of signs
     """No other detector says anything about *node*."""
     return None
@@ -157,6 +162,10 @@ class GangView:
     """Nodes with members of gangs that have not ended: these are no spares, whatever their labels say."""
     occupied: Mapping[str, str] = field(default_factory=dict)
     """Spares, as far as they were looked at, with a pod of somebody else's: node -> the pod (`core.occupants`)."""
+    is_silent: Callable[[str], bool] = nobody_silent
+    """Whether the agent of a node has not been heard of for long: what it said for the node is not known any more."""
+    taken: Mapping[str, str] | None = None
+    """Nodes that the gang was to run on, with a pod of somebody else's: node -> the pod. None: nobody looked."""
     newest: ChosenCheckpoint | None = None
     """The newest verified checkpoint, where somebody looked."""
     last_activity: datetime | None = None

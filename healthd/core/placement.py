@@ -55,7 +55,7 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
     placement = {index: spares.get(node, node) for index, node in before.items() if node not in bad or node in spares}
     missing = [node for node in bad if node not in spares]
     if not missing:
-        return Plan(placement, spares, _told(spares))
+        return Plan(placement, spares, _told(spares, view))
     smallest = root.options.min_nodes
     if smallest is None or len(placement) < smallest:
         return Shortage(_shortage(missing, smallest, len(placement)) + _in_vain(view))
@@ -121,10 +121,12 @@ def _have_nodes_of_their_own(pods: Sequence[FencedPod]) -> bool:
     return len(set(firsts)) == len(firsts) or len(set(lasts)) == len(lasts)
 
 
-def _told(spares: dict[str, str]) -> str:
+def _told(spares: dict[str, str], view: GangView) -> str:
     if not spares:
         return "every member stays on its node"
-    return ", ".join(f"{spare} in place of {bad}" for bad, spare in spares.items())
+    told = ", ".join(f"{spare} in place of {bad}" for bad, spare in spares.items())
+    silent = [spare for spare in spares.values() if view.is_silent(spare)]
+    return f"{told}; no agent was heard of lately on {', '.join(silent)}" if silent else told
 
 
 def _in_vain(view: GangView) -> str:

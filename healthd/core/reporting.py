@@ -7,11 +7,12 @@ nobody needs but the agent's own next life hardly ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
-from healthd.core.objects import KernelLogCursor, NodeHealthStatus
+from healthd.core.objects import KernelLogCursor, NodeHealth, NodeHealthStatus
 
 PODS_AFTER = timedelta(seconds=2)
 """Between two writes because pods began or ended."""
@@ -26,20 +27,39 @@ A next life reads on from the stored one. What it judges again is known by its n
 dropped by then would seem lost. The smallest ring holds some 1,300.
 """
 REFRESH_AFTER = timedelta(hours=1)
-"""The cursor alone, and the conditions of a node, in quiet times."""
+"""The cursor alone, the conditions of a node, and that the agent lives, in quiet times; up to half as much again."""
+SILENT_AFTER = 3 * REFRESH_AFTER
+"""What was said of a node longer ago is not known any more: its agent missed a refresh, by half an hour at least."""
 
 
-def write_at(stored: NodeHealthStatus, known: NodeHealthStatus, *, written: datetime) -> datetime | None:
-    """When *known* should be written over *stored*, which was written at *written*; None: not at all."""
+def is_silent(status: NodeHealthStatus | None, now: datetime) -> bool:
+    """
+    Nobody watches over the node: that it is healthy was said too long ago, or never.
+
+    What was said against it stands: silence mends nothing.
+    """
+    return status is None or status.seen_at is None or now - status.seen_at > SILENT_AFTER
+
+
+def silence(health: Mapping[str, NodeHealth], now: datetime) -> Callable[[str], bool]:
+    """Tells of a node whether it is silent."""
+    return lambda name: is_silent(health[name].status if name in health else None, now)
+
+
+def write_at(
+    stored: NodeHealthStatus, known: NodeHealthStatus, *, written: datetime, refresh_after: timedelta = REFRESH_AFTER
+) -> datetime:
+    """When *known* should be written over *stored*, which was written at *written*."""
+    known = msgspec.structs.replace(known, seen_at=stored.seen_at)
     if _what_others_act_on(stored) != _what_others_act_on(known):
         return written
     if (stored.live_pods, stored.gone_pods) != (known.live_pods, known.gone_pods):
         return written + PODS_AFTER
     if msgspec.structs.replace(stored, cursor=known.cursor) != known:
         return written + DETAILS_AFTER
-    if stored.cursor == known.cursor:
-        return None
-    return written + (CURSOR_AFTER if _is_far(stored.cursor, known.cursor) else REFRESH_AFTER)
+    if _is_far(stored.cursor, known.cursor):
+        return written + CURSOR_AFTER
+    return (stored.seen_at or written - refresh_after) + refresh_after
 
 
 def _what_others_act_on(status: NodeHealthStatus) -> tuple[object, ...]:

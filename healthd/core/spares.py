@@ -108,8 +108,13 @@ def choose(
         if stands in fitting:
             chosen[name] = stands
         elif fitting:
-            chosen[name] = min(fitting, key=lambda n: (is_avoided(n, view), *_distance(pool[n], model, policy), n))
+            chosen[name] = min(fitting, key=lambda n: (_doubts(n, view), *_distance(pool[n], model, policy), n))
     return chosen
+
+
+def _doubts(name: str, view: GangView) -> tuple[bool, bool]:
+    """Unknown is not unhealthy: a node that nobody watches over is used where there is no other."""
+    return is_avoided(name, view), view.is_silent(name)
 
 
 def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:

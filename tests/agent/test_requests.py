@@ -134,10 +134,15 @@ async def test_an_idle_agent_asks_for_nothing(watching: Watching) -> None:
     assert watching.cluster.noted() == []
 
 
-async def test_now_and_then_its_conditions_show_that_it_lives(watching: Watching) -> None:
+async def test_now_and_then_its_report_and_its_conditions_show_that_it_lives(watching: Watching) -> None:
     await watching.look_until(timedelta(hours=10))
 
-    assert set(watching.cluster.noted()) == {"patch Node/status"}
+    asked = watching.cluster.noted()
+    assert set(asked) == {"patch Node/status", "patch NodeHealth/status"}
+    assert len(asked) <= 20
+    seen_at = (await watching.truth.get(NodeHealth, "node-a")).status.seen_at
+    assert seen_at is not None
+    assert watching.clock.now() - seen_at <= timedelta(hours=1, minutes=1)
     heard = {condition.last_heartbeat_time for condition in (await watching.node()).status.conditions}
     assert watching.clock.now() - max(time for time in heard if time) <= timedelta(hours=1, minutes=1)
 

@@ -9,7 +9,7 @@ from healthd.controller.controller import Controller
 from healthd.controller.notice import read_everything
 from healthd.core.gang import Root
 from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, Pod
+from healthd.core.objects import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, NodeHealth, Pod
 from healthd.core.policy import RecoveryPolicy
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_pod
@@ -188,6 +188,18 @@ async def test_of_several_spares_one_is_claimed_that_nobody_uses() -> None:
     await stage.run_until(Phase.RECOVERED)
 
     assert stage.places() == {"0": "node-0", "1": "node-4"}
+
+
+async def test_of_several_spares_one_is_claimed_whose_agent_was_heard_of_lately() -> None:
+    stage = Stage(ranks=2, spares=2)
+    await stage.run_for(minutes=1)
+    last_year = {"status": {"seenAt": "2025-01-01T00:00:00Z"}}
+    await stage.cluster.patch(NodeHealth, "node-2", last_year, subresource="status")
+    stage.fault("node-1")
+
+    await stage.run_until(Phase.RECOVERED)
+
+    assert stage.places() == {"0": "node-0", "1": "node-3"}
 
 
 async def test_the_breaker_is_shown_open_until_it_closes() -> None:

@@ -234,6 +234,18 @@ def test_what_did_not_come_from_the_kernel_has_no_time_stamp_of_it() -> None:
     assert "4.0 ms after the first sign on record" in told
 
 
+def test_a_node_whose_agent_is_dead_is_said_to_be_unknown_by_now() -> None:
+    nodes, health = the_world()
+    status = msgspec.structs.replace(health["node-a"].status, seen_at=at(0))
+    health = {"node-a": msgspec.structs.replace(health["node-a"], status=status)}
+
+    def told(after: timedelta) -> str:
+        return str(tell(explain(a_story(), nodes, health, at(0) + after), width=400))
+
+    assert "nothing was heard of the agent on node-a since 2026-01-01 00:00:00 UTC" in told(timedelta(days=1))
+    assert "nothing was heard" not in told(timedelta(hours=1))
+
+
 def test_what_was_seen_only_afterwards_is_no_measure() -> None:
     nodes, _ = the_world()
     seen = Evidence(source="kmsg", at=at(9), text=LINE, sequence=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import pytest
@@ -25,12 +25,14 @@ def a_plan(
     min_nodes: int | None = None,
     told: dict[str, str] | None = None,
     signs: dict[str, Sign] | None = None,
+    silent: Collection[str] = (),
     **status: dict[str, str],
 ) -> Plan | Shortage:
     """The plan for a gang whose pods, as (index, node) in the order they were made, are to be made again."""
     fenced = [FencedPod(name=f"p{n}", uid=f"u{n}", node=node, index=str(i)) for n, (i, node) in enumerate(pods)]
     root = a_root(world=world, placement=told or {}, options=GangOptions(restart=True, min_nodes=min_nodes))
-    view = GangView(root=root, nodes={node.metadata.name: node for node in nodes}, sign_on=(signs or {}).get)
+    known = {node.metadata.name: node for node in nodes}
+    view = GangView(root=root, nodes=known, sign_on=(signs or {}).get, is_silent=lambda name: name in silent)
     return place(RecoveryStatus(pods=fenced, **status), view, root, "train-1", RecoveryPolicy())  # type: ignore[arg-type]
 
 
@@ -49,6 +51,17 @@ def test_a_bad_node_is_replaced_and_nobody_else_moves() -> None:
     plan = a_plan([(0, "good"), (1, "bad")], GOOD, BAD, SPARE)
 
     assert plan == Plan({"0": "good", "1": "spare"}, {"bad": "spare"}, "spare in place of bad")
+
+
+def test_a_spare_that_nobody_watches_over_is_taken_where_there_is_no_other_and_that_is_said() -> None:
+    nodes = (GOOD, BAD, SPARE, SPARE_2)
+    both = a_plan([(0, "good"), (1, "bad")], *nodes, silent=("spare",))
+    neither = a_plan([(0, "good"), (1, "bad")], *nodes, silent=("spare", "spare-2"))
+
+    assert isinstance(both, Plan)
+    assert both.placement["1"] == "spare-2"
+    assert isinstance(neither, Plan)
+    assert neither.message == "spare in place of bad; no agent was heard of lately on spare"
 
 
 def test_two_bad_nodes_get_two_spares() -> None:

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 
 from healthd.core.model import Verdict
 from healthd.core.objects import Device, KernelLogCursor, NodeHealthStatus, PodEnd
-from healthd.core.reporting import CURSOR_AFTER, DETAILS_AFTER, PODS_AFTER, REFRESH_AFTER, write_at
+from healthd.core.reporting import (
+    CURSOR_AFTER,
+    DETAILS_AFTER,
+    PODS_AFTER,
+    REFRESH_AFTER,
+    SILENT_AFTER,
+    is_silent,
+    write_at,
+)
 from tests.core.test_conditions import a_finding
 from tests.fakes import START
 
@@ -19,13 +27,13 @@ STORED = NodeHealthStatus(
     findings=[a_finding()],
     boot_id="boot-1",
     cursor=KernelLogCursor(boot_id="boot-1", sequence=100, source="kmsg"),
+    seen_at=START,
 )
 
 
-def waits(**changes: Any) -> timedelta | None:
-    """How long after the last write a change is written; None: not for its own sake."""
-    due = write_at(STORED, replace(STORED, **changes), written=START)
-    return None if due is None else due - START
+def waits(**changes: Any) -> timedelta:
+    """How long after the last write a change is written."""
+    return write_at(STORED, replace(STORED, seen_at=None, **changes), written=START) - START
 
 
 def a_cursor(sequence: int, boot_id: str = "boot-1") -> KernelLogCursor:
@@ -33,8 +41,24 @@ def a_cursor(sequence: int, boot_id: str = "boot-1") -> KernelLogCursor:
     return KernelLogCursor(boot_id=boot_id, sequence=sequence, source="kmsg")
 
 
-def test_nothing_new_is_not_written() -> None:
-    assert waits() is None
+def test_nothing_new_is_written_now_and_then_as_a_sign_of_life() -> None:
+    assert waits() == REFRESH_AFTER
+
+
+def test_an_agent_that_was_away_for_long_shows_at_once_that_it_lives_again() -> None:
+    back = START + timedelta(hours=9)
+
+    assert write_at(STORED, STORED, written=back) < back
+    assert write_at(replace(STORED, seen_at=None), STORED, written=back) == back
+
+
+def test_an_agent_that_lives_is_never_silent_and_one_that_is_dead_soon_is() -> None:
+    slowest, busy = 1.5 * REFRESH_AFTER, timedelta(minutes=10)
+
+    assert not is_silent(STORED, START + slowest + busy)
+    assert is_silent(STORED, START + SILENT_AFTER + busy)
+    assert is_silent(replace(STORED, seen_at=None), START)
+    assert is_silent(None, START)
 
 
 @pytest.mark.parametrize(

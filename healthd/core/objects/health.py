@@ -84,6 +84,8 @@ class NodeHealthStatus(Slim, frozen=True, kw_only=True):
     """The RDMA ports of the node."""
     boot_id: str = ""
     """The boot in which the agent runs."""
+    seen_at: datetime | None = None
+    """When the agent last wrote this. It does so every hour or two, however quiet it is: an old one tells nothing."""
     cursor: KernelLogCursor = KernelLogCursor()
     lost_records: int = 0
     """Kernel records that were overwritten before they were read, ever."""
