@@ -20,6 +20,7 @@ import structlog
 from healthd.agent.agent import Agent
 from healthd.agent.listen import Listener, common_cursor
 from healthd.agent.node_view import WatchedNode
+from healthd.agent.probing import Probe, Prober
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
@@ -27,6 +28,8 @@ from healthd.core.klog import parse_message
 from healthd.core.objects import KernelLogCursor
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config
+from healthd.core.readings import Look
+from healthd.core.signals.tables import rules_of
 from healthd.core.waits import Luck, Waits
 from healthd.core.xid import judge
 from healthd.probes.errors import CannotRead
@@ -64,6 +67,8 @@ class NodeSources:
     read_inventory: Callable[[], Inventory]
     read_pods: Callable[[], Sequence[PodTasks]]
     """Raises CannotRead."""
+    probes: Sequence[Probe] = ()
+    """Everything else that is read."""
 
 
 class AgentDaemon:
@@ -89,6 +94,7 @@ class AgentDaemon:
             boot_id=sources.boot_id,
             policy=config.quarantine,
             judge=config.judge,
+            rules=rules_of(config.judge),
             metrics=self.metrics,
             trust_user_space=config.kernel_log.trust_user_space,
             view=self._view,
@@ -96,6 +102,7 @@ class AgentDaemon:
             report_within=REPORT_WITHIN,
             announce=self._announcer,
         )
+        self._prober = Prober(sources.probes, clock, luck, self.metrics, self._look)
         self._listener = Listener([self._agent], clock, self.metrics, self._wake.set)
 
     def stop(self) -> None:
@@ -128,6 +135,7 @@ class AgentDaemon:
             group.create_task(self._listen(), name="kernel log")
             group.create_task(self._take_inventory(), name="inventory")
             group.create_task(self._look_at_pods(), name="pods")
+            group.create_task(self._prober.run(), name="probes")
             await self._listener.decided()  # else every start would say something else first
             await cycle_when_woken(self._clock, self._agent.cycle, self._wake)
 
@@ -158,6 +166,10 @@ class AgentDaemon:
                 waits.restore()
                 await self._listener.follow(kernel_log)
             await self._clock.sleep(waits.next())
+
+    def _look(self, look: Look) -> None:
+        if self._agent.look(look, self._clock.now()):
+            self._wake.set()
 
     async def _take_inventory(self) -> None:
         found = await in_thread(self._sources.read_inventory, "inventory")

@@ -24,6 +24,7 @@ from healthd.cli.config_keys import Key, Value, keys_of, sections_of
 from healthd.cli.errors import UserError
 from healthd.core.foreign import check_name, parse_row
 from healthd.core.policy import Config, Policy, parse_duration
+from healthd.core.signals.tables import check_pattern, check_rule, parse_limit
 from healthd.telemetry.address import parse_address
 
 __all__ = ["ConfigError", "Problem", "load", "parse"]
@@ -198,6 +199,9 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "http.address": parse_address,
     "foreign.off": check_name,
     "foreign.rows": parse_row,
+    "judge.shadow": check_pattern,
+    "judge.off": check_rule,
+    "judge.limits": parse_limit,
 }
 """Keys whose text, or each item of it, has a grammar of its own."""
 

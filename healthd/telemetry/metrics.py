@@ -83,6 +83,12 @@ class Metrics:
             "1 while the kernel log is being read, 0 while healthd is blind to it.",
             registry=registry,
         )
+        self.probe_up = Gauge(
+            "healthd_probe_up",
+            "1 while a source of readings answers, 0 while it does not: what it would tell is unknown then.",
+            ["source"],
+            registry=registry,
+        )
 
     def _make_findings(self, registry: CollectorRegistry) -> None:
         self.findings = Gauge(

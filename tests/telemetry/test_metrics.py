@@ -25,6 +25,7 @@ CONTRACT = {
     "healthd_gang_attempt": {"namespace", "gang"},
     "healthd_gang_step": {"namespace", "gang"},
     "healthd_kernel_log_up": set(),
+    "healthd_probe_up": {"source"},
     "healthd_kernel_records_lost_total": set(),
     "healthd_kernel_records_total": set(),
     "healthd_loop_last_success_timestamp_seconds": {"loop"},
@@ -79,6 +80,7 @@ def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.findings_raised.labels("xid-79").inc()
     metrics.loop_succeeded("agent", NOW)
     metrics.api_errors.labels("Unavailable").inc()
+    metrics.probe_up.labels("nvml").set(1)
 
     exposed = {
         (sample.name, frozenset(sample.labels))

@@ -1,0 +1,91 @@
+"""
+All rules about readings, and what an operator may change about them. Pure.
+
+A rule may be left out (`judge.off`) or get other numbers (`judge.limits`); to try one in shadow is for rules of every
+source (`judge.shadow`, in the ledger of findings).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+
+from healthd.core.policy import JudgePolicy, parse_duration
+from healthd.core.signals import efa, infiniband, nvml, pcie, roce
+from healthd.core.signals.rule import AtLeast, Below, Changes, Grows, OutOfLine, Rule, Test
+
+_LIMIT = re.compile(r"(?P<rule>[a-z0-9-]+) (?P<number>\d+(?:\.\d+)?)(?: in (?P<within>\S+))?")
+GRAMMAR = "RULE NUMBER [in DURATION]"
+"""How a limit is written in the configuration."""
+
+
+class Limit(NamedTuple):
+    """A test of an operator's own for one rule."""
+
+    rule: str
+    test: Test
+
+
+@cache
+def known_rules() -> Mapping[str, Rule]:
+    """Every rule about readings by name."""
+    tables = (nvml.RULES, pcie.RULES, infiniband.RULES, roce.RULES, efa.RULES)
+    return {rule.name: rule for table in tables for rule in table}
+
+
+def rules_of(policy: JudgePolicy) -> tuple[Rule, ...]:
+    """The rules that *policy* leaves on, with its limits."""
+    limits = dict(map(parse_limit, policy.limits))
+    return tuple(
+        msgspec.structs.replace(rule, test=limits.get(rule.name, rule.test))
+        for rule in known_rules().values()
+        if rule.name not in policy.off
+    )
+
+
+def parse_limit(text: str) -> Limit:
+    """One limit as an operator writes it. Raises ValueError with a text for him."""
+    match = _LIMIT.fullmatch(" ".join(text.split()))
+    if match is None:
+        raise ValueError(f"must be a limit such as `ib-symbol-errors 50 in 1h` ({GRAMMAR}), not {text!r}")
+    rule = known_rules()[check_rule(match["rule"])]
+    return Limit(rule.name, _with_limit(rule, float(match["number"]), match["within"]))
+
+
+def check_rule(name: str) -> str:
+    """*name*, if it is that of a rule about readings. Raises ValueError with a text for an operator."""
+    if name not in known_rules():
+        near = get_close_matches(name, known_rules(), n=1)
+        raise ValueError(f"there is no rule {name!r} about readings" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return name
+
+
+def check_pattern(pattern: str) -> str:
+    """*pattern*, if a rule of any source has such a name. Raises ValueError with a text for an operator."""
+    if re.fullmatch(r"s?xid-[0-9a-z*?-]+", pattern) or any(fnmatchcase(name, pattern) for name in known_rules()):
+        return pattern
+    raise ValueError(f"no rule has a name like {pattern!r}; docs/findings.md lists them")
+
+
+def _with_limit(rule: Rule, number: float, within: str | None) -> Test:
+    test = rule.test
+    if isinstance(test, AtLeast) and within is None:
+        return AtLeast(number)
+    if isinstance(test, Below) and within is None and not test.other:
+        return Below(number)
+    if not isinstance(test, Grows | Changes | OutOfLine):
+        raise ValueError(f"{rule.name} has no limit that could be another" + (" with a span" if within else ""))
+    span = parse_duration(within) if within else test.within
+    match test:
+        case Grows():
+            return Grows(number, span)
+        case Changes():
+            return Changes(int(number), span)
+        case OutOfLine():
+            return OutOfLine(test.score, number, span)

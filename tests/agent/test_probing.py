@@ -1,0 +1,111 @@
+"""Looking at sources: each at its own pace, and none held up by another that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+from healthd.agent.probing import DEADLINE, Probe, Prober
+from healthd.core.readings import Look, Reading
+from healthd.telemetry.metrics import Metrics
+from tests.fakes import ManualClock
+
+SECOND = timedelta(seconds=1)
+LOST = Reading("0000:3b:00.0", "nvml.state", "lost")
+
+
+class Scripted:
+    """A probe that does what it is told to."""
+
+    def __init__(self, source: str = "nvml", every: timedelta = SECOND, does: Callable[[], object] = str) -> None:
+        self.source = source
+        self.every = every
+        self.does = does
+        self.asked = 0
+
+    def look(self, now: datetime) -> Look:
+        self.asked += 1
+        self.does()
+        return Look(source=self.source, at=now, readings=[LOST])
+
+
+class Stage:
+    """A prober at work, and the looks that it took."""
+
+    def __init__(self, *probes: Probe) -> None:
+        self.clock = ManualClock()
+        self.metrics = Metrics()
+        self.looks: asyncio.Queue[Look] = asyncio.Queue()
+        self.prober = Prober(probes, self.clock, lambda: 0.0, self.metrics, self.looks.put_nowait)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        work = asyncio.create_task(self.prober.run())
+        try:
+            yield
+        finally:
+            work.cancel()
+            await asyncio.wait({work})
+
+    def up(self, source: str) -> float | None:
+        return self.metrics.registry.get_sample_value("healthd_probe_up", {"source": source})
+
+
+async def test_probe_is_asked_again_after_its_time() -> None:
+    probe = Scripted()
+    stage = Stage(probe)
+    async with stage.running():
+        first = await stage.looks.get()
+        await stage.clock.run_for(SECOND)
+        second = await stage.looks.get()
+
+    assert (second.at - first.at, probe.asked) == (SECOND, 2)
+    assert first.readings == [LOST]
+    assert stage.up("nvml") == 1
+
+
+async def test_probe_that_hangs_is_told_and_not_asked_again() -> None:
+    free = threading.Event()
+    hanging = Scripted(does=free.wait)
+    stage = Stage(hanging)
+    async with stage.running():
+        await stage.clock.run_for(3 * DEADLINE)
+        looks = [stage.looks.get_nowait() for _ in range(stage.looks.qsize())]
+        asked = hanging.asked
+        free.set()
+        answered = await stage.looks.get()
+
+    assert asked == 1
+    assert {look.trouble for look in looks} == {"it did not answer within 15 s"}
+    assert answered.trouble == ""
+    assert stage.prober.troubles == {}
+
+
+async def test_source_that_hangs_holds_up_no_other() -> None:
+    free = threading.Event()
+    stage = Stage(Scripted("nvml", does=free.wait), Scripted("host"))
+    async with stage.running():
+        sources = []
+        for _ in range(3):
+            sources.append((await stage.looks.get()).source)
+            await stage.clock.run_for(SECOND)
+        free.set()
+
+    assert sources == ["host", "host", "host"]
+
+
+async def test_fault_of_a_probe_is_trouble_of_its_source_alone() -> None:
+    def fails() -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    stage = Stage(Scripted(does=fails))
+    async with stage.running():
+        look = await stage.looks.get()
+
+    assert "a fault of ours" in look.trouble
+    assert look.readings == ()
+    assert stage.prober.troubles == {"nvml": look.trouble}
+    assert stage.up("nvml") == 0
