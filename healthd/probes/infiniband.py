@@ -4,6 +4,8 @@ RDMA ports by `/sys/class/infiniband`: whether they are up, every second, and wh
 Readings, by the function's address and `port N`:
 
 - `ib.link`: a word of `healthd.core.links.Link`, from `ib.state` and `ib.phys_state`, the kernel's own words;
+- `ib.rail_link`: `up` or `down` where one of both is certain and a GPU's traffic goes through the port; only a link
+  that is seen to be up makes good one that was down;
 - `ib.link_downed`: how often the link was lost;
 - `ib.present`: `no` once a physical device is no longer listed that was, without a part;
 - `ib.rate`, `ib.peer_rate`: Gb/s of an active port, and of most active ports of its kind;
@@ -20,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.links import PortSeen, judge_links, usual
+from healthd.core.links import Link, PortSeen, judge_links, usual
 from healthd.core.rails import Rail
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import efa, infiniband, roce
@@ -70,6 +72,10 @@ class _Ports:
         self.rails = read_rails(self.ports, self._sys)
         return True
 
+    def kind(self, port: Port) -> str:
+        """What it may be compared with: a port of the storage network may be the same product and run slower."""
+        return f"{port.place.kind} {'on' if port.pci in self.rails else 'off'} rail"
+
 
 class Infiniband:
     """Whether ports are up. Keeps its few files open, so that a look costs microseconds of our own."""
@@ -113,10 +119,17 @@ class Infiniband:
         seen = {
             port.key: self._seen(port, told[port.key]) for port in ports if "ib.phys_state" in told.get(port.key, {})
         }
+        links = judge_links(seen)
         return [
-            Reading(port.pci, "ib.link", link, port.part)
-            for port, link in zip((p for p in ports if p.key in seen), judge_links(seen).values(), strict=True)
+            Reading(port.pci, name, links[port.key], port.part)
+            for port in ports
+            if port.key in links
+            for name in self._names_of(port, links[port.key])
         ]
+
+    def _names_of(self, port: Port, link: Link) -> Sequence[str]:
+        is_certain = port.pci in self._known.rails and link in {Link.UP, Link.DOWN}
+        return ("ib.link", "ib.rail_link") if is_certain else ("ib.link",)
 
     def _seen(self, port: Port, told: Mapping[str, float | str]) -> PortSeen:
         state = str(told["ib.state"])
@@ -126,7 +139,7 @@ class Infiniband:
         return PortSeen(
             state=state,
             phys_state=str(told["ib.phys_state"]),
-            kind=port.place.kind,
+            kind=self._known.kind(port),
             was_up=port.key in self._were_up,
             on_rail=port.pci in self._known.rails,
             parent=port.parent_key,
@@ -208,11 +221,11 @@ class InfinibandCounters:
         kinds: dict[str, Counter[float]] = {}
         for port in active:
             if port.key in rates:
-                kinds.setdefault(port.place.kind, Counter())[rates[port.key]] += 1
+                kinds.setdefault(self._known.kind(port), Counter())[rates[port.key]] += 1
         for port in active:
             if port.key in rates:
                 yield Reading(port.pci, "ib.rate", rates[port.key], port.part)
-                if most := usual(kinds[port.place.kind]):
+                if most := usual(kinds[self._known.kind(port)]):
                     yield Reading(port.pci, "ib.peer_rate", most, port.part)
 
     def _is_active(self, port: Port) -> bool:

@@ -75,7 +75,8 @@ def test_port_that_was_seen_up_and_serves_a_gpu_is_down(sysfs: Sysfs) -> None:
     probe.look(START)
     set_link(port, "1: DOWN", "2: Polling")
 
-    assert told(probe.look(START + SECOND))["ib.link"] == "down"
+    found = told(probe.look(START + SECOND))
+    assert (found["ib.link"], found["ib.rail_link"]) == ("down", "down")
 
 
 def test_port_that_lost_its_link_before_the_agent_started_is_down(sysfs: Sysfs) -> None:
@@ -99,6 +100,17 @@ def test_port_that_was_never_up_is_unused(sysfs: Sysfs) -> None:
     set_link(sysfs.rdma("mlx5_0", NIC), "1: DOWN", "2: Polling")
 
     assert told(Infiniband(sysfs.root).look(START))["ib.link"] == "unused"
+
+
+def test_link_that_is_neither_seen_up_nor_known_to_be_down_makes_nothing_good(sysfs: Sysfs) -> None:
+    sysfs.gpu("0000:5d:00.0", BRIDGES)
+    port = sysfs.rdma("mlx5_0", NIC, below=BRIDGES)
+    for state, phys_state in (("1: DOWN", "2: Polling"), ("2: INIT", "5: LinkUp")):
+        set_link(port, state, phys_state)
+        after_a_boot = told(Infiniband(sysfs.root).look(START))
+
+        assert after_a_boot["ib.link"] in {"unused", "no-manager"}
+        assert "ib.rail_link" not in after_a_boot
 
 
 def test_device_that_went_away_is_told_and_its_port_is_not(sysfs: Sysfs) -> None:

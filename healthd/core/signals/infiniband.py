@@ -25,7 +25,7 @@ _OWN = "healthd"
 _LINKS = (
     Rule(
         name="ib-port-down",
-        reads="ib.link",
+        reads="ib.rail_link",
         test=Is(frozenset({"down"})),
         tier="mechanics",
         blame=Blame.LINK,

@@ -85,7 +85,7 @@ GROWTHS = {
 """So much growth within so long is bad, and one less is not."""
 
 WORDS = {
-    "ib-port-down": ("down", "down-off-rail", 30 * SECOND),
+    "ib-port-down": ("down", "up", 30 * SECOND),
     "ib-port-down-off-rail": ("down-off-rail", "unused", MINUTE),
     "ib-port-disabled": ("disabled", "unused", MINUTE),
     "ib-port-not-managed": ("no-manager", "up", 5 * MINUTE),
