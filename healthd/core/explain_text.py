@@ -16,6 +16,9 @@ from healthd.core.explain import BadNode, Explanation, Why, milliseconds
 from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import ANNOTATION_REPAIRED, Attempt, ChosenCheckpoint, Recovery
 
+KEPT_PLACES = 64
+"""That many ranks of an attempt are named; `--json` has them all."""
+
 
 class Section(NamedTuple):
     """A title and the lines below it."""
@@ -120,7 +123,7 @@ def _decision(story: Explanation) -> Iterator[str]:
         yield _chosen(story, story.checkpoint)
     if story.no_advance:
         yield f"{_count(story.no_advance, 'restart')} in a row brought no new step{_waited(story)}"
-    yield from (f"{spare} in place of {bad}; every other member stays" for bad, spare in story.replacements.items())
+    yield from (f"{spare} in place of {bad}; every other node is kept" for bad, spare in story.replacements.items())
     yield from (
         f"{spare} in place of {node}, taken while the gang was stopped" for node, spare in story.stand_ins.items()
     )
@@ -195,9 +198,22 @@ def _acts(story: Explanation, width: int) -> list[str]:
 
 
 def _started(attempt: Attempt) -> str:
-    places = ", ".join(f"{index} on {node}" for index, node in attempt.placement.items())
     resume = f"resume from {_named(attempt.checkpoint)}" if attempt.checkpoint.path else "start from nothing"
-    return f"attempt {attempt.number} was told to {resume}; ranks: {places or 'anywhere'}"
+    return f"attempt {attempt.number} was told to {resume}; {_places(attempt)}"
+
+
+def _places(attempt: Attempt) -> str:
+    """Where its ranks ran; before that is known, where they were to run."""
+    places = attempt.ran_on or attempt.placement
+    told = [f"{index} on {node}" for index, node in sorted(places.items(), key=_by_number)]
+    more = f" and {len(told) - KEPT_PLACES} more" if len(told) > KEPT_PLACES else ""
+    ranks = "ranks" if attempt.ran_on or not places else "planned ranks"
+    return f"{ranks}: {', '.join(told[:KEPT_PLACES]) or 'where the scheduler put them'}{more}"
+
+
+def _by_number(place: tuple[str, str]) -> tuple[int, str]:
+    index = place[0]
+    return (int(index) if index.isdecimal() else -1, index)
 
 
 def _named(checkpoint: ChosenCheckpoint) -> str:

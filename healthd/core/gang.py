@@ -179,8 +179,6 @@ def attempt_of(pod: Pod) -> int:
 
 
 def index_of(pod: Pod) -> str:
-    taken: Mapping[str, str] | None = None
-    """Nodes that the gang was to run on, with a pod of somebody else's: node -> the pod. None: nobody looked."""
     """What tells a pod from the other members of its gang; empty where nothing does."""
     meta = pod.metadata
     for keys in INDEX_KEYS:

@@ -24,7 +24,7 @@ from healthd.core.acts import Act, ClaimSpare, FindCheckpoint, ReleasePods, Remo
 from healthd.core.faults import blames_node, lost_members, node_fault
 from healthd.core.fence import CLOCKS_DIFFER, fence_pods, overridden, unproven
 from healthd.core.foreign import Effect
-from healthd.core.gang import Ending, GangView, Root, StartHint, members, will_not_run
+from healthd.core.gang import Ending, GangView, Root, StartHint, index_of, members, will_not_run
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import (
     ANNOTATION_FENCE_OVERRIDE,
@@ -377,7 +377,7 @@ def _starting(s: Situation) -> Decision:
         return faulted
     running = _running(s)
     if running >= s.root.world:
-        return s.enter(Phase.CONFIRMING, f"{running} members run")
+        return s.enter(Phase.CONFIRMING, f"{running} members run", attempts=_with_places(s))
     waited = s.now - (s.status.phase_since or s.now)
     if waited >= s.policy.start_deadline:
         cause = Cause(
@@ -414,6 +414,12 @@ def _took(s: Situation, node: str) -> str:
 
 def _running(s: Situation) -> int:
     return sum(pod.status.phase in ("Running", "Succeeded") for pod in members(s.view))
+
+
+def _with_places(s: Situation) -> list[Attempt]:
+    """The attempts so far, the last one with where its members are: the scheduler may have chosen other nodes."""
+    places = {index_of(pod) or pod.metadata.name: pod.spec.node_name for pod in members(s.view)}
+    return [replace(each, ran_on=places) if each.number == s.status.attempt else each for each in s.status.attempts]
 
 
 def _start(s: Situation) -> Decision:

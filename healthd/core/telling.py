@@ -15,7 +15,16 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from healthd.core.model import ENDED, Phase
-from healthd.core.objects import Cause, ChosenCheckpoint, Condition, GangRef, PodHint, Recovery, RecoveryStatus
+from healthd.core.objects import (
+    Attempt,
+    Cause,
+    ChosenCheckpoint,
+    Condition,
+    GangRef,
+    PodHint,
+    Recovery,
+    RecoveryStatus,
+)
 from healthd.core.policy import format_duration
 from healthd.core.recovery import told
 from healthd.core.spares import reservation
@@ -27,7 +36,8 @@ KEPT_ENTRIES = 200
 KEPT_CAUSES = 60
 """Besides those that blame a node: each node is blamed once at a time, and a forgotten one would be blamed again."""
 KEPT_ATTEMPTS = 20
-"""Each has a placement; with thousands of members these are the largest part of a recovery after its pods."""
+KEPT_PLACES = 2000
+"""Over all attempts: only the newest keep theirs, and gangs of thousands none."""
 KEPT_NODES = 500
 """In a hint. What the pods are kept off is also out of service or tainted, and the scheduler looks at that."""
 
@@ -41,7 +51,7 @@ def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recove
         status,
         timeline=_bounded(status.timeline, KEPT_ENTRIES),
         causes=_bounded_causes(status.causes),
-        attempts=_bounded(status.attempts, KEPT_ATTEMPTS),
+        attempts=_with_fewer_places(_bounded(status.attempts, KEPT_ATTEMPTS)),
         hint=_hint_now(recovery.spec.gang, status),
         gang=gang_text(recovery.spec.gang),
         bad_nodes=_bad_nodes(status),
@@ -131,6 +141,14 @@ def _bounded_causes(causes: Sequence[Cause]) -> list[Cause]:
     others = [number for number, cause in enumerate(causes) if not cause.node]
     kept = {0, len(causes) - 1, *blaming.values(), *_bounded(others, KEPT_CAUSES)}
     return [causes[number] for number in sorted(kept)]
+
+
+def _with_fewer_places(attempts: Sequence[Attempt]) -> list[Attempt]:
+    left, kept = KEPT_PLACES, []
+    for attempt in reversed(attempts):
+        left -= len(attempt.placement) + len(attempt.ran_on)
+        kept.append(attempt if left >= 0 else replace(attempt, placement={}, ran_on={}))
+    return kept[::-1]
 
 
 def _bounded(items: Sequence[T], most: int) -> list[T]:

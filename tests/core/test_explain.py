@@ -103,7 +103,7 @@ def words(
         "resume from step 10, /ckpt/step-10 (safetensors, verified); at least 10 steps to do again",
         "node-s in place of node-a",
         "00:00:00.008     212 ms  Stopping    stop first, diagnose later",
-        "attempt 1 was told to resume from step 10; ranks: 0 on node-s",
+        "attempt 1 was told to resume from step 10; planned ranks: 0 on node-s",
         "train-0-x: the kubelet of node-a reports it",
         "step 20 was seen and verified, beyond step 10 that was loaded",
         "node-a is in quarantine since 00:00:00.004, for 0000:3b:00.0/xid-79; once it is repaired, say so",
@@ -232,6 +232,25 @@ def test_what_did_not_come_from_the_kernel_has_no_time_stamp_of_it() -> None:
     told = words(a_story(), nodes=list(nodes.values()), findings=[a_finding(evidence=[seen])])
 
     assert "4.0 ms after the first sign on record" in told
+
+
+def test_the_places_are_those_where_the_ranks_ran_and_before_that_is_known_the_planned_ones() -> None:
+    planned = RECOVERED.attempts[0]
+    ran = msgspec.structs.replace(planned, ran_on={"0": "node-x"})
+
+    def told(attempt: Attempt) -> str:
+        return words(a_story(msgspec.structs.replace(RECOVERED, attempts=[attempt])))
+
+    assert "attempt 1 was told to resume from step 10; planned ranks: 0 on node-s" in told(planned)
+    assert "attempt 1 was told to resume from step 10; ranks: 0 on node-x" in told(ran)
+
+
+def test_of_a_large_gang_some_places_are_told() -> None:
+    places = {str(rank): f"node-{rank}" for rank in range(100)}
+    attempt = msgspec.structs.replace(RECOVERED.attempts[0], ran_on=places)
+
+    told = words(a_story(msgspec.structs.replace(RECOVERED, attempts=[attempt])), width=10_000)
+    assert "63 on node-63 and 36 more" in told
 
 
 def test_a_node_whose_agent_is_dead_is_said_to_be_unknown_by_now() -> None:

@@ -12,6 +12,7 @@ from healthd.core.acts import FindCheckpoint, RemovePods, StartGang, StopGang
 from healthd.core.gang import Ending, GangOptions, GangView, Root
 from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import (
+    ANNOTATION_ATTEMPT,
     ANNOTATION_FENCE_OVERRIDE,
     Attempt,
     Cause,
@@ -145,6 +146,21 @@ def test_a_stopped_gang_whose_own_controller_has_not_said_so_is_waited_for() -> 
     root = a_root(**{**STOPPED, "stopped": False})
 
     assert "to say that it stopped" in decided(a_recovery_in(Phase.STOPPING), root).reason
+
+
+def test_where_the_members_run_in_the_end_is_recorded_with_the_attempt() -> None:
+    pods = tuple(
+        a_pod(
+            f"r{rank}", node=node, index=rank, annotations={ANNOTATION_ATTEMPT: "1"}, status=PodStatus(phase="Running")
+        )
+        for rank, node in enumerate(("node-1", "node-0"))
+    )
+    attempt = Attempt(number=1, checkpoint=ChosenCheckpoint(), placement={"0": "node-0", "1": "node-1"})
+
+    record = decided(a_recovery_in(Phase.STARTING, attempts=[attempt]), a_root(attempt=1), pods=pods).record
+    assert record is not None
+    assert record.phase is Phase.CONFIRMING
+    assert record.attempts == [replace(attempt, ran_on={"0": "node-1", "1": "node-0"})]
 
 
 def test_a_fault_of_the_software_waits_for_evidence_of_broken_hardware() -> None:

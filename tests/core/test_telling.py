@@ -140,3 +140,13 @@ def test_a_node_that_is_to_blame_is_never_forgotten() -> None:
 def test_a_long_name_makes_a_label_that_the_api_server_takes() -> None:
     assert label_value("a" * 62 + ".b") == "a" * 62
     assert label_value("train") == "train"
+
+
+def test_only_the_newest_attempts_keep_the_places_of_a_large_gang() -> None:
+    places = {str(rank): f"node-{rank}" for rank in range(600)}
+    attempts = [
+        Attempt(number=number, checkpoint=ChosenCheckpoint(), placement=places, ran_on=places) for number in (1, 2)
+    ]
+
+    status = told(RecoveryStatus(phase=Phase.CONFIRMING, attempts=attempts))
+    assert [len(attempt.ran_on) for attempt in status.attempts] == [0, 600]

@@ -117,7 +117,9 @@ class Attempt(Slim, frozen=True, kw_only=True):
     """The attempt, counted from 1."""
     checkpoint: ChosenCheckpoint
     placement: dict[str, str] = {}
-    """Completion index -> node name."""
+    """Where its members were to run: completion index -> node name. Only the newest attempts keep it."""
+    ran_on: dict[str, str] = {}
+    """Where they ran in the end: index, or the pod where members have none -> node name. Empty while not all run."""
 
 
 class PodHint(Slim, frozen=True, kw_only=True):
