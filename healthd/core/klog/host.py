@@ -29,7 +29,8 @@ _AER = re.compile(
     r"|broadcast \w{1,24} message"
     r"|aer_(?:status|layer|agent|uncor_severity)"
     r"|(?:Root|Downstream|Upstream) \w{0,12} ?[Ll]ink has been reset"
-    r")|AER:|pcieport: AER|aer_recover_queue)"
+    r")|AER:|pcieport: AER|aer_recover_queue)",
+    re.ASCII,
 )
 _MCE = re.compile(
     r"(?:\{[0-9]{1,9}\})?\[Hardware Error\]:"
@@ -46,28 +47,35 @@ _MCE = re.compile(
     r"|Memory failure: 0x"
     r"|Disabling lock debugging due to machine check"
     r"|[Kk]ernel panic - not syncing: (?:Fatal )?(?:[Mm]achine check|hardware error)"
-    r"|Kernel panic - not syncing: Timeout: Not all CPUs entered broadcast exception handler"
+    r"|Kernel panic - not syncing: Timeout: Not all CPUs entered broadcast exception handler",
+    re.ASCII,
 )
-_MCE_WORSE = re.compile(r"(?i)uncorrected|fatal|\bUE\b|action required|Processor context corrupt|panic")
+_MCE_WORSE = re.compile(r"(?i)uncorrected|fatal|\bUE\b|action required|Processor context corrupt|panic", re.ASCII)
 _MCE_STATUS = re.compile(
-    r"Machine Check(?: Exception| Event)?: {0,24}[0-9a-f]{1,16} Bank [0-9]{1,3}: (?P<status>[0-9a-f]{16})"
+    r"Machine Check(?: Exception| Event)?: {0,24}[0-9a-f]{1,16} Bank [0-9]{1,3}: (?P<status>[0-9a-f]{16})",
+    re.ASCII,
 )
-_OOM_INVOKED = re.compile(r"(?P<process>.{1,15}?|[^:\[\]]{16,32}?) invoked oom-killer:(?:\s|$)")
+_OOM_INVOKED = re.compile(r"(?P<process>.{1,15}?|[^:\[\]]{16,32}?) invoked oom-killer:(?:\s|$)", re.ASCII)
 """The kernel keeps 15 bytes of a name; longer ones are of people who tell of it, and a colon there is another tag's."""
 _OOM_KILLED = re.compile(
     r"(?:(?:Memory cgroup )?[Oo]ut of [Mm]emory(?: \([^)]{1,48}\))?: )?"
     r"(?:Kill(?:ed)?|kill(?:ed)?|OOM victim|Sacrifice child:?)(?: process)? "
     r"(?P<pid>[0-9]{1,10}),?(?: UID [0-9]{1,10},?)? "
-    r"\((?P<process>.{1,64}?)\)(?=[,.:]{0,2}(?:\s{1,2}(?:total-vm|vsz|score|now|or|UID|shmem|is|sharing)\b|\s{0,4}$))"
+    r"\((?P<process>.{1,64}?)\)(?=[,.:]{0,2}(?:\s{1,2}(?:total-vm|vsz|score|now|or|UID|shmem|is|sharing)\b|\s{0,4}$))",
+    re.ASCII,
 )
-_OOM_NUMBER = re.compile(r"(?:Memory cgroup )?[Oo]ut of [Mm]emory: Kill(?:ed)? process (?P<pid>[0-9]{1,10})\s{0,4}$")
+_OOM_NUMBER = re.compile(
+    r"(?:Memory cgroup )?[Oo]ut of [Mm]emory: Kill(?:ed)? process (?P<pid>[0-9]{1,10})\s{0,4}$", re.ASCII
+)
 _OOM_TASK = re.compile(
-    r"oom-kill:(?=constraint=|gfp)(?:.{0,2000}?)\btask=(?P<process>.{1,64}?),pid=(?P<pid>[0-9]{1,10}),uid="
+    r"oom-kill:(?=constraint=|gfp)(?:.{0,2000}?)\btask=(?P<process>.{1,64}?),pid=(?P<pid>[0-9]{1,10}),uid=",
+    re.ASCII,
 )
 _OOM_REST = re.compile(
     r"(?:Memory cgroup )?[Oo]ut of [Mm]emory(?=:| \(| and no killable|$)|Kernel panic - not syncing: Out of memory"
     r"|oom-kill:|oom-killer: |oom_reaper: "
-    r"|Tasks? in \S{1,512} (?:killed as a result of limit|are going to be killed)"
+    r"|Tasks? in \S{1,512} (?:killed as a result of limit|are going to be killed)",
+    re.ASCII,
 )
 
 

@@ -17,7 +17,8 @@ _STALL = re.compile(
     r"INFO: task .{1,80}?:[0-9]{1,10} (?:<\w{1,16}> )?(?:is )?blocked "
     r"|(?:NMI )?watchdog: (?:BUG: soft lockup|(?:CPU[0-9]{1,5}: )?Watchdog detected hard LOCKUP)"
     r"|(?:CPU[0-9]{1,5}: )?Watchdog detected hard LOCKUP|BUG: (?:soft lockup|workqueue lockup)\b"
-    r"|(?:rcu: )?(?:INFO: )?rcu\w{0,24} (?:self-)?(?:detected .{0,16}stalls?|kthread starved)\b"
+    r"|(?:rcu: )?(?:INFO: )?rcu\w{0,24} (?:self-)?(?:detected .{0,16}stalls?|kthread starved)\b",
+    re.ASCII,
 )
 _OOPS = re.compile(
     r"BUG: |kernel BUG at |Kernel BUG at |Oops(?:: | - )|Internal error: |Unable to handle kernel "
@@ -25,24 +26,30 @@ _OOPS = re.compile(
     r"|(?:invalid opcode|double fault|divide error|stack segment|stack guard page|int3|traps: double fault)"
     r"(?:, .{1,64})?: [0-9a-f]{4} \[#"
     r"|Kernel panic - not syncing|SError Interrupt on CPU|Fixing recursive fault but reboot is needed"
-    r"|Kernel stack overflow|kernel tried to execute NX-protected page"
+    r"|Kernel stack overflow|kernel tried to execute NX-protected page",
+    re.ASCII,
 )
 _NMI = re.compile(
     r"Uhhuh\. NMI received|NMI: (?:PCI system error|IOCK error|[Mm]emory parity error|Not continuing)"
-    r"|Dazed and confused|hpwdt: .{0,200}NMI"
+    r"|Dazed and confused|hpwdt: .{0,200}NMI",
+    re.ASCII,
 )
 _THERMAL = re.compile(
     r"CPU[0-9]{1,5}: (?:Core|Package|Socket) (?:temperature|power limit)"
-    r"|(?:thermal(?:_sys| thermal_zone[0-9]{1,4})?: .{0,64}?)?[Cc]ritical temperature reached"
+    r"|(?:thermal(?:_sys| thermal_zone[0-9]{1,4})?: .{0,64}?)?[Cc]ritical temperature reached",
+    re.ASCII,
 )
 _PCIE = re.compile(
     rf"(?:[\w.-]{{1,32}} )?{FULL_ADDRESS}: (?:pciehp: "
     r"|not ready [0-9]{1,9}ms after|[Uu]nable to change power state|[Rr]efused to change power state"
-    r"|.{0,64}device inaccessible|can't change power state)"
+    r"|.{0,64}device inaccessible|can't change power state)",
+    re.ASCII,
 )
 _CRASH = re.compile(
-    r"(?:traps: )?(?P<process>.{1,64}?)\[(?P<pid>[0-9]{1,10})\]:? (?:segfault at |general protection |trap )"
-    r".{1,200}? in lib(?:nccl|nvidia-|cuda|cudart|cudnn|cublas|nvrtc|mlx5|ibverbs|efa|fabric)[\w.+-]{0,64}\["
+    r"(?:(?P<process>.{1,15}?)\[(?P<pid>[0-9]{1,10})\]: segfault at "
+    r"|traps: (?P<trapped>.{1,15}?)\[(?P<trapped_pid>[0-9]{1,10})\] (?:general protection |trap ))"
+    r".{1,200}? in lib(?:nccl|nvidia-|cuda|cudart|cudnn|cublas|nvrtc|mlx5|ibverbs|efa|fabric)[\w.+-]{0,64}\[",
+    re.ASCII,
 )
 
 _GRAMMARS = (
@@ -60,5 +67,6 @@ def parse_kernel(text: str) -> Message | None:
         if grammar.match(text):
             return Message(kind=kind, text=text, pci=first_address(text) if kind is Kind.PCIE else None)
     if found := _CRASH.match(text):
-        return Message(kind=Kind.CRASH, text=text, pid=int(found["pid"]), process=found["process"])
+        pid, process = found["pid"] or found["trapped_pid"], found["process"] or found["trapped"]
+        return Message(kind=Kind.CRASH, text=text, pid=int(pid), process=process)
     return None

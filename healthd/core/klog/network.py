@@ -11,17 +11,20 @@ from healthd.core.klog.message import FULL_ADDRESS, Kind, Message, first_address
 _MLX5 = re.compile(
     rf"mlx5(?:_\w{{1,48}})?(?:\.sf mlx5_core\.sf\.\d{{1,6}})?(?: ?{FULL_ADDRESS})?(?: [\w.@-]{{1,32}})?"
     r"(?: \([^)]{1,48}\))?:"
-    r"|NETDEV WATCHDOG: \S{1,32} \(mlx5_core\):"
+    r"|NETDEV WATCHDOG: \S{1,32} \(mlx5_core\):",
+    re.ASCII,
 )
-_EFA = re.compile(rf"efa(?: {FULL_ADDRESS})?(?: [\w.-]{{1,32}})?:")
+_EFA = re.compile(rf"efa(?: {FULL_ADDRESS})?(?: [\w.-]{{1,32}})?:", re.ASCII)
 _IB = re.compile(
     rf"infiniband [\w.-]{{1,32}}:|ib(?:\d{{1,3}}|[ps]\d\w{{0,12}})(?:\.\w{{1,8}})?:|IPoIB:"
     rf"|(?:(?:ib|rdma|iw)_\w{{1,16}}|mlx4_ib|hfi1|irdma|i40iw|bnxt_re)(?: {FULL_ADDRESS})?:|<mlx4_ib>"
-    rf"|bnxt_en {FULL_ADDRESS}(?: bnxt_re\d{{1,4}}:|: QPLIB:)"
+    rf"|bnxt_en {FULL_ADDRESS}(?: bnxt_re\d{{1,4}}:|: QPLIB:)",
+    re.ASCII,
 )
 _NET = re.compile(
     rf"(?:[\w.-]{{1,32}} {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: )?NETDEV WATCHDOG: "
-    rf"|(?:bnxt_en|ice|i40e|ixgbe|ena|ionic|gve|tg3|igb) {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: "
+    rf"|(?:bnxt_en|ice|i40e|ixgbe|ena|ionic|gve|tg3|igb) {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: ",
+    re.ASCII,
 )
 
 
