@@ -47,6 +47,9 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
         ("numpy/step-20.npz", ""),
         ("flax/checkpoint_20", ""),
         ("tensorflow", "ckpt-20.index"),
+        ("keras/epoch-20.keras", ""),
+        ("keras/epoch-20.weights.h5", ""),
+        ("keras/epoch-20-legacy.h5", ""),
     ],
 )
 def test_any_damage_ends_in_an_answer(tmp_path: Path, checkpoint: str, file: str) -> None:

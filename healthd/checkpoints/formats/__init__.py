@@ -6,6 +6,7 @@ from healthd.checkpoints.formats.accelerate import Accelerate
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.flax import Flax
 from healthd.checkpoints.formats.format import Format, Level
+from healthd.checkpoints.formats.keras import Keras
 from healthd.checkpoints.formats.lightning import Lightning
 from healthd.checkpoints.formats.marked import Marked
 from healthd.checkpoints.formats.megatron import Megatron
@@ -30,6 +31,7 @@ FORMATS: tuple[Format, ...] = (
     Safetensors(),
     TorchZip(),
     TensorFlow(),
+    Keras(),
     Flax(),
     NumPy(),
     Marked(),

@@ -1,0 +1,69 @@
+"""
+Models of Keras: the archive `.keras`, and HDF5 as `.weights.h5` or `.h5`.
+
+An archive is stored, not deflated, and its directory is written last; the weights inside it are HDF5, under the
+archive's CRC-32. HDF5 alone has no checksum of its data: its structure is walked (see `hdf5`).
+Source: keras/src/saving/saving_lib.py and legacy_h5_format.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from healthd.checkpoints import hdf5, zips
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.tree import Damaged, Tree
+from healthd.checkpoints.windows import Window, open_window
+from healthd.checkpoints.workers import for_each
+
+CONFIG = b"config.json"
+WEIGHTS = (b"model.weights.h5", b"model.weights.npz")
+_ARCHIVE = ".keras"
+_HDF5 = (".h5", ".hdf5")
+
+
+class Keras:
+    """Each archive has a configuration and weights, and each HDF5 file its whole structure."""
+
+    name = "keras"
+
+    def owns(self, filename: str) -> bool:
+        """By suffix."""
+        return filename.endswith((_ARCHIVE, *_HDF5))
+
+    def detect(self, tree: Tree) -> bool:
+        """Any file with the suffix."""
+        return any(self.owns(name) for name in tree.entries)
+
+    def verify(self, tree: Tree, level: Level) -> None:
+        """QUICK walks the structure; FULL also reads every byte of an archive. Raises Damaged."""
+        names = sorted(name for name in tree.entries if self.owns(name))
+        for_each(partial(_verify_file, tree, level), names, at_once=tree.at_once)
+
+
+def _verify_file(tree: Tree, level: Level, name: str) -> None:
+    if not name.endswith(_ARCHIVE):
+        with open_window(tree, name) as window:
+            hdf5.verify_file(window)
+        return
+    with tree.open(name) as file:
+        _verify_archive(zips.Slice.at(file, name, 0, tree.size(name)), level)
+
+
+def _verify_archive(archive: zips.Slice, level: Level) -> None:
+    members = {member.name: member for member in zips.read_members(archive, deflated=True)}
+    if CONFIG not in members:
+        raise Damaged(f"{archive.name}: an archive without config.json, not written by Keras")
+    weights = next((members[name] for name in WEIGHTS if name in members), None)
+    if weights is None:
+        raise Damaged(f"{archive.name}: an archive without weights")
+    if weights.is_stored and weights.name == WEIGHTS[0]:
+        read = partial(_read_member, archive, weights)
+        hdf5.verify_file(Window(read, f"{archive.name}: {zips.text(weights.name)}", weights.size))
+    if level is Level.FULL:
+        for member in members.values():
+            zips.check_data(archive, member)
+
+
+def _read_member(archive: zips.Slice, member: zips.Member, offset: int, size: int) -> bytes:
+    return archive.read(member.data + offset, size)

@@ -1,0 +1,275 @@
+"""
+HDF5 files as h5py writes them by default: the superblock's end of file, then every group and dataset from the root on.
+
+Data has no checksum, so changed bytes inside an array are not seen; a structure that was lost, torn or never written
+is.
+Of files in the newer layout (superblock 2 and 3, which h5py writes only when told to) no more than the superblock with
+its checksum is read. Everything has a bound, and each object is looked at once.
+Source: the HDF5 File Format Specification, version 3.0.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from healthd.checkpoints.tree import Damaged
+from healthd.checkpoints.windows import Window
+
+MOST_OBJECTS = 200_000
+"""Groups, datasets and nodes of trees."""
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_UNDEFINED = 0xFFFFFFFFFFFFFFFF
+_GROUP, _CHUNKS = 0, 1
+"""Kinds of tree."""
+_DATASPACE, _DATATYPE, _LAYOUT, _ATTRIBUTE, _CONTINUED, _MEMBERS = 1, 3, 8, 12, 16, 17
+"""Kinds of message in the header of an object."""
+_COMPACT, _CONTIGUOUS, _CHUNKED = 0, 1, 2
+_OF_ANY_LENGTH = 9
+
+
+class _Message(NamedTuple):
+    kind: int
+    data: bytes
+
+
+def verify_file(window: Window) -> None:
+    """Raise Damaged unless the file is whole as far as its own structure tells."""
+    start = window.at(0, min(96, window.size))
+    if not start.startswith(_SIGNATURE):
+        what = "zeros, never written" if not start.strip(b"\0") else "not a file of HDF5"
+        raise Damaged(f"{window.name}: {what} (torn write)")
+    if len(start) < 48:
+        raise Damaged(f"{window.name}: {window.size:,} bytes, too short for HDF5 (torn write)")
+    if start[8] in {2, 3}:
+        _verify_newer(window, start)
+        return
+    if start[8] > 1 or len(start) < 96:
+        raise Damaged(f"{window.name}: version {start[8]} of HDF5, which is not known")
+    if start[13:15] != b"\x08\x08":
+        raise Damaged(f"{window.name}: addresses of {start[13]} bytes in HDF5, which cannot be verified")
+    at = 24 + 4 * start[8]
+    base, _, end, _, _, root = struct.unpack_from("<6Q", start, at)
+    _refuse_wrong_end(window, base, end)
+    try:
+        _Walk(window).run(root)
+    except (struct.error, IndexError, ValueError) as error:
+        raise Damaged(f"{window.name}: its structure is garbled") from error
+
+
+def _refuse_wrong_end(window: Window, base: int, end: int) -> None:
+    if base:
+        raise Damaged(f"{window.name}: HDF5 inside of another file, which cannot be verified")
+    if window.size < end:
+        raise Damaged(f"{window.name}: {window.size:,} of {end:,} bytes (torn write)")
+
+
+def _verify_newer(window: Window, start: bytes) -> None:
+    if start[9:11] != b"\x08\x08":
+        raise Damaged(f"{window.name}: addresses of {start[9]} bytes in HDF5, which cannot be verified")
+    if lookup3(start[:44]) != int.from_bytes(start[44:48], "little"):
+        raise Damaged(f"{window.name}: the checksum of its superblock does not match")
+    if start[8] == 3 and start[11] & 1:
+        raise Damaged(f"{window.name}: marked as open for writing; its writer did not close it (save not finished)")
+    base, _, end, root = struct.unpack_from("<4Q", start, 12)
+    _refuse_wrong_end(window, base, end)
+    if window.at(root, 4) != b"OHDR":
+        raise Damaged(f"{window.name}: no root group at byte {root:,}")
+
+
+class _Walk:
+    """Over the objects of one file."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.seen: set[int] = set()
+
+    def run(self, root: int) -> None:
+        """Every object from the header at *root* on. Raises Damaged, struct.error, IndexError, ValueError."""
+        waiting = [root]
+        while waiting:
+            address = waiting.pop()
+            if self._is_new(address):
+                waiting += self._object(address)
+
+    def _is_new(self, address: int) -> bool:
+        if len(self.seen) > MOST_OBJECTS:
+            raise Damaged(f"{self.window.name}: more than {MOST_OBJECTS:,} objects, too many to verify")
+        is_new = address not in self.seen
+        self.seen.add(address)
+        return is_new
+
+    def _object(self, address: int) -> list[int]:
+        """Verify one group or dataset; the headers of its members."""
+        messages = list(self._messages(address))
+        found = {message.kind: message.data for message in messages}
+        for message in messages:
+            if message.kind == _ATTRIBUTE:
+                self._attribute(message.data)
+        if _MEMBERS in found:
+            tree, heap = struct.unpack_from("<2Q", found[_MEMBERS])
+            return list(self._members(tree, self._heap(heap)))
+        if _LAYOUT in found:
+            if _DATASPACE not in found or _DATATYPE not in found:
+                raise Damaged(f"{self.window.name}: a dataset without type or shape at byte {address:,}")
+            self._dataset(found[_LAYOUT], _elements(found[_DATASPACE]) * _item_bytes(found[_DATATYPE]), address)
+            return []
+        raise Damaged(f"{self.window.name}: neither a group nor a dataset at byte {address:,}")
+
+    def _messages(self, address: int) -> Iterator[_Message]:
+        version, _, count, _, size = struct.unpack("<BBHII", self.window.at(address, 12))
+        if version != 1:
+            raise Damaged(f"{self.window.name}: no object at byte {address:,}, where one should be")
+        blocks, found = [(address + 16, size)], 0
+        while blocks:
+            begin, size = blocks.pop(0)
+            block, at = self.window.at(begin, size), 0
+            while at + 8 <= size:
+                kind, length = struct.unpack_from("<HH", block, at)
+                data = block[at + 8 : at + 8 + length]
+                if len(data) < length or kind > 0x19:
+                    raise ValueError
+                at, found = at + 8 + length, found + 1
+                if kind == _CONTINUED and self._is_new(struct.unpack_from("<Q", data)[0]):
+                    blocks.append(struct.unpack_from("<2Q", data))
+                yield _Message(kind, data)
+        if found != count:
+            raise Damaged(f"{self.window.name}: {found:,} of {count:,} parts of the object at byte {address:,}")
+
+    def _heap(self, address: int) -> bytes:
+        """The names of a group's members."""
+        signature, size, _, data = struct.unpack("<4s4x3Q", self.window.at(address, 32))
+        if signature != b"HEAP":
+            raise Damaged(f"{self.window.name}: the names of a group should be at byte {address:,}")
+        return self.window.at(data, size)
+
+    def _members(self, tree: int, names: bytes) -> Iterator[int]:
+        before = b""
+        for node in self._leaves(tree, _GROUP, 8):
+            signature, _, _, count = struct.unpack("<4sBBH", self.window.at(node, 8))
+            if signature != b"SNOD":
+                raise Damaged(f"{self.window.name}: the members of a group should be at byte {node:,}")
+            entries = self.window.at(node + 8, 40 * count)
+            for at in range(0, 40 * count, 40):
+                offset, header = struct.unpack_from("<2Q", entries, at)
+                name = names[offset : names.index(b"\0", offset)]
+                if name <= before:  # the library looks names up by halving
+                    raise Damaged(f"{self.window.name}: a group with its members out of order")
+                before = name
+                name.decode()
+                yield header
+
+    def _leaves(self, root: int, kind: int, key: int) -> Iterator[int]:
+        """The addresses at the bottom of a tree whose keys have *key* bytes, in order."""
+        waiting = [root]
+        while waiting:
+            address = waiting.pop()
+            if not self._is_new(address):
+                raise Damaged(f"{self.window.name}: a tree that comes back to byte {address:,}")
+            signature, told, level, count = struct.unpack("<4sBBH", self.window.at(address, 8))
+            if signature != b"TREE" or told != kind:
+                raise Damaged(f"{self.window.name}: no tree at byte {address:,}, where one should be")
+            entries = self.window.at(address + 24, count * (key + 8) + key)
+            children = [struct.unpack_from("<Q", entries, at + key)[0] for at in range(0, count * (key + 8), key + 8)]
+            if level:
+                waiting += reversed(children)
+            elif kind == _GROUP:
+                yield from children
+            else:
+                sizes = [struct.unpack_from("<I", entries, at)[0] for at in range(0, count * (key + 8), key + 8)]
+                for child, size in zip(children, sizes, strict=True):
+                    self._require(child, size, "a piece of a dataset")
+                yield from children
+
+    def _dataset(self, layout: bytes, expected: int, address: int) -> None:
+        if layout[0] != 3:
+            raise Damaged(f"{self.window.name}: a dataset in version {layout[0]} of the layout, which is not known")
+        if layout[1] == _CONTIGUOUS:
+            begin, size = struct.unpack_from("<2Q", layout, 2)
+            if begin != _UNDEFINED:  # made and not filled: it reads as zeros
+                self._require(begin, max(size, expected), "a dataset")
+            if size != expected:
+                raise Damaged(f"{self.window.name}: a dataset of {size:,} bytes, its type and shape need {expected:,}")
+        elif layout[1] == _CHUNKED:
+            (tree,) = struct.unpack_from("<Q", layout, 3)
+            if tree != _UNDEFINED:
+                for _ in self._leaves(tree, _CHUNKS, 8 + 8 * layout[2]):
+                    pass
+        elif layout[1] != _COMPACT or struct.unpack_from("<H", layout, 2)[0] != expected:
+            raise Damaged(f"{self.window.name}: a dataset that lies nowhere, at byte {address:,}")
+
+    def _attribute(self, data: bytes) -> None:
+        """Type, shape and value; texts of any length lie in a heap of their own, which must be there."""
+        version, _, name, datatype, dataspace = struct.unpack_from("<BBHHH", data)
+        if version not in {1, 2, 3}:
+            raise ValueError
+        at = 8 + (version == 3)
+        sizes = [-(-size // 8) * 8 if version == 1 else size for size in (name, datatype, dataspace)]
+        type_at, space_at, value_at = at + sizes[0], at + sum(sizes[:2]), at + sum(sizes)
+        kind, count = data[type_at:space_at], _elements(data[space_at:value_at])
+        value = data[value_at:]
+        if len(value) < count * _item_bytes(kind):
+            raise Damaged(f"{self.window.name}: an attribute with {len(value):,} bytes, which is too few")
+        if kind[0] & 15 == _OF_ANY_LENGTH:
+            for place in range(0, count * 16, 16):
+                length, heap, index = struct.unpack_from("<IQI", value, place)
+                if length and (length > self.window.size or index > 0xFFFF or not self._has_text(heap)):
+                    raise Damaged(f"{self.window.name}: the text of an attribute should be at byte {heap:,}")
+
+    def _has_text(self, heap: int) -> bool:
+        return self.window.at(heap, 4) == b"GCOL"
+
+    def _require(self, begin: int, size: int, what: str) -> None:
+        if begin + size > self.window.size:
+            raise Damaged(f"{self.window.name}: {self.window.size:,} bytes, {what} is at {begin:,} to {begin + size:,}")
+
+
+def _elements(dataspace: bytes) -> int:
+    """How many there are by the shape; 1 for a scalar."""
+    version, rank, _, kind = dataspace[:4]
+    if version not in {1, 2} or rank > 32:
+        raise ValueError
+    if version == 2 and kind == 2:
+        return 0
+    return math.prod(struct.unpack_from(f"<{rank}Q", dataspace, 8 if version == 1 else 4))
+
+
+def _item_bytes(datatype: bytes) -> int:
+    kind, size = datatype[0], int.from_bytes(datatype[4:8], "little")
+    if not 1 <= kind >> 4 <= 4 or kind & 15 > 10 or not size:
+        raise ValueError
+    return size
+
+
+def lookup3(data: bytes) -> int:
+    """Bob Jenkins' hash that HDF5 has as its checksum: `hashlittle` with 0 as the initial value."""
+    a = b = c = (0xDEADBEEF + len(data)) & 0xFFFFFFFF
+    if not data:
+        return c
+    padded = data + bytes(-len(data) % 12)
+    words = struct.unpack(f"<{len(padded) // 4}I", padded)
+    for at in range(0, len(words), 3):
+        a, b, c = ((x + y) & 0xFFFFFFFF for x, y in zip((a, b, c), words[at : at + 3], strict=True))
+        a, b, c = _mix(a, b, c) if at + 3 < len(words) else _final(a, b, c)
+    return c
+
+
+def _turn(value: int, by: int) -> int:
+    return (value << by | value >> (32 - by)) & 0xFFFFFFFF
+
+
+def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
+    for by in (4, 6, 8, 16, 19, 4):
+        a = ((a - c) & 0xFFFFFFFF) ^ _turn(c, by)
+        c = (c + b) & 0xFFFFFFFF
+        a, b, c = b, c, a  # the three take turns
+    return a, b, c
+
+
+def _final(a: int, b: int, c: int) -> tuple[int, int, int]:
+    for by in (14, 11, 25, 16, 4, 14, 24):
+        c = ((c ^ b) - _turn(b, by)) & 0xFFFFFFFF
+        a, b, c = b, c, a
+    return c, a, b
