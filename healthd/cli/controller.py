@@ -89,4 +89,4 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
 
 
 def _mounted(policy: CheckpointsPolicy) -> FileCheckpoints:
-    return FileCheckpoints(Path(policy.volumes_at), [Path(each) for each in policy.allowed])
+    return FileCheckpoints(Path(policy.volumes_at), policy.allowed)

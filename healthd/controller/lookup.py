@@ -1,5 +1,6 @@
 """
-The checkpoints of gangs that save to a file system which this process can read: `file:///path`, or `pvc://claim/path`.
+The checkpoints of gangs that save where this process can read: `file:///path`, `pvc://claim/path`, or a bucket such as
+`s3://bucket/path`.
 
 A claim is mounted here at another place than in the gang's pods, so there are two names for each checkpoint. What
 leaves this module is the one that the pods know; where they do not tell, it stays a `pvc://` URL.
@@ -14,8 +15,9 @@ the file server has other work. A store that hangs keeps one thread, not one for
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
@@ -23,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from healthd.checkpoints.formats import UnknownFormat
 from healthd.checkpoints.latest import Cache, Latest, latest, newest_step
+from healthd.checkpoints.stores.urls import Location, NoSuchStore, is_bucket, locate
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Mount, Root
 from healthd.core.objects import ChosenCheckpoint, Recovery, RejectedCheckpoint
@@ -38,18 +41,34 @@ VERIFIERS, LOOKERS = 4, 16
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
+class Bounds(NamedTuple):
+    """Where the controller may read."""
+
+    folders: tuple[Path, ...]
+    buckets: tuple[str, ...]
+    """URLs, each with all that is below it."""
+
+    @classmethod
+    def of(cls, allowed: Sequence[str]) -> Bounds:
+        """Paths and URLs as they stand in the configuration."""
+        return cls(
+            folders=tuple(Path(each) for each in allowed if not is_bucket(each)),
+            buckets=tuple(each.rstrip("/") for each in allowed if is_bucket(each)),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a gang's checkpoints are: *here*, and as its pods name the same folder."""
 
-    here: Path
+    here: Location
     there: str
     bounds: tuple[Path, ...] | None = None
-    """Folders that it must be in; None: it may be anywhere."""
+    """Folders that a path must be in; None: it may be anywhere."""
 
     def out_of_bounds(self) -> str:
         """Why it may not be looked at; empty where it may. Reads the file system: links are followed."""
-        if self.bounds is None:
+        if self.bounds is None or not isinstance(self.here, Path):
             return ""
         real = self.here.resolve()
         if any(real.is_relative_to(bound.resolve()) for bound in self.bounds):
@@ -71,12 +90,19 @@ class FileCheckpoints:
     """
     Looks where the root of a gang says, and remembers what was proven. Claims are mounted below *volumes_at*.
 
-    Nothing is read outside of that folder and those that are *allowed*; None allows everything.
+    Nothing is read outside of that folder and the folders and buckets that are *allowed*; None allows everything.
+    Credentials for buckets come from the *environment* and what it names.
     """
 
-    def __init__(self, volumes_at: Path = Path("/checkpoints"), allowed: Sequence[Path] | None = None) -> None:
+    def __init__(
+        self,
+        volumes_at: Path = Path("/checkpoints"),
+        allowed: Sequence[str] | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self._volumes_at = volumes_at
-        self._bounds = None if allowed is None else (volumes_at, *allowed)
+        self._bounds = None if allowed is None else Bounds.of((str(volumes_at), *allowed))
+        self._environment = environment
         self._proven = Cache()
         self._verifiers = Threads("verify checkpoints", VERIFIERS)
         self._lookers = Threads("look for checkpoints", LOOKERS)
@@ -89,21 +115,24 @@ class FileCheckpoints:
         recovery: Recovery | None = None,  # noqa: ARG002 - the protocol's
     ) -> CheckpointAnswer:
         """The newest checkpoint that will load. Raises OSError when the store cannot be read."""
-        place = place_of(root, self._volumes_at, self._bounds)
+        place = self._place_of(root)
         if isinstance(place, str):
             return _unseen(root.options.checkpoint, place)
         return await self._verifiers.run(lambda: self._look(place, root.options.checkpoint_format, newer_than))
 
     def reads(self, root: Root) -> bool:
         """Whether the place that *root* names can be looked at from here."""
-        return isinstance(place_of(root, self._volumes_at, self._bounds), Place)
+        return isinstance(self._place_of(root), Place)
 
     async def newest_step(self, root: Root) -> int | None:
         """The highest step that there is by name. Raises OSError when the store cannot be read or does not answer."""
-        place = place_of(root, self._volumes_at, self._bounds)
+        place = self._place_of(root)
         if isinstance(place, str):
             return None
         return await self._once(str(place.here), lambda: None if place.out_of_bounds() else newest_step(place.here))
+
+    def _place_of(self, root: Root) -> Place | str:
+        return place_of(root, self._volumes_at, self._bounds, self._environment)
 
     async def _once(self, where: str, look: Callable[[], T]) -> T:
         """What *look* answers, unless an earlier look there has not come back."""
@@ -130,13 +159,17 @@ class FileCheckpoints:
         return _answer(answer, place)
 
 
-def place_of(root: Root, volumes_at: Path, bounds: tuple[Path, ...] | None = None) -> Place | str:
-    """Where the checkpoints of *root* are, or why they cannot be read. *bounds* are for paths; a claim has its own."""
+def place_of(
+    root: Root, volumes_at: Path, bounds: Bounds | None = None, environment: Mapping[str, str] = os.environ
+) -> Place | str:
+    """Where the checkpoints of *root* are, or why they cannot be read. A claim has its own bounds."""
     location = root.options.checkpoint
     if (path := path_of(location)) is not None:
-        return Place(path, str(path), bounds)
+        return Place(path, str(path), bounds.folders if bounds else None)
+    if is_bucket(location):
+        return _in_bucket(location, bounds, environment)
     if urlsplit(location).scheme != "pvc":
-        return "healthd reads directories only (file:///path or pvc://claim/path)"
+        return "healthd reads pvc://claim/path, file:///path, and buckets: s3://, gs://, az://, abfss://"
     place = on_claim(location)
     if place is None:
         return "not a place on a claim: write pvc://claim/path"
@@ -144,6 +177,18 @@ def place_of(root: Root, volumes_at: Path, bounds: tuple[Path, ...] | None = Non
     if not volume.is_dir():
         return f"the claim is not mounted in the controller's pod (at {volume}; see checkpoints.volumes_at)"
     return Place(volume / place.inside, in_pods(root.mounts, place) or location, (volume,))
+
+
+def _in_bucket(location: str, bounds: Bounds | None, environment: Mapping[str, str]) -> Place | str:
+    """Bounds first: what they forbid is not even asked for."""
+    if bounds is not None and not any(f"{location}/".startswith(f"{bucket}/") for bucket in bounds.buckets):
+        allowed = ", ".join(bounds.buckets) or "no bucket"
+        return f"{location} is outside of what the controller may read ({allowed}; see checkpoints.allowed)"
+    try:
+        here = locate(location, environment)
+    except NoSuchStore as error:
+        return str(error)
+    return Place(here, str(here))
 
 
 class OnClaim(NamedTuple):

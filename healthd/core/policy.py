@@ -472,11 +472,12 @@ class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
     allowed: Annotated[
         tuple[str, ...],
         Meta(
-            description="Further folders in the controller's pod that `file:///path` may name, such as `/shared`, with "
-            "all that is below them. The folder `volumes_at` is always allowed. Everything else is refused: who may "
-            "annotate a job could have any file of the controller read, its token among them.",
-            pattern="^/",
-            extra={"shape": "an absolute path"},
+            description="What gangs may name besides claims, each with all that is below it: folders in the "
+            "controller's pod for `file:///path`, such as `/shared`, and buckets that the controller's credentials can "
+            "read, such as `s3://training/team-a`. The folder `volumes_at` is always allowed. Everything else is "
+            "refused: who may annotate a job could have any file of the controller read, its token among them.",
+            pattern="^(/|(s3|gs|az|abfss)://[^/])",
+            extra={"shape": "an absolute path, or a URL such as s3://bucket/path"},
         ),
     ] = ()
     verifier: Annotated[

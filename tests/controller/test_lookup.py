@@ -20,7 +20,7 @@ def saving_to(location: str, *mounts: Mount) -> Root:
     return a_root(options=GangOptions(restart=True, checkpoint=location), mounts=mounts)
 
 
-@pytest.mark.parametrize("location", ["s3://bucket/run", "pvc://claim/run"])
+@pytest.mark.parametrize("location", ["hdfs://host/run", "s3://bucket/../run", "pvc://claim/run"])
 async def test_a_store_that_healthd_cannot_read_is_not_taken_for_an_empty_one(location: str) -> None:
     answer = await FileCheckpoints().latest(saving_to(location))
 
@@ -128,7 +128,7 @@ async def test_a_path_that_is_not_allowed_is_not_looked_at_and_the_reason_says_w
 @pytest.mark.parametrize("where", ["{own}", "{own}/../own", "{parent}/./own/"])
 async def test_a_path_below_an_allowed_folder_is_looked_at(elsewhere: Path, where: str) -> None:
     root = saving_to("file://" + where.format(own=elsewhere, parent=elsewhere.parent))
-    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [elsewhere])
+    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [str(elsewhere)])
 
     assert await checkpoints.newest_step(root) == 7
 
@@ -141,7 +141,7 @@ async def test_neither_dots_nor_links_nor_a_like_name_lead_out_of_an_allowed_fol
     allowed.mkdir()
     (allowed / "link").symlink_to(elsewhere)
     (elsewhere.parent / "allowed-too").symlink_to(elsewhere)
-    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [allowed])
+    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [str(allowed)])
 
     answer = await checkpoints.latest(saving_to("file://" + where.format(allowed=allowed)))
 
@@ -160,3 +160,16 @@ async def test_a_link_on_a_claim_does_not_lead_out_of_it(volumes: Path, elsewher
 
 async def test_without_bounds_everything_may_be_looked_at(elsewhere: Path) -> None:
     assert await FileCheckpoints().newest_step(saving_to(f"file://{elsewhere}")) == 7
+
+
+@pytest.mark.parametrize("location", ["s3://team-b/run", "s3://team-a/runs-too", "gs://team-a/runs", "s3://team-a"])
+async def test_a_bucket_that_is_not_allowed_is_not_asked(location: str) -> None:
+    answer = await FileCheckpoints(allowed=["s3://team-a/runs/"]).latest(saving_to(location))
+
+    assert answer.found is None
+    assert "outside of what the controller may read (s3://team-a/runs; see" in answer.rejected[0].reason
+
+
+@pytest.mark.parametrize("location", ["s3://team-a/runs", "s3://team-a/runs/llama"])
+def test_a_place_in_an_allowed_bucket_is_read(location: str) -> None:
+    assert FileCheckpoints(allowed=["s3://team-a/runs"]).reads(saving_to(location))

@@ -79,8 +79,12 @@ def test_a_restart_must_be_asked_for_in_so_many_words(value: str | None, said: s
 OF_OPTIONS: Mapping[str, tuple[dict[str, str | None], str]] = {
     "no checkpoint": ({"healthd.dev/checkpoint": None}, "risks: the annotation healthd.dev/checkpoint is not there"),
     "a store that healthd cannot read": (
+        {"healthd.dev/checkpoint": "hdfs://host/llama"},
+        "prevents: healthd.dev/checkpoint is 'hdfs://host/llama', where healthd cannot look",
+    ),
+    "a bucket that the controller may not read": (
         {"healthd.dev/checkpoint": "s3://bucket/llama"},
-        "prevents: healthd.dev/checkpoint is 's3://bucket/llama', where healthd cannot look",
+        "prevents: the controller may not read s3://bucket/llama: it reads below /data, /database alone",
     ),
     "a relative path": (
         {"healthd.dev/checkpoint": "data/llama"},
@@ -347,3 +351,7 @@ def test_no_path_gets_out_of_the_folders_that_the_controller_may_read() -> None:
 
 def test_a_claim_needs_no_permission() -> None:
     assert examine(chart(notes={"healthd.dev/checkpoint": "pvc://checkpoints/llama"}, readable=("/none",))) == []
+
+
+def test_a_bucket_that_the_controller_reads_is_no_risk() -> None:
+    assert examine(chart(notes={"healthd.dev/checkpoint": "s3://team/llama"}, readable=("/data", "s3://team"))) == []

@@ -23,6 +23,8 @@ from healthd.core.policy import CheckpointsPolicy, parse_duration
 OURS = "healthd.dev/"
 SHRINKING = frozenset({"Job", "StatefulSet"})
 """Kinds that can run with fewer members."""
+_BUCKETS = frozenset({"s3", "gs", "az", "abfss"})
+"""Schemes of URLs whose bucket the controller reads with its own credentials."""
 
 
 def examine(chart: Chart) -> Iterator[Remark]:
@@ -60,6 +62,8 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
     if url.scheme in ("", "file") and url.path.startswith("/") and not url.netloc:
         yield from _mounted(chart, location, [path for path in _mounts(chart) if _is_below(url.path, path)])
         yield from _readable(chart, location, url.path)
+    elif url.scheme in _BUCKETS and url.netloc:
+        yield from _readable(chart, location, location)
     elif url.scheme == "pvc" and url.netloc:
         yield from _mounted(chart, location, [claim for claim in _claims(chart) if claim == url.netloc])
     else:
@@ -67,14 +71,14 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
             Level.PREVENTS,
             f"{ANNOTATION_CHECKPOINT} is {location!r}, where healthd cannot look",
             "with no checkpoint that was seen to load, a stopped gang is held until a person decides",
-            "use pvc://CLAIM/PATH or file:///PATH",
+            "use pvc://CLAIM/PATH, file:///PATH or s3://BUCKET/PATH (gs://, az://)",
         )
 
 
 def _readable(chart: Chart, location: str, path: str) -> Iterator[Remark]:
     """A claim has a place of its own in the controller's pod; a path may lead anywhere there."""
     folders = chart.readable or (CheckpointsPolicy().volumes_at,)
-    if any(_is_below(normpath(path), folder) for folder in folders):
+    if any(_is_below(path if urlsplit(path).scheme else normpath(path), folder) for folder in folders):
         return
     why = "with no checkpoint that was seen to load, a stopped gang is held until a person decides"
     if chart.readable is None:
@@ -85,12 +89,11 @@ def _readable(chart: Chart, location: str, path: str) -> Iterator[Remark]:
             "show me its configuration (--config), which allows the folder (checkpoints.allowed); or use pvc://CLAIM/PATH",
         )
         return
-    yield Remark(
-        Level.PREVENTS,
-        f"the controller may not read {location}: it reads below {', '.join(folders)} alone",
-        why,
-        "use pvc://CLAIM/PATH; or mount the folder in the controller's pod, too, and add it to checkpoints.allowed",
-    )
+    remedy = "use pvc://CLAIM/PATH; or mount the folder in the controller's pod, too, and add it to checkpoints.allowed"
+    if urlsplit(path).scheme in _BUCKETS:
+        remedy = "let the controller's service account read the bucket, and add its URL to checkpoints.allowed"
+    said = f"the controller may not read {location}: it reads below {', '.join(folders)} alone"
+    yield Remark(Level.PREVENTS, said, why, remedy)
 
 
 def _mounted(chart: Chart, location: str, there: list[str]) -> Iterator[Remark]:

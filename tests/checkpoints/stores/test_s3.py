@@ -11,8 +11,11 @@ from healthd.checkpoints.latest import Cache, Candidate, Checkpoint, Level, late
 from healthd.checkpoints.pointers import misled
 from healthd.checkpoints.stores.urls import locate
 from healthd.checkpoints.tree import survey
+from healthd.controller.lookup import FileCheckpoints
+from healthd.core.gang import GangOptions
 from tests.checkpoints.builders import REAL, a_dcp_step, a_sharded_step, safetensors_bytes, shard_name, torch_zip_bytes
 from tests.checkpoints.stores.buckets import Bucket, impatient
+from tests.core.gangs import a_root
 from tests.lab.s3 import SLOW_DOWN, Answer, Faulty
 
 pytestmark = pytest.mark.lab
@@ -224,3 +227,15 @@ def test_what_was_proven_about_the_same_objects_is_not_read_again(
 
     assert latest(place, cache=cache).found is not None
     assert not [path for path in faulty.asked if ".safetensors" in path]
+
+
+async def test_the_controller_finds_what_a_gang_saves_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.upload(a_sharded_step(tmp_path, 10))
+    root = a_root(options=GangOptions(restart=True, checkpoint=bucket.url))
+    checkpoints = FileCheckpoints(allowed=["s3://training"], environment=bucket.environment)
+
+    answer = await checkpoints.latest(root)
+
+    assert answer.found is not None
+    assert (answer.found.path, answer.found.step) == (f"{bucket.url}/step-000010", 10)
+    assert await checkpoints.newest_step(root) == 10
