@@ -85,10 +85,18 @@ def test_the_opener_has_no_token_and_no_host_path() -> None:
     assert "env" not in opener
 
 
-def test_the_one_host_path_is_the_tree_of_control_groups() -> None:
-    volumes = [volume for spec in pod_specs().values() for volume in spec["volumes"]]
+def test_of_the_host_the_agent_alone_sees_control_groups_and_devices_read_only() -> None:
+    paths = {
+        volume["name"]: volume["hostPath"]["path"]
+        for spec in pod_specs().values()
+        for volume in spec["volumes"]
+        if "hostPath" in volume
+    }
+    mounted = [(of, one) for of, container in containers().items() for one in container["volumeMounts"]]
+    found = [(of, one["mountPath"], one["readOnly"]) for of, one in mounted if one["name"] in paths]
 
-    assert [one["hostPath"]["path"] for one in volumes if "hostPath" in one] == ["/sys/fs/cgroup"]
+    assert sorted(paths.values()) == ["/sys/bus", "/sys/class", "/sys/devices", "/sys/fs/cgroup", "/sys/module"]
+    assert sorted(found) == [("agent", f"/host{path}", True) for path in sorted(paths.values())]
 
 
 def test_the_agent_runs_on_nodes_that_nothing_else_may_use() -> None:
