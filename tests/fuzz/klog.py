@@ -132,9 +132,10 @@ def fault_in(reading: Reading | None, line: str, *, is_kernel: bool) -> str:
     """What is wrong with *reading* of *line*; empty where nothing is."""
     if reading is None:
         return ""
+    line = _COLOUR.sub("", line)
     if not is_kernel:
         return f"{reading.kind} in the words of a program"
-    if reading.kind is Kind.XID and not (_XID.search(_COLOUR.sub("", line)) and str(reading.xid) in line):
+    if reading.kind is Kind.XID and not (_XID.search(line) and str(reading.xid) in line):
         return f"an Xid {reading.xid} that is not there"
     if reading.kind is Kind.SXID and "SXid" not in line:
         return "an SXid that is not there"
