@@ -43,6 +43,10 @@ class Checkpoint:
     saved_ns: int = 0
     """When its newest file was written, in ns since 1970 by the store's clock; tells one save from the next where the
     name stays the same. 0 when unknown."""
+    size: int = 0
+    """Bytes of all its files."""
+    write_seconds: float = 0.0
+    """From its oldest file to its newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +149,19 @@ def verify(
     if proof.reason:
         return _rejected(candidate, proof.reason)
     path = str(candidate.path.absolute())
-    return Checkpoint(path=path, step=candidate.step, format=proof.format, saved_ns=_saved_ns(tree))
+    return Checkpoint(
+        path=path,
+        step=candidate.step,
+        format=proof.format,
+        saved_ns=_saved_ns(tree),
+        size=sum(entry.stamp.size for entry in tree.entries.values()),
+        write_seconds=_write_seconds(tree),
+    )
+
+
+def _write_seconds(tree: Tree) -> float:
+    times = [entry.stamp.mtime_ns for entry in tree.entries.values()]
+    return (max(times) - min(times)) / 1e9 if times else 0.0
 
 
 def _saved_ns(tree: Tree) -> int:

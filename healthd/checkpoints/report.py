@@ -1,7 +1,7 @@
 """
 What a look at one location finds, in one small object: for a program that has to tell it to another one.
 
-Blocks on the file system. Nothing is changed there.
+Blocks on the store. Nothing is changed there.
 """
 
 from __future__ import annotations
@@ -9,22 +9,29 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from healthd.checkpoints.latest import Checkpoint, Rejected, latest
-from healthd.checkpoints.tree import Damaged, survey
+from healthd.checkpoints.latest import Cache, Checkpoint, Level, Rejected, latest
+from healthd.checkpoints.stores.urls import Location
 from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
 from healthd.core.verification import Report
 
 
-def report_on(root: Path, *, format: str = "", newer_than: int | None = None) -> Report:  # noqa: A002 - as in `latest`
+def report_on(
+    root: Location,
+    *,
+    format: str = "",  # noqa: A002 - as in `latest`
+    level: Level = Level.FULL,
+    newer_than: int | None = None,
+    cache: Cache | None = None,
+) -> Report:
     """The newest checkpoint below *root* that will load, its size, and the room that is left. Raises UnknownFormat."""
-    answer = latest(root, format=format, newer_than=newer_than)
-    size, seconds = _weigh(Path(answer.found.path)) if answer.found else (0, 0.0)
+    answer = latest(root, format=format, level=level, newer_than=newer_than, cache=cache)
+    found = answer.found
     return Report(
-        found=_chosen(answer.found) if answer.found else None,
+        found=_chosen(found) if found else None,
         rejected=[_rejected(each) for each in answer.rejected],
-        size=size,
-        write_seconds=seconds,
-        free=_free(root),
+        size=found.size if found else 0,
+        write_seconds=found.write_seconds if found else 0.0,
+        free=_free(root) if isinstance(root, Path) else -1,
     )
 
 
@@ -36,18 +43,8 @@ def _rejected(refused: Rejected) -> RejectedCheckpoint:
     return RejectedCheckpoint(path=refused.path, step=refused.step, reason=refused.reason)
 
 
-def _weigh(path: Path) -> tuple[int, float]:
-    """Bytes of a checkpoint, and the seconds from its oldest to its newest file; nothing where it is gone by now."""
-    try:
-        stamps = [entry.stamp for entry in survey(path).entries.values()]
-    except Damaged:
-        return 0, 0.0
-    written = [stamp.mtime_ns for stamp in stamps]
-    return sum(stamp.size for stamp in stamps), (max(written) - min(written)) / 1e9 if written else 0.0
-
-
 def _free(root: Path) -> int:
-    """Bytes that a user may still write there; -1 where nobody can tell."""
+    """Bytes that a user may still write there; -1 where nobody can tell. A bucket has no end."""
     try:
         room = os.statvfs(root)
     except OSError:

@@ -15,19 +15,21 @@ def add_arguments(commands: Any) -> None:
     command = commands.add_parser("report", help=about, description=f"Show {about}.")
     command.add_argument("path", type=Path, metavar="PATH", help="a directory; nothing in it is changed")
     command.add_argument("--to", type=Path, default=Path(LAST_WORDS), metavar="FILE", help="default: %(default)s")
+    command.add_argument("--quick", action="store_true", help="read headers and sizes alone")
     command.add_argument("--format", default="", help="declared format (default: detect), or marked:FILE")
     command.add_argument("--newer-than", type=int, default=None, metavar="STEP", help="do not look at older ones")
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 when there is an answer, also where there is no checkpoint."""
-    from healthd.checkpoints.formats import UnknownFormat
+    from healthd.checkpoints.formats import Level, UnknownFormat
     from healthd.checkpoints.report import report_on
     from healthd.cli.errors import UserError
     from healthd.core.verification import fitted
 
     try:
-        report = report_on(args.path, format=args.format, newer_than=args.newer_than)
+        level = Level.QUICK if args.quick else Level.FULL
+        report = report_on(args.path, format=args.format, level=level, newer_than=args.newer_than)
     except UnknownFormat as error:
         raise UserError(str(error)) from None
     args.to.write_bytes(fitted(report))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -54,3 +55,16 @@ def test_a_format_that_nobody_knows_is_a_usage_error(saved: Path, capsys: pytest
 
     assert code == USAGE_ERROR
     assert "nonsense" in capsys.readouterr().err
+
+
+def test_a_quick_look_does_not_read_what_has_a_checksum(tmp_path: Path) -> None:
+    """It is for a gang that runs: nobody wants its file server to read a terabyte every few minutes."""
+    with zipfile.ZipFile(tmp_path / "step_3.pt", "w") as archive:
+        archive.writestr("a/data.pkl", b"\x80\x02}.")
+        archive.writestr("a/version", b"3\n")
+        archive.writestr("a/data/0", b"x" * 64)
+    broken = (tmp_path / "step_3.pt").read_bytes().replace(b"x" * 64, b"y" * 64)
+    (tmp_path / "step_3.pt").write_bytes(broken)
+
+    assert report_of(tmp_path, "--quick").found is not None
+    assert report_of(tmp_path).found is None
