@@ -40,7 +40,7 @@ class Gpu:
         self._handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         self.pci = text(pynvml.nvmlDeviceGetPciInfo(self._handle).busId)
         self.key = address(self._handle)
-        self._index = index
+        self.index = index
         self._codes: set[int] = set()
         self._said = ""
         self._batches: dict[bool, list[Any]] = {}
@@ -116,7 +116,7 @@ class Gpu:
         corrupted = _CORRUPTED_INFOROM in self._codes
         if valid or corrupted:
             told["nvml.inforom"] = "corrupted" if corrupted else "valid"
-        return {"nvml.index": self._index, **told}
+        return {"nvml.index": self.index, **told}
 
     def _mig(self) -> dict[str, Value]:
         mode = self._ask(pynvml.nvmlDeviceGetMigMode)

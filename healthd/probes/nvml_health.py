@@ -21,7 +21,7 @@ from healthd.probes.nvml_process import Process
 
 LIBRARY_NOT_FOUND = 12
 
-Value = float | str
+Value = int | float | str
 Links = dict[str, list[Value | None]]
 
 
@@ -78,7 +78,7 @@ class Nvml:
         """What the child said last; one whose words nobody understands is as good as none."""
         with self._lock:
             self._hear()
-            trouble = self._process.trouble or self._trouble
+            trouble = self._trouble or self._process.trouble
             if trouble or not self._gpus:
                 self._last = None
                 return Look(source=self.source, at=now, trouble=trouble)

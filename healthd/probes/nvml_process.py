@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import IO, Protocol
 
 from healthd.core.waits import Waits, alone
 
@@ -25,7 +26,7 @@ _PROGRAM = Path(__file__).with_name("nvml_watch.py")
 _PIPE = 1 << 20
 """Bytes of the pipe: some looks at eight GPUs."""
 _REAP = 1.0
-"""Seconds that a killed process gets to be gone when we end."""
+"""Seconds that a process gets to be gone once it said its last, or was killed."""
 _ATTENTIVE = 5.0
 """Seconds; who did not listen for longer does not know whether the process was slow, or everything stood still."""
 
@@ -40,14 +41,43 @@ class Pace:
     deadline: timedelta = timedelta(seconds=10)
     first: timedelta = timedelta(seconds=60)
     """For the first answer: without persistence, the driver initialises every GPU for it."""
+    anew: timedelta = timedelta(seconds=60)
+    """How often NVML is initialised anew while a GPU is not well: it may have been reset meanwhile."""
 
 
 USUAL = Pace()
 
 
-def _how(child: subprocess.Popen[bytes]) -> str:
-    status = child.poll()
-    return "status unknown" if status is None else f"status {status}"
+class Child(Protocol):
+    """What is used of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float) -> int: ...
+
+
+Spawn = Callable[[Pace], Child]
+"""Starts one. Raises OSError."""
+
+
+def asking(environ: Mapping[str, str] | None = None) -> Spawn:
+    """Starts the real one. *environ*: its environment, default our own."""
+
+    def spawn(pace: Pace) -> Child:
+        times = (pace.every, pace.whole, max(pace.first, pace.deadline), pace.anew)
+        # -P: no module of the directory that we happen to run in may stand in for a real one.
+        command = [sys.executable, "-P", str(_PROGRAM), *(str(one.total_seconds()) for one in times)]
+        return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    return spawn
 
 
 class Process:
@@ -57,16 +87,16 @@ class Process:
         self,
         pace: Pace = USUAL,
         *,
-        environ: Mapping[str, str] | None = None,
+        spawn: Spawn | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         waits: Waits | None = None,
     ) -> None:
         self._pace = pace
-        self._environ = environ
+        self._spawn = spawn or asking()
         self._monotonic = monotonic
         self._waits = waits or Waits(timedelta(seconds=10), timedelta(minutes=5), alone)
-        self._child: subprocess.Popen[bytes] | None = None
-        self._abandoned: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
+        self._abandoned: Child | None = None
         self._has_answered = False
         self._buffer = b""
         self._due = 0.0
@@ -89,7 +119,8 @@ class Process:
     def wait(self, seconds: float) -> None:
         """Wait until the process has said something, or *seconds* have passed."""
         if self._child and self._child.stdout:
-            select.select([self._child.stdout], [], [], seconds)
+            with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+                select.select([self._child.stdout], [], [], seconds)
 
     def close(self) -> None:
         """End the process, for example because an open driver stands in the way of a GPU's reset."""
@@ -107,12 +138,8 @@ class Process:
             self._start(now)
 
     def _start(self, now: float) -> None:
-        pace = self._pace
-        seconds = [str(one.total_seconds()) for one in (pace.every, pace.whole, max(pace.first, pace.deadline))]
-        # -P: no module of the directory that we happen to run in may stand in for a real one.
-        command = [sys.executable, "-P", str(_PROGRAM), *seconds]
         try:
-            child = subprocess.Popen(command, env=self._environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            child = self._spawn(self._pace)
         except OSError as error:
             self.trouble = f"NVML could not be asked: {error}"
             self._start_at = now + self._waits.next().total_seconds()
@@ -122,20 +149,23 @@ class Process:
             with contextlib.suppress(OSError):  # more than this user may have; the usual size does as well
                 fcntl.fcntl(child.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
         self._child, self._buffer, self._has_answered = child, b"", False
-        self._due = now + pace.first.total_seconds()
+        self._heard_at = now
+        self._due = now + self._pace.first.total_seconds()
 
-    def _read(self, child: subprocess.Popen[bytes]) -> list[bytes]:
+    def _read(self, child: Child) -> list[bytes]:
         """Complete lines. The times at which it began to ask set deadlines on the way."""
         is_open = self._fill(child)
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
             self._note(line)
         if not is_open:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if status := child.wait(_REAP):
+                    self.trouble = f"NVML could not be asked: the process that asks it ended with status {status}"
             self._leave(child)
-            self.trouble = self.trouble or f"NVML could not be asked: the process that asks it ended ({_how(child)})"
         return [line for line in lines if line.startswith(b"{")]
 
-    def _fill(self, child: subprocess.Popen[bytes]) -> bool:
+    def _fill(self, child: Child) -> bool:
         """Read what is there; False: it said its last."""
         while child.stdout:
             try:
@@ -150,9 +180,10 @@ class Process:
     def _note(self, line: bytes) -> None:
         pace = self._pace
         if line.startswith(b"{"):
+            if self._has_answered:  # one that says why it can not ask, and ends, does so once
+                self._waits.restore()
             self._has_answered, self.responds, self.trouble = True, True, ""
             self._due = self._monotonic() + (pace.every + pace.deadline).total_seconds()
-            self._waits.restore()
         else:
             deadline = pace.deadline if self._has_answered else pace.first
             self._due = float(line) + deadline.total_seconds()
@@ -169,7 +200,7 @@ class Process:
             self.trouble = f"NVML does not answer: process {child.pid} hangs in it, and is given up"
             self._leave(child)
 
-    def _leave(self, child: subprocess.Popen[bytes]) -> None:
+    def _leave(self, child: Child) -> None:
         """End it, but do not insist: inside a stuck driver call not even SIGKILL is heard."""
         child.kill()
         if child.stdout:

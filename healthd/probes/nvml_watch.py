@@ -1,10 +1,11 @@
 """
-The child that asks NVML for ever: `nvml_watch.py EVERY WHOLE DEADLINE`, started by path.
+The child that asks NVML for ever: `nvml_watch.py EVERY WHOLE DEADLINE ANEW`, started by path.
 
 A sick driver never answers, so its caller must be a process that nobody needs. Each line that it writes is either the
 monotonic time at which it began to ask (the parent counts from there) or a JSON object with what it was told. It looks
-every EVERY seconds, at everything every WHOLE seconds, and says an Xid event when it comes. What a look can not put
-right, a new process does: it says why, and ends.
+every EVERY seconds, at everything every WHOLE seconds, and says an Xid event when it comes. While a GPU is not well,
+NVML is initialised anew every ANEW seconds, because it may have been reset. What that can not put right, a new process
+does: it says why, and ends. DEADLINE: the seconds after which an orphan gives up.
 
 Nothing but the standard library, the binding and its two neighbours is imported: no asyncio, no msgspec.
 """
@@ -24,8 +25,6 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 
 from healthd.probes.nvml_gpu import OK, Gpu, text
 
-_ANEW = 60.0
-"""Seconds after which NVML is initialised anew while a GPU is not well: it may have been reset meanwhile."""
 _MOST_EVENTS = 100
 """Between two looks; a driver that tells more is told no more, so that a storm costs nothing."""
 _GRACE = 5
@@ -35,7 +34,9 @@ _GRACE = 5
 class Session:
     """NVML, initialised: the GPUs that it names, and the Xid events that it told since the process began."""
 
-    def __init__(self) -> None:
+    def __init__(self, anew: float) -> None:
+        self._anew = anew
+        self._lost: list[dict[str, Any]] = []
         self._gpus: list[Gpu] = []
         self._events: Any = None
         self._known: dict[int, str] = {}
@@ -52,20 +53,21 @@ class Session:
         self._began = time.monotonic()
         count = pynvml.nvmlDeviceGetCount()
         self._node = {"nvml.driver": text(pynvml.nvmlSystemGetDriverVersion()), "nvml.gpus": count}
-        self._gpus, self._unreadable, lost = [], [], []
+        self._gpus, failed = [], {}
         for index in range(count):
             try:
                 self._gpus.append(Gpu(index))
-                self._known[index] = self._gpus[-1].pci
             except pynvml.NVMLError as error:
-                self._unreadable.append(f"GPU {index}: {error}")
-                lost.append((index, error))
-        self._lost = [_lost(self._known[index], error) for index, error in lost if index in self._known]
+                failed[index] = error
+        named = {gpu.pci for gpu in self._gpus}
+        self._lost = [_lost(pci, failed[at]) for at, pci in self._known.items() if at in failed and pci not in named]
+        self._unreadable = [f"GPU {at}: {error}" for at, error in failed.items() if at not in self._known]
+        self._known |= {gpu.index: gpu.pci for gpu in self._gpus}
         self._events = self._listen()
 
     def look(self, *, whole: bool) -> dict[str, Any]:
         """Everything that NVML says now. Raises NVMLError when it can not be initialised."""
-        if not self._gpus or (not self._is_well and time.monotonic() - self._began > _ANEW):
+        if not self._gpus or (not self._is_well and time.monotonic() - self._began > self._anew):
             self._end()
             self.begin()
             whole = True
@@ -113,9 +115,9 @@ def _lost(pci: str, error: Any) -> dict[str, Any]:
     return {"pci": pci, "state": state, "said": str(error), "values": {}, "links": {}}
 
 
-def watch(answers: int, every: float, whole_every: float, deadline: float) -> None:
-    """Look and say, until NVML can not be asked, or nobody listens. *deadline*: when an orphan gives up."""
-    session, whole_at = Session(), 0.0
+def watch(answers: int, every: float, whole_every: float, deadline: float, anew: float) -> None:
+    """Look and say, until NVML can not be asked, or nobody listens."""
+    session, whole_at = Session(anew), 0.0
     while True:
         began = time.monotonic()
         _say(answers, f"{began:.3f}")
@@ -151,11 +153,11 @@ def _say(answers: int, line: str) -> None:
 
 def main() -> None:
     """Answers go where stdout was; what the driver's library prints goes to stderr."""
-    every, whole, deadline = map(float, sys.argv[1:4])
+    every, whole, deadline, anew = map(float, sys.argv[1:5])
     answers = os.dup(1)
     os.dup2(2, 1)
     try:
-        watch(answers, every, whole, deadline)
+        watch(answers, every, whole, deadline, anew)
     except BrokenPipeError:
         return
 

@@ -10,7 +10,7 @@
  *   field ID GPU SCOPE TYPE VALUE   what a field holds; TYPE as in NVML: 0 double, 1 and 3 unsigned, 4 and 5 signed
  *   nofield ID GPU                  the field is not supported
  *   error CALL GPU CODE             CALL fails with this NVML error; `*` as CALL: everything that is asked of that GPU
- *   hang CALL GPU                   CALL never returns, not even by a signal that can be caught
+ *   hang CALL GPU                   CALL never returns, not even by a signal that can be caught; SCRIPT.hangs appears
  *   crash CALL                      CALL brings the process down
  *   print TEXT                      nvmlInit prints TEXT on stdout
  *   event N GPU XID                 the Nth Xid event; each is delivered once to each process
@@ -62,7 +62,7 @@ static void read_script(void)
 /* One line, cut into words. */
 struct statement {
     int count;
-    char *words[12];
+    char *words[16];
     char text[512];
 };
 
@@ -77,7 +77,7 @@ static int next_statement(const char **at, const char *verb, struct statement *f
         memcpy(found->text, line, end - line);
         found->text[end - line] = 0;
         found->count = 0;
-        for (char *save, *word = strtok_r(found->text, " ", &save); word && found->count < 12;
+        for (char *save, *word = strtok_r(found->text, " ", &save); word && found->count < 16;
              word = strtok_r(NULL, " ", &save))
             found->words[found->count++] = word;
         return 1;
@@ -111,6 +111,9 @@ static int meet(const char *call, long gpu)
             abort();
     for (const char *at = script; next_statement(&at, "hang", &said);)
         if (said.count == 3 && fits_call(said.words[1], call) && fits(said.words[2], gpu)) {
+            char said_so[4096];
+            snprintf(said_so, sizeof said_so, "%s.hangs", getenv("STANDIN_NVML"));
+            fclose(fopen(said_so, "w"));
             sigset_t all;
             sigfillset(&all);
             sigprocmask(SIG_BLOCK, &all, NULL);
@@ -282,6 +285,15 @@ ONE(nvmlDeviceGetPowerUsage, 121000)
 ONE(nvmlDeviceGetMaxMigDeviceCount, 7)
 TWO(nvmlDeviceGetMigMode, 0, 0)
 TWO(nvmlDeviceGetGspFirmwareMode, 1, 1)
+
+int nvmlDeviceGetMigDeviceHandleByIndex(gpu_t gpu, u32 index, gpu_t *instance)
+{
+    double number[1] = {0};
+    ASK(nvmlDeviceGetMigDeviceHandleByIndex)
+    values("instances", number_of(gpu), 1, number);
+    *instance = gpu;
+    return index < number[0] ? OK : 6; /* not found */
+}
 
 int nvmlDeviceValidateInforom(gpu_t gpu)
 {

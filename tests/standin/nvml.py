@@ -42,3 +42,8 @@ class StandIn:
         draft = self._script.with_suffix(".new")
         draft.write_text("".join(f"{statement}\n" for statement in statements))
         draft.rename(self._script)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a process hangs in a call, or did."""
+        return self._script.with_name(f"{self._script.name}.hangs").exists()

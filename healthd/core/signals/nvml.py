@@ -605,7 +605,7 @@ _XID_TIERS = (
     (171, "reset", "ecc-uncorrectable"),
     (172, "reset", "ecc-uncorrectable"),
 )
-"""Those that take a node out, and those of NVLinks, of which NVML tells the number only. The kernel tells the others."""
+"""Those that take a node out, and those of NVLinks, of which NVML tells the number only. The rest is the kernel's."""
 
 _XIDS = tuple(
     Rule(
