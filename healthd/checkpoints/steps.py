@@ -15,6 +15,7 @@ from itertools import islice
 
 from healthd.checkpoints.bundles import bundles
 from healthd.checkpoints.formats import Format, recognises
+from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.lightning import is_last, read_step
 from healthd.checkpoints.stores.store import Name
 from healthd.checkpoints.stores.urls import Location, store_of
@@ -92,6 +93,8 @@ def find(root: Location, declared: Format | None = None) -> list[Candidate]:
         return _bundle_at(root)
     except NotADirectoryError:
         return _bundle_at(root) or [Candidate(path=root, step=_known_step(root.name))]
+    if isinstance(declared, Custom) and declared.names_steps:
+        return _declared(root, declared, names)
     together = _bundles(root, names)
     members = {name for bundle in together for name in bundle.beside}
     alone = (_candidate(root, listed, names) for listed in names.values() if listed.name not in members)
@@ -100,6 +103,16 @@ def find(root: Location, declared: Format | None = None) -> list[Candidate]:
     owned = [name for name in owned if not (names[name].is_folder and parse_step(name) is not None)]
     if owned and (not found or _WHOLE.fullmatch(root.name)):
         return [_itself(root, owned, names)]
+    return sorted(found, key=_newness, reverse=True)
+
+
+def _declared(root: Location, layout: Custom, names: Iterable[str]) -> list[Candidate]:
+    """The steps whose names a person declared, or *root* itself when its own name is one."""
+    told = {name: layout.step_of(name) for name in names}
+    found = [Candidate(path=root / name, step=step) for name, step in told.items() if step is not None]
+    if not found and any(layout.owns(name) for name in names):
+        own = layout.step_of(root.name)
+        return [Candidate(path=root, step=_known_step(root.name) if own is None else own)]
     return sorted(found, key=_newness, reverse=True)
 
 

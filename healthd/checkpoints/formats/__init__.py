@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from healthd.checkpoints.formats.accelerate import Accelerate
+from healthd.checkpoints.formats.custom import BadDeclaration, parse_declaration
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.flax import Flax
 from healthd.checkpoints.formats.format import Format, Level
@@ -45,14 +46,23 @@ class UnknownFormat(ValueError):
 
 def declared(spec: str) -> Format:
     """
-    The format that a person declared: a name of the table, or `marked:NAME` for a marker file. Raises UnknownFormat.
+    The format that a person declared: a name of the table, `marked:NAME` for a marker file, or a layout of their own
+    in YAML (see `custom`). Raises UnknownFormat.
     """
+    if "\n" in spec.strip() or spec.lstrip().startswith("{"):
+        try:
+            return parse_declaration(spec)
+        except BadDeclaration as error:
+            raise UnknownFormat(str(error)) from error
     name, colon, argument = spec.partition(":")
     if name == Marked.name and argument and "/" not in argument:
         return Marked(marker=argument)
     known = {fmt.name: fmt for fmt in FORMATS}
     if colon or name not in known:
-        raise UnknownFormat(f"unknown checkpoint format {spec!r}: use one of {', '.join(known)}, or marked:MARKER-FILE")
+        names = ", ".join(known)
+        raise UnknownFormat(
+            f"unknown checkpoint format {spec!r}: use one of {names}, marked:MARKER-FILE, or a layout in YAML"
+        )
     return known[name]
 
 

@@ -1,0 +1,152 @@
+"""
+A layout that a person declares, for a writer that no other module knows: a few lines of YAML.
+
+    steps: "snap_{step}"                         # the name of a step in its folder; {step} is its number
+    files: ["weights-*.raw", "optim/{rank}.bin"]   # each is there and not empty; {rank}: from 0 on, without a gap
+    ranks: 8                                     # how many {rank} there must be
+    marker: DONE                                 # the writer makes it last
+    manifest: SHA256SUMS                         # names, and sizes or checksums
+
+Every line may be left out, but not all that say when a step is whole. Names are no regular expressions, so that none
+can keep healthd busy: `*` stands for any letters within a name, three times at most.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+import yaml
+
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.manifests import verify_manifest
+from healthd.checkpoints.tree import Damaged, Tree, filename_of
+
+LONGEST = 4096
+"""Letters of a declaration."""
+MOST_PATTERNS = 64
+_MOST_STARS = 3
+_PLACE = re.compile(r"\{(\w*)\}")
+
+
+class BadDeclaration(ValueError):
+    """A person declared a layout that cannot be checked; says what to write instead."""
+
+
+class Declaration(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What the YAML says."""
+
+    steps: str = ""
+    files: tuple[str, ...] = ()
+    ranks: int = 0
+    marker: str = ""
+    manifest: str = ""
+
+
+class _Pattern(NamedTuple):
+    written: str
+    compiled: re.Pattern[str]
+
+
+class Custom:
+    """All that was declared of a step is there and as its manifest says."""
+
+    name = "custom"
+
+    def __init__(self, declaration: Declaration) -> None:
+        self.declaration = declaration
+        self._steps = _compile("steps", declaration.steps, {"step"}) if declaration.steps else None
+        self._files = [_compile("files", written, {"rank"}) for written in declaration.files]
+        self._own_names = [_compile("files", filename_of(written), {"rank"}) for written in declaration.files]
+
+    def owns(self, filename: str) -> bool:
+        """Marker, manifest, and what the declared files may be called."""
+        declared = (self.declaration.marker, self.declaration.manifest)
+        return filename in declared or any(pattern.compiled.fullmatch(filename) for pattern in self._own_names)
+
+    def step_of(self, name: str) -> int | None:
+        """The number in the name of a step; None when it is no step. Without `steps` the usual names are taken."""
+        match = self._steps.compiled.fullmatch(name) if self._steps else None
+        return int(match["step"]) if match else None
+
+    @property
+    def names_steps(self) -> bool:
+        """Whether the declaration says what steps are called."""
+        return self._steps is not None
+
+    def detect(self, tree: Tree) -> bool:  # noqa: ARG002 - it was declared, so a step without anything is refused
+        """Always: it was declared."""
+        return True
+
+    def verify(self, tree: Tree, level: Level) -> None:
+        """QUICK looks at names and sizes; FULL at the checksums of the manifest. Raises Damaged."""
+        if self.declaration.marker and self.declaration.marker not in tree.entries:
+            raise Damaged(f"{self.declaration.marker}: missing; the writer makes it last (save not finished)")
+        for pattern in self._files:
+            _verify_pattern(tree, pattern, self.declaration.ranks)
+        if self.declaration.manifest:
+            verify_manifest(tree, level, self.declaration.manifest)
+        if not any(entry.stamp.size for name, entry in tree.entries.items() if name != self.declaration.marker):
+            raise Damaged("no data in it, or empty files only")
+
+
+def parse_declaration(text: str) -> Custom:
+    """The format that *text* declares, YAML of a mapping. Raises BadDeclaration."""
+    if len(text) > LONGEST:
+        raise BadDeclaration(f"the declaration of a checkpoint format has {len(text):,} letters, at most {LONGEST:,}")
+    try:
+        declaration = msgspec.convert(yaml.safe_load(text), type=Declaration)
+    except yaml.YAMLError as error:
+        raise BadDeclaration(f"the declaration of a checkpoint format is no YAML: {_one_line(error)}") from error
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise BadDeclaration(
+            f"the declaration of a checkpoint format: {_one_line(error)}; "
+            "it may have steps, files, ranks, marker, manifest"
+        ) from error
+    _refuse_useless(declaration)
+    return Custom(declaration)
+
+
+def _refuse_useless(declaration: Declaration) -> None:
+    if not (declaration.files or declaration.marker or declaration.manifest):
+        raise BadDeclaration("the declaration of a checkpoint format says of no file: give marker, manifest or files")
+    if len(declaration.files) > MOST_PATTERNS or not 0 <= declaration.ranks <= 1_000_000:
+        raise BadDeclaration(f"a checkpoint format has at most {MOST_PATTERNS} files and 1,000,000 ranks")
+    for name in (declaration.marker, declaration.manifest):
+        if "/" in name or name in {".", ".."}:
+            raise BadDeclaration(f"{name}: marker and manifest of a checkpoint format lie directly in its folder")
+    if declaration.ranks and not any("{rank}" in written for written in declaration.files):
+        raise BadDeclaration("ranks of a checkpoint format need {rank} in the name of a file")
+
+
+def _compile(field: str, written: str, places: set[str]) -> _Pattern:
+    """A name with `*` and places for numbers; each place stands in it once. Raises BadDeclaration."""
+    named = _PLACE.findall(written)
+    if set(named) - places or len(named) > 1 or written.count("*") > _MOST_STARS or not written:
+        raise BadDeclaration(
+            f"{field} of a checkpoint format: {written[:80]!r} may have {{{places.pop()}}} once, and * three times"
+        )
+    if field == "steps" and (not named or "/" in written):
+        raise BadDeclaration(f"steps of a checkpoint format: {written[:80]!r} has no {{step}}, or has a / in it")
+    expression = re.escape(written).replace(r"\*", "[^/]*")
+    return _Pattern(written, re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d{1,18})", expression)))
+
+
+def _verify_pattern(tree: Tree, pattern: _Pattern, ranks: int) -> None:
+    matches = [match for name in sorted(tree.entries) if (match := pattern.compiled.fullmatch(name))]
+    if not matches:
+        raise Damaged(f"{pattern.written}: no file of such a name")
+    for match in matches:
+        if not tree.size(match[0]):
+            raise Damaged(f"{match[0]}: empty file")
+    if "rank" in pattern.compiled.groupindex:
+        found = {int(match["rank"]) for match in matches}
+        count = ranks or max(found) + 1
+        absent = next((rank for rank in range(count) if rank not in found), None)
+        if absent is not None:
+            raise Damaged(f"{pattern.written}: rank {absent} is missing; {len(found):,} of {count:,} are here")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

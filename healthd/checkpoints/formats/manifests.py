@@ -1,0 +1,106 @@
+"""
+Lists of the files of a checkpoint that its own writer made: names, sizes, checksums.
+
+Two kinds: JSON with `files`, either `{"weights.bin": {"size": 4096, "sha256": "…"}}` or
+`[{"name": "weights.bin", "size": 4096, "sha256": "…"}]`, where `sha256` may be left out; and the lines of `sha256sum`
+and its siblings, `CHECKSUM  NAME`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import partial
+
+import msgspec
+
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.tree import Damaged, File, Tree, inside, read_at
+from healthd.checkpoints.workers import for_each
+
+LARGEST_MANIFEST = 64 << 20
+_CHUNK = 1 << 20
+_SUM = re.compile(r"\\?(?P<digest>[0-9a-fA-F]{32,128}) [ *](?P<name>.+)")
+_ALGORITHMS = {32: "md5", 40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
+"""By the number of hexadecimal digits."""
+
+
+class Listed(msgspec.Struct, kw_only=True):
+    """What a manifest says of one file."""
+
+    name: str = ""
+    size: int | None = None
+    digest: str = ""
+    """In hexadecimal; empty when there is none."""
+    algorithm: str = "sha256"
+
+
+class _Sized(msgspec.Struct):
+    size: int
+    name: str = ""
+    sha256: str = ""
+
+
+class _Manifest(msgspec.Struct):
+    files: list[_Sized] | dict[str, _Sized]
+
+
+def read_manifest(tree: Tree, name: str) -> list[Listed]:
+    """The files that the manifest *name* lists, each once and by its listed name in the tree. Raises Damaged."""
+    raw = tree.read(name, at_most=LARGEST_MANIFEST)
+    found = _parse_json(raw, name) if raw.lstrip()[:1] == b"{" else _parse_sums(raw, name)
+    if not found:
+        raise Damaged(f"{name}: names no file")
+    if len({listed.name for listed in found}) < len(found):
+        raise Damaged(f"{name}: names a file twice")
+    return [msgspec.structs.replace(listed, name=inside("", listed.name, told_by=name)) for listed in found]
+
+
+def verify_manifest(tree: Tree, level: Level, name: str) -> None:
+    """QUICK compares sizes, FULL also checksums. Raises Damaged."""
+    listed = read_manifest(tree, name)
+    for_each(partial(_verify_file, tree, level, name), listed, at_once=tree.at_once)
+
+
+def _parse_json(raw: bytes, name: str) -> list[Listed]:
+    try:
+        files = msgspec.json.decode(raw, type=_Manifest).files
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(f"{name}: not a whole manifest of names and sizes (torn write)") from error
+    named = [(entry.name, entry) for entry in files] if isinstance(files, list) else list(files.items())
+    return [Listed(name=file, size=entry.size, digest=entry.sha256.lower()) for file, entry in named]
+
+
+def _parse_sums(raw: bytes, name: str) -> list[Listed]:
+    """The last line has its end like all others, or the list was cut."""
+    try:
+        lines = raw.decode().splitlines(keepends=True)
+    except UnicodeDecodeError as error:
+        raise Damaged(f"{name}: not a list of checksums and names (torn write)") from error
+    found = []
+    for line in lines:
+        match = _SUM.fullmatch(line.rstrip("\r\n"))
+        algorithm = _ALGORITHMS.get(len(match["digest"])) if match else None
+        if match is None or algorithm is None or not line.endswith("\n"):
+            raise Damaged(f"{name}: not a list of checksums and names (torn write)")
+        found.append(Listed(name=match["name"], digest=match["digest"].lower(), algorithm=algorithm))
+    return found
+
+
+def _verify_file(tree: Tree, level: Level, manifest: str, listed: Listed) -> None:
+    size = tree.size(listed.name)
+    if listed.size is not None and size != listed.size:
+        torn = " (torn write)" if size < listed.size else ""
+        raise Damaged(f"{listed.name}: {size:,} of {listed.size:,} bytes{torn}")
+    if level is Level.FULL and listed.digest:
+        with tree.open(listed.name) as file:
+            if _digest(file, listed, size) != listed.digest:
+                kind = listed.algorithm.upper().replace("SHA", "SHA-")
+                raise Damaged(f"{listed.name}: its {kind} is not the one in {manifest}")
+
+
+def _digest(file: File, listed: Listed, size: int) -> str:
+    digest = hashlib.new(listed.algorithm, usedforsecurity=False)
+    for offset in range(0, size, _CHUNK):
+        digest.update(read_at(file, listed.name, offset=offset, size=min(_CHUNK, size - offset)))
+    return digest.hexdigest()
