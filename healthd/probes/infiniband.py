@@ -18,9 +18,10 @@ EFA's driver says of every port that it is active at 100 Gb/s, whatever happens,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from healthd.core.links import Link, PortSeen, judge_links, usual
 from healthd.core.rails import Rail
@@ -77,6 +78,14 @@ class _Ports:
         return f"{port.place.kind} {'on' if port.pci in self.rails else 'off'} rail"
 
 
+class _Words(NamedTuple):
+    """What the kernel says of one port. *downed*: how often its link was lost, where that is counted."""
+
+    state: str
+    phys_state: str
+    downed: float | None
+
+
 class Infiniband:
     """Whether ports are up. Keeps its few files open, so that a look costs microseconds of our own."""
 
@@ -97,48 +106,36 @@ class Infiniband:
         if self._known.refresh(now):
             self._kept.close()  # of devices that are gone, or have come back under the same name
         ports = [port for port in self._known.ports if port.family is not Family.EFA]
-        readings = [reading for port in ports for reading in self._read_port(port, now)]
-        readings += self._read_links(ports, readings)
-        readings += self._read_presence()
-        return Look(source=self.source, at=now, readings=readings)
+        told = [(port, words) for port in ports if (words := self._read_words(port, now))]
+        links = judge_links({port.key: self._seen(port, words) for port, words in told})
+        readings = [reading for port, words in told for reading in self._readings(port, words, links[port.key])]
+        return Look(source=self.source, at=now, readings=[*readings, *self._read_presence()])
 
-    def _read_port(self, port: Port, now: datetime) -> Iterator[Reading]:
+    def _read_words(self, port: Port, now: datetime) -> _Words | None:
         try:
-            yield Reading(port.pci, "ib.state", parse_state(self._read(f"{port.folder}/state")), port.part)
-            yield Reading(port.pci, "ib.phys_state", parse_state(self._read(f"{port.folder}/phys_state")), port.part)
+            state = parse_state(self._read(f"{port.folder}/state"))
+            phys_state = parse_state(self._read(f"{port.folder}/phys_state"))
         except OSError:
-            return
-        downed = self._patient.number(f"{port.folder}/counters", "link_downed", now)
-        if downed is not None and not port.parent:
-            yield Reading(port.pci, "ib.link_downed", downed, port.part)
+            return None
+        is_own_wire = not port.parent
+        downed = self._patient.number(f"{port.folder}/counters", "link_downed", now) if is_own_wire else None
+        return _Words(state, phys_state, downed)
 
-    def _read_links(self, ports: Iterable[Port], readings: Iterable[Reading]) -> list[Reading]:
-        told: dict[str, dict[str, float | str]] = {}
-        for reading in readings:
-            told.setdefault(f"{reading.device} {reading.part}", {})[reading.name] = reading.value
-        seen = {
-            port.key: self._seen(port, told[port.key]) for port in ports if "ib.phys_state" in told.get(port.key, {})
-        }
-        links = judge_links(seen)
-        return [
-            Reading(port.pci, name, links[port.key], port.part)
-            for port in ports
-            if port.key in links
-            for name in self._names_of(port, links[port.key])
-        ]
+    def _readings(self, port: Port, words: _Words, link: Link) -> Iterator[Reading]:
+        yield Reading(port.pci, "ib.state", words.state, port.part)
+        yield Reading(port.pci, "ib.phys_state", words.phys_state, port.part)
+        yield Reading(port.pci, "ib.link", link, port.part)
+        if port.pci in self._known.rails and link in {Link.UP, Link.DOWN}:
+            yield Reading(port.pci, "ib.rail_link", link, port.part)
+        if words.downed is not None:
+            yield Reading(port.pci, "ib.link_downed", words.downed, port.part)
 
-    def _names_of(self, port: Port, link: Link) -> Sequence[str]:
-        is_certain = port.pci in self._known.rails and link in {Link.UP, Link.DOWN}
-        return ("ib.link", "ib.rail_link") if is_certain else ("ib.link",)
-
-    def _seen(self, port: Port, told: Mapping[str, float | str]) -> PortSeen:
-        state = str(told["ib.state"])
-        lost_before = told.get("ib.link_downed", 0) != 0
-        if state.startswith("ACTIVE") or lost_before or self._had_carrier(port):
+    def _seen(self, port: Port, words: _Words) -> PortSeen:
+        if words.state.startswith("ACTIVE") or words.downed or self._had_carrier(port):
             self._were_up.add(port.key)
         return PortSeen(
-            state=state,
-            phys_state=str(told["ib.phys_state"]),
+            state=words.state,
+            phys_state=words.phys_state,
             kind=self._known.kind(port),
             was_up=port.key in self._were_up,
             on_rail=port.pci in self._known.rails,
@@ -210,7 +207,8 @@ class InfinibandCounters:
             value = self._patient.number(folder, name, now)
             if value is None:
                 continue
-            yield Reading(port.pci, reading, value, part)
+            if name != "link_downed":  # told every second by the other probe
+                yield Reading(port.pci, reading, value, part)
             if folder.endswith("/counters") and value == (1 << RANGES.get(name, 64)) - 1:
                 full.append(name)
         if any(folder.endswith("/counters") for folder, *_ in files):

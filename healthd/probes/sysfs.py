@@ -17,7 +17,7 @@ Read = Callable[[str], str]
 """The text of a file, without white space at its ends. Raises OSError."""
 
 REST = timedelta(hours=1)
-"""For so long a file that answered EINVAL is left alone: some drivers log a line for each attempt."""
+"""For so long a file is left alone that answered EINVAL or no number: some drivers log a line for each attempt."""
 REFUSALS = 3
 """After so many refusals in one folder the rest of it rests as well: all of it is answered by one and the same call."""
 
@@ -101,7 +101,7 @@ class KeptOpen:
 
 
 class Patient:
-    """Reads files through *read*, and leaves those alone for a while that answer EINVAL."""
+    """Reads counters through *read*, and leaves those alone for a while that refuse to tell a number."""
 
     def __init__(self, read: Read = read_text) -> None:
         self._read = read
@@ -113,11 +113,14 @@ class Patient:
         if self._rests(folder, now) or self._rests(path, now):
             return None
         try:
-            return as_number(self._read(path))
+            value = as_number(self._read(path))
         except OSError as error:
             if error.errno == errno.EINVAL:
                 self._leave_alone(folder, path, now)
             return None
+        if value is None:
+            self._leave_alone(folder, path, now)
+        return value
 
     def _rests(self, path: str, now: datetime) -> bool:
         until = self._resting.get(path)

@@ -78,6 +78,16 @@ def test_the_agent_can_write_nothing_on_its_node(control_plane: ControlPlane, ro
     assert run_in(control_plane, rolled_out, "agent", tried) == "[]"
 
 
+def test_the_agent_sees_the_interfaces_of_its_node(control_plane: ControlPlane, rolled_out: Json) -> None:
+    """A link from one folder that is mounted into another one works, and nothing there can be written."""
+    nets = "import os; own, node = [set(os.listdir(p + '/class/net')) for p in ('/sys', '/host/sys')]"
+    links = "print(own != node, all(os.path.isdir(f'/host/sys/class/net/{n}/statistics') for n in node))"
+    refused = "import os; print(os.statvfs('/host/sys/devices').f_flag & os.ST_RDONLY)"
+
+    assert run_in(control_plane, rolled_out, "agent", f"{nets}; {links}") == "True True"
+    assert run_in(control_plane, rolled_out, "agent", refused) == "1"
+
+
 def test_the_agent_reports_a_healthy_node(control_plane: ControlPlane, real_nodes: RealNodes, rolled_out: Json) -> None:
     name = real_nodes[0].name
     path = f"/apis/healthd.dev/v1alpha1/nodehealths/{name}"

@@ -141,7 +141,7 @@ def test_device_that_comes_back_under_its_name_is_read_anew(sysfs: Sysfs) -> Non
 def test_port_that_cannot_be_read_is_left_out(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
 
-    assert told(Infiniband(sysfs.root, Disk("phys_state")).look(START)) == {"ib.state": "ACTIVE"}
+    assert told(Infiniband(sysfs.root, Disk("phys_state")).look(START)) == {}
 
 
 def test_efa_says_active_always_so_it_is_not_asked(sysfs: Sysfs) -> None:
@@ -156,7 +156,14 @@ def test_counters_of_the_port_and_of_the_hardware_are_told_by_family(sysfs: Sysf
     look = InfinibandCounters(sysfs.root).look(START)
 
     assert {"ib.symbol_error", "ib.out_of_sequence", "ib.rate"} <= told(look).keys()
-    assert {"ib.link_downed", "roce.out_of_sequence", "roce.np_cnp_sent"} <= told(look, "0000:5e:00.0").keys()
+    assert {"ib.symbol_error", "roce.out_of_sequence", "roce.np_cnp_sent"} <= told(look, "0000:5e:00.0").keys()
+
+
+def test_no_reading_is_told_by_two_probes(sysfs: Sysfs) -> None:
+    sysfs.rdma("mlx5_0", NIC)
+    quick, slow = (probe(sysfs.root).look(START).readings for probe in (Infiniband, InfinibandCounters))
+
+    assert {reading[:2] for reading in quick}.isdisjoint(reading[:2] for reading in slow)
 
 
 def test_only_what_somebody_judges_is_read(sysfs: Sysfs) -> None:
@@ -178,10 +185,24 @@ def test_counters_of_efa_stand_at_the_port_and_at_the_device(sysfs: Sysfs) -> No
     assert told(look, part="") == {"efa.no_completion_cmds": 1}
 
 
-def test_text_in_place_of_a_number_is_no_reading(sysfs: Sysfs) -> None:
+def test_text_in_place_of_a_number_is_no_reading_and_not_asked_for_again(sysfs: Sysfs) -> None:
     write(sysfs.rdma("mlx5_0", NIC) / "counters", {"symbol_error": "N/A (no PMA)"})
+    disk = Disk()
+    probe = InfinibandCounters(sysfs.root, disk)
+    looks = [probe.look(START), probe.look(START + SECOND)]
 
-    assert "ib.symbol_error" not in told(InfinibandCounters(sysfs.root).look(START))
+    assert ["ib.symbol_error" in told(look) for look in looks] == [False, False]
+    assert disk.asked.count("symbol_error") == 1
+
+
+def test_lost_links_are_not_counted_every_second_where_that_is_refused(sysfs: Sysfs) -> None:
+    sysfs.rdma("mlx5_0", NIC)
+    disk = Disk("link_downed")
+    probe = Infiniband(sysfs.root, disk)
+    for second in range(5):
+        probe.look(START + second * SECOND)
+
+    assert disk.asked.count("link_downed") == 1
 
 
 def test_file_that_refuses_is_left_alone_for_an_hour(sysfs: Sysfs) -> None:
