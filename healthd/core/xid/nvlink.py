@@ -23,6 +23,9 @@ _TIER_OF_74 = {
     "sympathetic": "await_154",
     "ignore": "record",
 }
+TIERS_OF_74 = frozenset(_TIER_OF_74.values())
+TIERS_OF_LINKS = frozenset({"reset", "undecided", "peer", "await_154", "record"})
+"""What `tier_of_74` and `tier_of_link` can answer."""
 
 
 def tier_of_74(fault: LinkFault | None) -> str:
