@@ -110,8 +110,8 @@ RULES: Mapping[type[Slim], Sequence[Rule]] = {
             "only a gang that was started again can have recovered",
         ),
         Rule(
-            "!(self.phase in ['Choosing', 'Reserving']) || !has(self.pods) "
-            "|| self.pods.all(pod, pod.?proof.orValue('') != '')",
+            "!(self.phase in ['Choosing', 'Reserving']) || (self.?openEnds.orValue(0) == 0 "
+            "&& (!has(self.pods) || self.pods.all(pod, pod.?proof.orValue('') != '')))",
             "past the fence only when the end of every old pod is proven",
         ),
         Rule(
@@ -125,7 +125,7 @@ RULES: Mapping[type[Slim], Sequence[Rule]] = {
 BOUNDS: Mapping[type[Slim], Mapping[str, Schema]] = {
     GangRef: {name: {"maxLength": 253, "minLength": 1} for name in ("kind", "name", "namespace", "uid")},
     RecoverySpec: {"first_attempt": {"minimum": 1}},
-    RecoveryStatus: {"pods": {"maxItems": 20000}},
+    RecoveryStatus: {"pods": {"maxItems": 20000}, "packed": {"maxLength": 1 << 20}, "open_ends": {"minimum": 0}},
     FencedPod: {"uid": {"maxLength": 253}},
     PodGangSpec: {"members": {"maxItems": 20000}, "size": {"minimum": 0}},
     NodeHealthStatus: {

@@ -24,8 +24,9 @@ from healthd.core.objects import (
     Pod,
     Recovery,
     RecoveryStatus,
+    stored,
 )
-from healthd.core.patches import diff
+from healthd.core.patches import changes
 from healthd.core.spares import ReturnSpare, SettleSpare
 from healthd.core.telling import dressed
 from healthd.gangs.adapter import GangAdapter
@@ -46,17 +47,20 @@ async def record(cluster: Cluster, recovery: Recovery, status: RecoveryStatus, n
 
     Raises Conflict when anybody wrote since *recovery* was read, NotKept when the cluster knows an older Recovery.
     """
-    wanted = dressed(recovery, status, now)
+    wanted = stored(dressed(recovery, status, now))
+    patch = changes(stored(recovery.status), wanted)
+    if "packed" in wanted:
+        patch |= dict.fromkeys(("pods", "placement"))  # an older healthd may have written them
     written = await cluster.patch(
         Recovery,
         recovery.metadata.name,
-        {"status": diff(recovery.status, wanted)},
+        {"status": patch},
         namespace=recovery.metadata.namespace,
         subresource="status",
         resource_version=recovery.metadata.resource_version,
         uid=recovery.metadata.uid,
     )
-    if dropped := diff(written.status, wanted):
+    if dropped := changes(stored(written.status), wanted):
         raise NotKept(
             f"the API server did not keep {', '.join(sorted(dropped))} in the status of {written.metadata.name}: "
             "its definition of Recovery is older than this healthd; apply deploy/crds.yaml of this version"

@@ -32,6 +32,7 @@ import structlog
 
 from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.census import Census, ObjectKey, latest_first
+from healthd.core.fence import is_another_boot
 from healthd.core.gang import GangView, Root
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import LABEL_GANG, GangRef, Node, NodeHealth, Pod, Recovery, Slim
@@ -124,7 +125,7 @@ class Lookout:
         if phase_of(recovery) is not Phase.STOPPING:
             return set()
         known = [pod for pod in recovery.status.pods if pod.node and not pod.proof and pod.boot_id + pod.agent_boot_id]
-        return {pod.node for pod in known if self._boots(pod.node) - {pod.boot_id, pod.agent_boot_id, ""}}
+        return {pod.node for pod in known if any(is_another_boot(pod, boot) for boot in self._boots(pod.node))}
 
     def _boots(self, name: str) -> set[str]:
         key = ObjectKey("", name)

@@ -31,6 +31,7 @@ from healthd.core.objects import (
     Node,
     NodeHealth,
     Pod,
+    is_same,
 )
 
 REJECTED = "Pod was rejected: "
@@ -148,11 +149,15 @@ def _kubelets_boot(node: Node | None) -> str:
 def _rebooted(fenced: FencedPod, node: Node | None, health: NodeHealth | None) -> str:
     """A node's name that another machine took is no boot of the old one."""
     machine = node.status.node_info.system_uuid if node else ""
-    if machine and machine != fenced.machine:
+    if machine and not is_same(fenced.machine, machine):
         return ""
-    known = {fenced.boot_id, fenced.agent_boot_id, ""}
-    now = {_kubelets_boot(node), health.status.boot_id if health else ""}
-    return f"{fenced.node} has booted since" if now - known else ""
+    now = (_kubelets_boot(node), health.status.boot_id if health else "")
+    return f"{fenced.node} has booted since" if any(is_another_boot(fenced, boot) for boot in now) else ""
+
+
+def is_another_boot(fenced: FencedPod, boot_id: str) -> bool:
+    """Than the one that the pod ran in; an unknown one is not."""
+    return bool(boot_id) and not any(is_same(known, boot_id) for known in (fenced.boot_id, fenced.agent_boot_id))
 
 
 def _without_processes(fenced: FencedPod, said: Sequence[Pod], health: NodeHealth | None) -> str:

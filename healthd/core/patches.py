@@ -10,17 +10,18 @@ import msgspec
 
 def diff(old: msgspec.Struct, new: msgspec.Struct) -> dict[str, Any]:
     """The merge patch from *old* to *new*; empty when nothing changed. Lists are replaced whole."""
-    return _diff(msgspec.to_builtins(old), msgspec.to_builtins(new))
+    return changes(msgspec.to_builtins(old), msgspec.to_builtins(new))
 
 
-def _diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for bodies as they are written."""
     patch: dict[str, Any] = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
         if before == value:
             continue
         if isinstance(before, dict) and isinstance(value, dict):
-            patch[key] = _diff(before, value)
+            patch[key] = changes(before, value)
         else:
             patch[key] = value
     return patch

@@ -49,6 +49,7 @@ def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recove
     began = status.timeline[0].at if status.timeline else None
     return replace(
         status,
+        open_ends=sum(not pod.proof for pod in status.pods),
         timeline=_bounded(status.timeline, KEPT_ENTRIES),
         causes=_bounded_causes(status.causes),
         attempts=_with_fewer_places(_bounded(status.attempts, KEPT_ATTEMPTS)),

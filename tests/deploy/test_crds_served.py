@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from healthd.core.model import Phase
+from healthd.core.objects import Recovery, stored
+from tests.core.test_pod_packs import a_large_status
 from tests.lab.api import ApiError, Json
 from tests.lab.control_plane import ControlPlane
 
@@ -120,6 +123,18 @@ def test_no_recovery_goes_past_the_fence_with_a_pod_that_is_not_proven_gone(reco
 
     assert "proven" in recoveries.refusal(phase=after)
     assert recoveries.refusal(phase=after, pods=[{**POD, "proof": "its kubelet says so"}]) == ""
+
+
+def test_ten_thousand_pods_are_served_back_and_go_past_the_fence_when_all_are_proven_gone(
+    recoveries: Recoveries,
+) -> None:
+    recoveries.create(a_recovery())
+    open_ends, proven = stored(a_large_status(10_000)), stored(a_large_status(10_000, proof="seen"))
+
+    served = recoveries.record(**{**open_ends, "phase": "Fencing"})
+    assert msgspec.convert(served, Recovery).status.pods[-1].name == a_large_status(10_000).pods[-1].name
+    assert "proven" in recoveries.refusal(phase="Choosing")
+    assert recoveries.refusal(**{**proven, "phase": "Choosing", "openEnds": None}) == ""
 
 
 @pytest.mark.parametrize("before", ["Detected", "Fencing", "Reserving"])

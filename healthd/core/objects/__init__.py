@@ -49,6 +49,7 @@ from healthd.core.objects.names import (
     ANNOTATION_RESTART,
     ANNOTATION_RESUME_FROM,
     ANNOTATION_RESUME_STEP,
+    ANNOTATION_SAVES,
     ANNOTATION_STOPPED_AT,
     ANNOTATION_STOPPED_BY,
     FINALIZER_FENCE,
@@ -73,6 +74,9 @@ from healthd.core.objects.occurrences import (
     EventSource,
     ObjectReference,
     Occurrence,
+)
+from healthd.core.objects.pod_packs import (
+    is_same,
 )
 from healthd.core.objects.pods import (
     ClaimSource,
@@ -105,6 +109,7 @@ from healthd.core.objects.recoveries import (
     RecoveryStatus,
     RejectedCheckpoint,
     TimelineEntry,
+    stored,
 )
 from healthd.core.objects.resources import (
     RESOURCES,
@@ -156,6 +161,7 @@ __all__ = [
     "ANNOTATION_RESTART",
     "ANNOTATION_RESUME_FROM",
     "ANNOTATION_RESUME_STEP",
+    "ANNOTATION_SAVES",
     "ANNOTATION_STOPPED_AT",
     "ANNOTATION_STOPPED_BY",
     "FINALIZER_FENCE",
@@ -238,5 +244,7 @@ __all__ = [
     "Toleration",
     "Volume",
     "VolumeMount",
+    "is_same",
+    "stored",
     "to_wire",
 ]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
+
+import msgspec
 
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects.meta import Condition, ObjectMeta, Slim
+from healthd.core.objects.pod_packs import PACKED_ABOVE, packed, unpacked
 
 
 class GangRef(Slim, frozen=True, kw_only=True):
@@ -163,6 +167,10 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """The attempt being prepared or confirmed; 0 until the first stop is recorded."""
     pods: list[FencedPod] = []
     """The pods of the attempt being stopped."""
+    open_ends: int = 0
+    """How many of them are not yet proven to have ended."""
+    packed: str = ""
+    """The pods and the placement of a gang of more than 500, compressed; `healthd explain` shows them."""
     fence_override: FenceOverride | None = None
     checkpoint: ChosenCheckpoint | None = None
     rejected: list[RejectedCheckpoint] = []
@@ -199,6 +207,23 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """How long it took from the fault to the end, such as `2m13s`."""
     conditions: list[Condition] = []
     """`Progressing`, `Held` and `Recovered`, for whoever waits for one: `kubectl wait --for=condition=Recovered`."""
+
+    def __post_init__(self) -> None:
+        """In memory there are only pods; `stored` packs them. Raises ValueError for a text that is none of ours."""
+        if self.packed:
+            pods, placement = unpacked(self.packed, FencedPod)
+            msgspec.structs.force_setattr(self, "pods", pods)
+            msgspec.structs.force_setattr(self, "placement", placement)
+            msgspec.structs.force_setattr(self, "packed", "")
+
+
+def stored(status: RecoveryStatus) -> dict[str, Any]:
+    """*status* as it is written: that of a large gang packed."""
+    body: dict[str, Any] = msgspec.to_builtins(status)
+    if len(status.pods) <= PACKED_ABOVE:
+        return body
+    rest = {key: value for key, value in body.items() if key not in ("pods", "placement")}
+    return rest | {"packed": packed(status.pods, status.placement)}
 
 
 class Recovery(Slim, frozen=True, kw_only=True):
