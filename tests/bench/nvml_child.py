@@ -1,0 +1,84 @@
+"""
+What asking NVML costs: `python -m tests.bench.nvml_child [--seconds N] [--gpus N]`.
+
+A stand-in for the driver's library lies beneath the real binding, so this is the cost of healthd and of the binding
+alone; a real driver adds its own system calls. The child looks at the usual pace, and the parent asks it every second
+as an agent does. CPU is the scheduler's own count of nanoseconds; memory is read at the end. `one look` is all readings
+of all GPUs, taken from the child's words and judged, in the parent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from healthd.core.signals.engine import Engine
+from healthd.core.signals.nvml import RULES
+from healthd.probes.nvml_health import Nvml, NvmlPulse
+from healthd.probes.nvml_process import USUAL, Pace, Process, asking
+from tests.bench._figures import machine, spread
+from tests.bench.idle import children, cpu, megabytes, switches
+from tests.standin.nvml import StandIn, build
+
+START = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def main() -> int:
+    """Print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--gpus", type=int, default=8)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        standin = StandIn(build(Path(folder) / "lib"), Path(folder) / "script")
+        standin.play(f"gpus {args.gpus}")
+        figures = measure(standin, USUAL, args.seconds)
+    print(json.dumps({**figures, "GPUs": args.gpus, "seconds": args.seconds, "machine": machine()}, indent=2))
+    return 0
+
+
+def measure(standin: StandIn, pace: Pace, seconds: int) -> dict[str, Any]:
+    """Let a probe run beside its child for so long."""
+    probe = Nvml(Process(pace, spawn=asking(standin.environ)))
+    pulse, engine = NvmlPulse(probe), Engine(RULES)
+    begun = time.monotonic()
+    while not probe.look(START).readings:
+        probe.wait(1.0)
+    first_answer = time.monotonic() - begun
+    (child,) = children(os.getpid())
+    ours, theirs, woken, at = cpu(os.getpid()), cpu(child), switches(child), time.monotonic()
+    looks, last = [], None
+    for _ in range(seconds):
+        time.sleep(1.0)
+        before = time.perf_counter()
+        now = datetime.now(UTC)  # noqa: TID251 - a benchmark has no clock of its own
+        engine.take(pulse.look(now))
+        look = probe.look(now)
+        if look is not last:
+            engine.take(look)
+            looks.append(1000 * (time.perf_counter() - before))
+        last = look
+    spent = time.monotonic() - at
+    figures = {
+        "first answer ms, exec to look": round(1000 * first_answer),
+        "child CPU %": round(100 * (cpu(child) - theirs) / spent, 3),
+        "child PSS MB": megabytes(child, "Pss"),
+        "child RSS MB": megabytes(child, "Rss"),
+        "child wake-ups/s": round((switches(child) - woken) / spent, 2),
+        "parent CPU %, looks and judging": round(100 * (cpu(os.getpid()) - ours) / spent, 3),
+        "one look ms": spread(looks),
+        "readings": len(last.readings) if last else 0,
+    }
+    probe.close()
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main())
