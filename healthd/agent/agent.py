@@ -69,9 +69,9 @@ class Agent:
     Judges and guards the node *node_name*.
 
     *owns*, *job* and *trust_user_space* are for its judge's `Bench`, *rules* are those about readings. *view* is where
-    the agent looks at its node; the default asks the cluster each time. Within *report_within* after a quarantine, done
-    or refused, its report follows and then the event on the node: where many fail at once, what the first have to say
-    must not hold up the cordons of the last.
+    the agent looks at its node; the default asks the cluster each time. In the second half of *report_within* after a
+    quarantine, done or refused, its report follows and then the event on the node: where many fail at once, what the
+    first have to say must not hold up the cordons of the last.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class Agent:
 
     def _report_soon(self, now: datetime) -> None:
         if self._report_within:
-            self._report_at = now + self._report_within * self._luck()
+            self._report_at = now + self._report_within * (1 + self._luck()) / 2
 
     def _forget_refusal(self) -> None:
         self._refusal, self._ask_at = "", None

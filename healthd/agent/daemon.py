@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 LOOK_AT_PODS = timedelta(seconds=2)
 FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
-REPORT_WITHIN = timedelta(seconds=2)
+REPORT_WITHIN = timedelta(seconds=5)
 """After a quarantine. Its own reason is on the node at once; the full report can wait until others are out, too."""
 LAST_WORDS = 0.5
 """Seconds in which an agent that was told to stop may still write down what it knows."""

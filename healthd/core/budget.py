@@ -32,7 +32,7 @@ class SlotSet:
         the last free slots of a large budget would be asked for by everybody.
         """
         if self.names:
-            first = zlib.crc32(node_name.encode()) % len(self.names)
+            first = _number(node_name) % len(self.names)
             yield self.names[first]
             others = self.names[:first] + self.names[first + 1 :]
             yield from sorted(others, key=lambda name: zlib.crc32(f"{node_name}/{name}".encode()))
@@ -40,6 +40,12 @@ class SlotSet:
     def held(self, names: Collection[str]) -> str | None:
         """The slot of this set that is among *names*."""
         return next((name for name in self.names if name in names), None)
+
+
+def _number(node_name: str) -> int:
+    """Nodes are often numbered: then neighbours, which tend to fail together, never want the same slot."""
+    digits = re.sub(r"\D", "", node_name.partition(".")[0], flags=re.ASCII)
+    return int(digits) if digits else zlib.crc32(node_name.encode())
 
 
 def slot_sets(node: Node, policy: QuarantinePolicy) -> tuple[SlotSet, ...]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from healthd.agent.daemon import LOOK_AT_PODS, AgentDaemon, NodeSources
+from healthd.agent.daemon import LOOK_AT_PODS, REPORT_WITHIN, AgentDaemon, NodeSources
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable, Unusable
 from healthd.core.model import Verdict
@@ -108,6 +108,12 @@ class Node1:
         """The report with it."""
         return await self.until(NodeHealth, lambda health: health.status.verdict is verdict)
 
+    async def until_reported(self) -> NodeHealth:
+        """The report of a quarantine, which makes way for the cordons of other nodes first."""
+        await self.until(Node, is_quarantined)
+        await self.clock.run_for(REPORT_WITHIN)
+        return await self.until_verdict(Verdict.UNHEALTHY)
+
     def records_read(self) -> float:
         """How many the agent has taken in."""
         [counter] = self.daemon.metrics.kernel_records.collect()
@@ -136,8 +142,7 @@ async def test_a_record_of_the_kernel_becomes_a_cordon_and_a_report(node: Node1)
     async with node.running():
         await node.until_verdict(Verdict.HEALTHY)
         node.machine.pipe.write(OFF_THE_BUS)
-        await node.until(Node, is_quarantined)
-        health = await node.until_verdict(Verdict.UNHEALTHY)
+        health = await node.until_reported()
 
     assert [finding.rule for finding in health.status.findings] == ["xid-79"]
 
@@ -181,7 +186,7 @@ async def test_an_agent_without_the_log_is_blind_and_says_so_until_it_gets_it(no
 async def test_a_log_that_broke_is_opened_again_and_nothing_is_judged_twice(node: Node1) -> None:
     async with node.running():
         node.machine.pipe.write(OFF_THE_BUS)
-        await node.until_verdict(Verdict.UNHEALTHY)
+        await node.until_reported()
         broken, node.machine.pipe = node.machine.pipe, KernelLogPipe(node.clock)
         node.machine.pipe.write(OFF_THE_BUS)  # the same record, which a fresh descriptor shows again
         node.machine.pipe.write("NVRM: Xid (PCI:0000:5e:00): 79, pid=1, GPU has fallen off the bus.")
@@ -210,7 +215,7 @@ async def test_what_was_read_before_the_end_is_written_down(node: Node1) -> None
         await node.until_verdict(Verdict.HEALTHY)
         node.machine.pipe.write("usb 1-1: new device")
         node.machine.pipe.write(OFF_THE_BUS)
-        health = await node.until_verdict(Verdict.UNHEALTHY)
+        health = await node.until_reported()
         node.machine.pipe.write("NVRM: not worth a write", priority=6)
         while node.records_read() < 3:
             await settle()

@@ -468,6 +468,6 @@ async def test_where_asked_to_the_report_waits_for_the_cordons_of_others(watchin
     watching.clock.advance(again)
     await watching.look()
 
-    assert again == 2 * SECOND
+    assert again == 3 * SECOND
     assert first[-2:] == ["create Lease", "patch Node"]
     assert watching.cluster.noted() == A_REPORT
