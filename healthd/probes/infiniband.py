@@ -8,6 +8,7 @@ Readings, by the function's address and `port N`:
   that is seen to be up makes good one that was down;
 - `ib.link_downed`: how often the link was lost;
 - `ib.present`: `no` once a physical device is no longer listed that was, without a part;
+- `ib.verbs`: `no` for a device that programs cannot open, without a part, where the kernel lists those that they can;
 - `ib.rate`, `ib.peer_rate`: Gb/s of an active port, and of most active ports of its kind;
 - `ib.saturated`: counters that stand at the end of their range and count no more, or `none`;
 - `ib.<counter>`: a file of `counters/`; and of `hw_counters/` with the family's name in front: `ib.`, `roce.`, `efa.`.
@@ -27,7 +28,17 @@ from healthd.core.links import Link, PortSeen, judge_links, usual
 from healthd.core.rails import Rail
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import efa, infiniband, roce
-from healthd.probes.rdma import SYS, Family, Port, device_names, parse_rate, parse_state, read_ports, read_rails
+from healthd.probes.rdma import (
+    SYS,
+    Family,
+    Port,
+    device_names,
+    parse_rate,
+    parse_state,
+    read_ports,
+    read_rails,
+    read_usable,
+)
 from healthd.probes.sysfs import KeptOpen, Patient, Read, as_number, names_in, read_or_empty, read_text
 
 LOOK_AGAIN = timedelta(minutes=1)
@@ -165,6 +176,7 @@ class InfinibandCounters:
     every = timedelta(seconds=10)
 
     def __init__(self, sys: Path = SYS, read: Read = read_text, wanted: frozenset[str] = COUNTERS) -> None:
+        self._sys = sys
         self._known = _Ports(sys)
         self._patient = Patient(read)
         self._read = read
@@ -185,6 +197,7 @@ class InfinibandCounters:
             for reading in self._read_port(port, files, now)
         ]
         readings += self._read_rates([port for port in active.values() if port.family is not Family.EFA])
+        readings += self._read_verbs()
         return Look(source=self.source, at=now, readings=readings)
 
     def _files_of(self, port: Port) -> Iterator[tuple[str, str, str, str]]:
@@ -225,6 +238,11 @@ class InfinibandCounters:
                 yield Reading(port.pci, "ib.rate", rates[port.key], port.part)
                 if most := usual(kinds[self._known.kind(port)]):
                     yield Reading(port.pci, "ib.peer_rate", most, port.part)
+
+    def _read_verbs(self) -> list[Reading]:
+        usable = read_usable(self._sys)
+        devices = {port.pci: port.device for port in self._known.ports if usable}
+        return [Reading(pci, "ib.verbs", "yes" if device in usable else "no") for pci, device in devices.items()]
 
     def _is_active(self, port: Port) -> bool:
         return parse_state(self._text(port, "state")).startswith("ACTIVE")

@@ -78,6 +78,12 @@ def device_names(sys: Path = SYS) -> list[str]:
     return names_in(f"{sys}/class/infiniband")
 
 
+def read_usable(sys: Path = SYS) -> set[str]:
+    """The devices that programs can open; none where the module that lets them (ib_uverbs) is not loaded."""
+    root = f"{sys}/class/infiniband_verbs"
+    return {device for name in names_in(root) if (device := read_or_empty(f"{root}/{name}/ibdev"))}
+
+
 def read_gpus(sys: Path = SYS) -> list[Place]:
     """Where NVIDIA's GPUs are, whether their driver answers or not."""
     root = f"{sys}/bus/pci/devices"

@@ -166,6 +166,18 @@ def test_no_reading_is_told_by_two_probes(sysfs: Sysfs) -> None:
     assert {reading[:2] for reading in quick}.isdisjoint(reading[:2] for reading in slow)
 
 
+def test_device_that_programs_cannot_open(sysfs: Sysfs) -> None:
+    sysfs.rdma("mlx5_0", NIC)
+    sysfs.rdma("mlx5_1", "0000:5e:00.0")
+    unknown = InfinibandCounters(sysfs.root).look(START)
+    write(sysfs.root / "class/infiniband_verbs/uverbs0", {"ibdev": "mlx5_1"})
+    write(sysfs.root / "class/infiniband_verbs", {"abi_version": "6"})
+    look = InfinibandCounters(sysfs.root).look(START)
+
+    assert told(unknown, part="") == {}
+    assert [told(look, pci, "") for pci in (NIC, "0000:5e:00.0")] == [{"ib.verbs": "no"}, {"ib.verbs": "yes"}]
+
+
 def test_only_what_somebody_judges_is_read(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     disk = Disk()

@@ -92,6 +92,17 @@ _LINKS = (
         source=f"{_NVSENTINEL}: gone in three polls is fatal; not here, because a driver that is reloaded does it too",
     ),
     Rule(
+        name="ib-not-usable",
+        reads="ib.verbs",
+        test=Is(frozenset({"no"})),
+        tier="serious",
+        blame=Blame.NODE,
+        summary="programs cannot open an RDMA device that is there",
+        advice="Reload the RDMA drivers or reboot the node.",
+        holds=_MINUTE,
+        source=f"{_NVSENTINEL}: without its uverbs device in three polls is fatal; not here, because software does it",
+    ),
+    Rule(
         name="ib-link-flaps",
         reads="ib.link_downed",
         test=Grows(by=4, within=timedelta(hours=3)),

@@ -91,6 +91,7 @@ WORDS = {
     "ib-port-not-managed": ("no-manager", "up", 5 * MINUTE),
     "ib-port-never-up": ("never-up", "unused", 10 * MINUTE),
     "ib-device-gone": ("no", "yes", MINUTE),
+    "ib-not-usable": ("no", "yes", MINUTE),
     "ib-link-retrains": ("LinkErrorRecovery", "LinkUp", 10 * SECOND),
     "ib-counters-full": ("link_downed", "none", MINUTE),
     "eth-link-down": ("down", "unused", 30 * SECOND),
