@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import PurePosixPath
 
 from healthd.checkpoints.stores.store import Damaged, Entry, File, Stamp, Unstable, explain
@@ -26,6 +27,7 @@ __all__ = [
     "filename_of",
     "folder_of",
     "inside",
+    "kind_of",
     "read_at",
     "refuse_changes",
     "survey",
@@ -33,6 +35,7 @@ __all__ = [
 
 MOST_ENTRIES = 200_000
 """More entries than this in one checkpoint are refused: listing them must stay cheap."""
+_DIGITS = str.maketrans("123456789", "000000000")
 
 
 class Tree:
@@ -50,6 +53,14 @@ class Tree:
     def at_once(self) -> int:
         """How many files are best read at the same time."""
         return self._store.at_once
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """One name of each kind: of names that differ by their digits alone, as those of ranks do, the first."""
+        examples: dict[str, str] = {}
+        for name in self.entries:
+            examples.setdefault(kind_of(name), name)
+        return tuple(examples.values())
 
     def require(self, name: str) -> Entry:
         """The regular file *name*. Raises Damaged when it is missing or something else."""
@@ -141,6 +152,11 @@ def inside(folder: str, name: str, *, told_by: str) -> str:
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise Damaged(f"{told_by}: names {name[:80]!r}, which is not inside the checkpoint")
     return "/".join((folder, *parts)) if folder else "/".join(parts)
+
+
+def kind_of(name: str) -> str:
+    """The name with all digits the same: names of ranks, shards and steps differ by them alone."""
+    return name.translate(_DIGITS)
 
 
 def folder_of(name: str) -> str:

@@ -8,6 +8,7 @@ from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.flax import Flax
 from healthd.checkpoints.formats.format import Format, Level
 from healthd.checkpoints.formats.keras import Keras
+from healthd.checkpoints.formats.lightgbm import LightGBM
 from healthd.checkpoints.formats.lightning import Lightning
 from healthd.checkpoints.formats.marked import Marked
 from healthd.checkpoints.formats.megatron import Megatron
@@ -18,6 +19,7 @@ from healthd.checkpoints.formats.tensorflow import TensorFlow
 from healthd.checkpoints.formats.torch_dcp import TorchDcp
 from healthd.checkpoints.formats.torch_zip import TorchZip
 from healthd.checkpoints.formats.trainer import Trainer
+from healthd.checkpoints.formats.xgboost import XGBoost
 
 __all__ = ["FORMATS", "Format", "Level", "UnknownFormat", "declared", "recognises"]
 
@@ -34,6 +36,8 @@ FORMATS: tuple[Format, ...] = (
     TensorFlow(),
     Keras(),
     Flax(),
+    XGBoost(),
+    LightGBM(),
     NumPy(),
     Marked(),
 )

@@ -32,7 +32,7 @@ class Accelerate:
 
     def detect(self, tree: Tree) -> bool:
         """Any such file at the top."""
-        return any(self.owns(name) for name in tree.entries)
+        return any(self.owns(name) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK reads the directory of each archive; FULL every byte. Raises Damaged."""

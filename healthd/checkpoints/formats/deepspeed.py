@@ -47,7 +47,7 @@ class DeepSpeed:
 
     def detect(self, tree: Tree) -> bool:
         """Any such file, in any folder: trainers put DeepSpeed's folder into their own."""
-        return any(self.owns(filename_of(name)) for name in tree.entries)
+        return any(self.owns(filename_of(name)) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK looks at names and one model file; FULL at the steps that all files tell. Raises Damaged."""

@@ -33,7 +33,7 @@ class Keras:
 
     def detect(self, tree: Tree) -> bool:
         """Any file with the suffix."""
-        return any(self.owns(name) for name in tree.entries)
+        return any(self.owns(name) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK walks the structure; FULL also reads every byte of an archive. Raises Damaged."""

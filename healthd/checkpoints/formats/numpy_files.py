@@ -39,7 +39,7 @@ class NumPy:
 
     def detect(self, tree: Tree) -> bool:
         """Any file with the suffix."""
-        return any(self.owns(name) for name in tree.entries)
+        return any(self.owns(name) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK reads directories and headers; FULL every byte of an archive. Raises Damaged."""

@@ -57,7 +57,7 @@ class Orbax:
 
     def detect(self, tree: Tree) -> bool:
         """Any such file, in any folder."""
-        return any(self.owns(filename_of(name)) for name in tree.entries)
+        return any(self.owns(filename_of(name)) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - the data itself has no checksum of its own
         """The same at both levels. Raises Damaged."""

@@ -67,7 +67,7 @@ class Safetensors:
 
     def detect(self, tree: Tree) -> bool:
         """Any file with the suffix."""
-        return any(self.owns(name) for name in tree.entries)
+        return any(self.owns(name) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - there is nothing more to read
         """The same at both levels, for want of checksums. Raises Damaged."""

@@ -64,7 +64,7 @@ class TorchDcp:
 
     def detect(self, tree: Tree) -> bool:
         """Any file of this format."""
-        return any(self.owns(filename_of(name)) for name in tree.entries)
+        return any(self.owns(filename_of(name)) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK reads the metadata and looks at sizes; FULL reads every piece. Raises Damaged."""

@@ -36,7 +36,7 @@ class TorchZip:
 
     def detect(self, tree: Tree) -> bool:
         """Any file with the suffix."""
-        return any(self.owns(filename_of(name)) for name in tree.entries)
+        return any(self.owns(filename_of(name)) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK reads the directory of each archive; FULL every byte. Raises Damaged."""

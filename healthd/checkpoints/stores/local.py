@@ -11,8 +11,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from healthd.checkpoints.stores.store import Damaged, Entry, Name, Stamp, Unstable
 
@@ -41,6 +41,33 @@ class LocalFile:
         """At most *size* bytes from *offset* on. Raises OSError."""
         return os.pread(self._fd, size, offset)
 
+    def stamp(self) -> Stamp:
+        """As it is now. Raises OSError."""
+        return _stamp(os.fstat(self._fd))
+
+    def refuse_holes(self, name: str, size: int) -> None:
+        """
+        Refuse a file with parts that were never written and read as zeros: a writer made room first and died.
+
+        The writers of torch and safetensors leave no holes, not even for tensors of zeros. Raises Damaged.
+        """
+        try:
+            hole = os.lseek(self._fd, 0, os.SEEK_HOLE) if size else 0
+        except OSError:  # this file system cannot tell
+            return
+        if hole < size:
+            raise Damaged(f"{name}: never written from byte {hole:,} on (a hole in {size:,} bytes: torn write)")
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class LocalStore:
     """Reads with plain system calls: what is listed twice was looked up twice."""
@@ -61,17 +88,17 @@ class LocalStore:
             return True, _walk(place, most)
         return False, [(place.name, _entry(info))]
 
-    @contextmanager
-    def open(self, base: Path, name: str, entry: Entry) -> Iterator[LocalFile]:
+    def open(self, base: Path, name: str, entry: Entry) -> LocalFile:
         """The very file that was listed. Raises OSError and Damaged."""
-        fd = os.open(f"{base}/{name}", _OPEN_FLAGS)
+        file = LocalFile(os.open(f"{base}/{name}", _OPEN_FLAGS))
         try:
-            if _stamp(os.fstat(fd)) != entry.stamp:
+            if file.stamp() != entry.stamp:
                 raise Unstable(f"{name}: changed while being read")
-            _refuse_holes(fd, name, entry.stamp.size)
-            yield LocalFile(fd)
-        finally:
-            os.close(fd)
+            file.refuse_holes(name, entry.stamp.size)
+        except BaseException:
+            file.close()
+            raise
+        return file
 
 
 LOCAL = LocalStore()
@@ -96,22 +123,27 @@ def _walk(path: Path, most: int) -> Iterator[tuple[str, Entry]]:
                 if count > most:
                     raise Damaged(f"more than {most:,} entries, too many to verify")
                 if not item.is_dir(follow_symlinks=False):
-                    yield from _listed(prefix, item)
+                    entry = _listed(item)
+                    if entry is not None:
+                        yield prefix + item.name, entry
                 elif level >= MOST_LEVELS:
                     raise Damaged(f"{prefix}{item.name}: nested deeper than {MOST_LEVELS} directories")
                 else:
                     folders.append((item.path, f"{prefix}{item.name}/", level + 1))
 
 
-def _listed(prefix: str, item: os.DirEntry[str]) -> Iterator[tuple[str, Entry]]:
+def _listed(item: os.DirEntry[str]) -> Entry | None:
+    """None for a name that vanished since the listing: it was never there."""
     try:
-        yield prefix + item.name, _entry(item.stat())
+        return _entry(item.stat())
     except OSError as error:
         if item.is_symlink():
-            why = "a link that leads in a circle" if error.errno == errno.ELOOP else "a broken link"
-            yield prefix + item.name, Entry(Stamp(0, 0), why)
-        elif error.errno != errno.ENOENT:  # a name that vanished since the listing was never there
-            raise
+            return Entry(
+                Stamp(0, 0), "a link that leads in a circle" if error.errno == errno.ELOOP else "a broken link"
+            )
+        if error.errno == errno.ENOENT:
+            return None
+        raise
 
 
 def _entry(info: os.stat_result) -> Entry:
@@ -120,17 +152,3 @@ def _entry(info: os.stat_result) -> Entry:
 
 def _stamp(info: os.stat_result) -> Stamp:
     return Stamp(info.st_size, info.st_mtime_ns, info.st_ino)
-
-
-def _refuse_holes(fd: int, name: str, size: int) -> None:
-    """
-    Refuse a file with parts that were never written and read as zeros: a writer made room first and died.
-
-    The writers of torch and safetensors leave no holes, not even for tensors of zeros.
-    """
-    try:
-        hole = os.lseek(fd, 0, os.SEEK_HOLE) if size else 0
-    except OSError:  # this file system cannot tell
-        return
-    if hole < size:
-        raise Damaged(f"{name}: never written from byte {hole:,} on (a hole in {size:,} bytes: torn write)")

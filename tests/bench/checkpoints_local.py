@@ -1,0 +1,168 @@
+"""
+What verification adds to bare reading: `python -m tests.bench.checkpoints_local [--files N] [--megabytes N] [--at DIR]`.
+
+Quick: `latest` on a step of many small files against a stat and one read of the first bytes of the same files, in as
+many threads, all from the page cache. Full: against reading the same large files from end to end with 1 MB reads in as
+many threads, both with the files put out of the page cache first. Each case runs in a process of its own, for its peak
+memory. Rounds of both take turns, so that other work on the machine hits both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.stores.local import LOCAL
+from tests.bench._figures import machine, spread
+from tests.checkpoints.builders import a_dcp_step, a_sharded_step, torch_zip_bytes, write_files
+
+HEADER = 16_384
+CHUNK = 1 << 20
+QUICK = {
+    "safetensors": lambda root, files: a_sharded_step(root, 10, ranks=files - 1),
+    "torch_dcp": lambda root, files: a_dcp_step(root, 10, ranks=files - 1),
+    "torch_zip": lambda root, files: write_files(root / "step-10", *(f"rank-{n}.pt" for n in range(files))),
+}
+
+
+def main() -> None:
+    """Print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--megabytes", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--at", type=Path, help="where the files are written (default: the temporary directory)")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.case:
+        print(json.dumps(run_case(args.case, args)))
+        return
+    words = [f"--files={args.files}", f"--megabytes={args.megabytes}", f"--rounds={args.rounds}"]
+    words += [f"--at={args.at}"] if args.at else []
+    print(
+        json.dumps(
+            {
+                "files": args.files,
+                "megabytes": args.megabytes,
+                "clock": {"start": "call of latest()", "end": "its answer", "unit": "s"},
+                "cases": {case: in_its_own_process(case, words) for case in (*QUICK, "full")},
+                "machine": machine(),
+            },
+            indent=2,
+        )
+    )
+
+
+def in_its_own_process(case: str, words: Sequence[str]) -> Any:
+    """What the case printed."""
+    command = [sys.executable, "-m", "tests.bench.checkpoints_local", *words, f"--case={case}"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def run_case(case: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of healthd and of bare reading, and how many times as long the first took (by medians)."""
+    with tempfile.TemporaryDirectory(dir=args.at) as scratch:
+        root = Path(scratch)
+        if case == "full":
+            step = write_large(root, args.megabytes)
+            ours, bare = (lambda: verified(root, Level.FULL)), (lambda: read_all(step))
+            samples = in_turns(ours, bare, args.rounds, lambda: forget(step))
+        else:
+            step = QUICK[case](root, args.files)
+            samples = in_turns(lambda: verified(root, Level.QUICK), lambda: read_headers(step), args.rounds)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    healthd, bare_reading = (spread(each, 3) for each in samples)
+    return {
+        "healthd": healthd,
+        "bare": bare_reading,
+        "ratio": round(healthd["p50"] / bare_reading["p50"], 2),
+        "peak memory, MB": peak,
+    }
+
+
+def in_turns(
+    ours: Callable[[], None], bare: Callable[[], None], rounds: int, before: Callable[[], None] = lambda: None
+) -> tuple[list[float], list[float]]:
+    """Seconds of each round of both."""
+    took: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for which, run in enumerate((ours, bare)):
+            before()
+            start = time.perf_counter()
+            run()
+            took[which].append(time.perf_counter() - start)
+    return took
+
+
+def verified(root: Path, level: Level) -> None:
+    """One call, which has to find the checkpoint."""
+    answer = latest(root, level=level)
+    if answer.found is None:
+        raise SystemExit(f"the checkpoint was refused: {answer.rejected}")
+
+
+def read_headers(step: Path) -> None:
+    """A stat and one read of each file."""
+
+    def read(path: str) -> None:
+        fd = os.open(path, os.O_RDONLY)
+        os.fstat(fd)
+        os.pread(fd, HEADER, 0)
+        os.close(fd)
+
+    in_parallel(read, [entry.path for entry in os.scandir(step)])
+
+
+def read_all(step: Path) -> None:
+    """Every byte of each file."""
+
+    def read(path: str) -> None:
+        buffer = bytearray(CHUNK)
+        fd = os.open(path, os.O_RDONLY)
+        while os.readv(fd, [buffer]):
+            pass
+        os.close(fd)
+
+    in_parallel(read, [entry.path for entry in os.scandir(step)])
+
+
+def in_parallel(read: Callable[[str], None], paths: list[str]) -> None:
+    """In as many threads as healthd has, each with a share of the files."""
+    share = -(-len(paths) // (LOCAL.at_once * 4))
+    shares = [paths[at : at + share] for at in range(0, len(paths), share)]
+    with ThreadPoolExecutor(LOCAL.at_once) as pool:
+        for _ in pool.map(lambda some: [read(path) for path in some], shares):
+            pass
+
+
+def write_large(root: Path, megabytes: int) -> Path:
+    """A step of eight files of `torch.save` as large together, on the disk."""
+    step = root / "step-10"
+    step.mkdir()
+    for rank in range(8):
+        with (step / f"rank-{rank}.pt").open("wb") as file:
+            file.write(torch_zip_bytes(os.urandom(CHUNK) * (megabytes // 8)))
+            os.fsync(file.fileno())
+    return step
+
+
+def forget(step: Path) -> None:
+    """Put the files out of the page cache."""
+    for path in step.iterdir():
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+if __name__ == "__main__":
+    main()
