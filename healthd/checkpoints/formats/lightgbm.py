@@ -1,0 +1,131 @@
+"""
+Models of LightGBM: text, as snapshots (`model.txt.snapshot_iter_100`) or by `save_model`.
+
+Written in place. The header tells how long each tree is, so a cut or a lost piece is seen by a quick look; the lists of
+each tree are counted by a full one. Numbers that were changed are not seen.
+Source: src/boosting/gbdt_model_text.cpp of LightGBM.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.tree import Damaged, Tree, filename_of
+from healthd.checkpoints.windows import Window, open_window
+from healthd.checkpoints.workers import for_each
+
+LARGEST_HEADER = 16 << 20
+LARGEST_END = 4 << 20
+_NAME = re.compile(r".+\.snapshot_iter_\d{1,18}|.*\.lgbm?|(?:model|lgbm?|lightgbm|booster)[-_.\w]*\.txt", re.IGNORECASE)
+_SNAPSHOT = ".snapshot_iter_"
+_START = b"tree\n"
+_NUMBER = re.compile(rb"-?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|inf|nan)")
+_END = b"end of trees"
+_OF_LEAVES = (b"leaf_value",)
+_OF_SPLITS = (b"split_feature", b"threshold", b"decision_type", b"left_child", b"right_child")
+_REQUIRED = (b"version", b"num_class", b"max_feature_idx", b"feature_names", b"feature_infos", b"tree_sizes")
+
+
+class LightGBM:
+    """Each model has every tree where its header says, and comes to its end."""
+
+    name = "lightgbm"
+
+    def owns(self, filename: str) -> bool:
+        """Snapshots, and text under usual names."""
+        return _NAME.fullmatch(filename) is not None
+
+    def detect(self, tree: Tree) -> bool:
+        """A snapshot, or another such file that begins like a model. Raises Damaged."""
+        return any(_is_model(tree, name) for name in tree.entries)
+
+    def verify(self, tree: Tree, level: Level) -> None:
+        """QUICK looks at the header and where trees begin; FULL at each tree. Raises Damaged."""
+        names = [name for name in sorted(tree.entries) if _is_model(tree, name)]
+        for_each(partial(_verify_file, tree, level), names, at_once=tree.at_once)
+
+
+def _is_model(tree: Tree, name: str) -> bool:
+    if not _NAME.fullmatch(filename_of(name)):
+        return False
+    if _SNAPSHOT in name:
+        return True
+    if tree.entries[name].not_a_file or tree.size(name) < len(_START):
+        return False
+    with open_window(tree, name) as window:
+        return window.at(0, len(_START)) == _START
+
+
+def _verify_file(tree: Tree, level: Level, name: str) -> None:
+    with open_window(tree, name) as window:
+        fields, at = _read_header(window)
+        try:
+            sizes = [int(size) for size in fields[b"tree_sizes"].split()]
+        except ValueError as error:
+            raise Damaged(f"{name}: its header does not tell how long the trees are") from error
+        for number, size in enumerate(sizes):
+            begin = f"Tree={number}\n".encode()
+            if size < len(begin) or window.at(at, len(begin)) != begin:
+                raise Damaged(f"{name}: tree {number:,} is not at byte {at:,}, where it should be")
+            if level is Level.FULL:
+                _verify_tree(window.at(at, size), name, number)
+            at += size
+        _verify_end(window, at)
+
+
+def _read_header(window: Window) -> tuple[dict[bytes, bytes], int]:
+    """The fields of the header, and where the first tree begins. Raises Damaged."""
+    raw = b""
+    while (end := raw.find(b"\n\n")) < 0 and len(raw) < min(window.size, LARGEST_HEADER):
+        raw += window.at(len(raw), min(1 << 16, window.size - len(raw)))
+    if not raw.startswith(_START) or end < 0:
+        what = "zeros, never written" if not raw.strip(b"\0") else "without the whole header of a model"
+        raise Damaged(f"{window.name}: {what} (torn write)")
+    fields = dict(_field(line) for line in raw[:end].split(b"\n") if b"=" in line)
+    absent = next((field for field in _REQUIRED if field not in fields), None)
+    if absent is not None:
+        raise Damaged(f"{window.name}: its header has no {absent.decode()}")
+    return fields, end + 2
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    key, _, value = line.partition(b"=")
+    return key, value
+
+
+def _verify_tree(raw: bytes, name: str, number: int) -> None:
+    fields = dict(_field(line) for line in raw.split(b"\n") if b"=" in line)
+    try:
+        leaves = int(fields[b"num_leaves"])
+    except (KeyError, ValueError) as error:
+        raise Damaged(f"{name}: tree {number:,} does not tell its leaves") from error
+    for field, count in [(f, leaves) for f in _OF_LEAVES] + [(f, leaves - 1) for f in _OF_SPLITS if leaves > 1]:
+        values = fields.get(field, b"").split(b" ")
+        if len(values) != count or not all(map(_NUMBER.fullmatch, values)):
+            raise Damaged(f"{name}: tree {number:,} has not its {count:,} numbers of {field.decode()}")
+
+
+def _verify_end(window: Window, at: int) -> None:
+    """After the trees come the parameters, and what Python's package adds."""
+    if window.size - at > LARGEST_END:
+        raise Damaged(f"{window.name}: {window.size - at:,} bytes after its trees")
+    rest = window.at(at, window.size - at)
+    if not rest.startswith(_END):
+        raise Damaged(f"{window.name}: does not come to the end of its trees (torn write)")
+    _, has_parameters, parameters = rest.partition(b"\nparameters:")
+    _, is_whole, last = parameters.partition(b"\nend of parameters")
+    if has_parameters and not is_whole:
+        raise Damaged(f"{window.name}: does not come to the end of its parameters (torn write)")
+    if not has_parameters or not last.endswith(b"\n"):
+        raise Damaged(f"{window.name}: ends within its last lines (torn write)")
+    _, is_pandas, categories = last.partition(b"pandas_categorical:")
+    try:
+        if is_pandas:
+            json.loads(categories)
+        elif last.strip():
+            raise ValueError
+    except ValueError as error:
+        raise Damaged(f"{window.name}: ends within its last lines (torn write)") from error

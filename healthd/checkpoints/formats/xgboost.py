@@ -1,0 +1,129 @@
+"""
+Models of XGBoost, as `TrainingCheckPoint` and `save_model` write them: `.json` and `.ubj`.
+
+Written in place and without a checksum, so the whole structure must be there: every tree that the model counts, and
+in each tree every list as long as it has nodes. Numbers that were changed are not seen. The binary format from before
+version 2.1 has no structure that can be checked, and is refused.
+Source: the introduction to model IO and the JSON schema in XGBoost's documentation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sized
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.tree import Damaged, Tree, filename_of
+from healthd.checkpoints.ubjson import read_ubjson
+from healthd.checkpoints.windows import Window, open_window
+from healthd.checkpoints.workers import for_each
+
+LARGEST_JSON = 32 << 20
+"""Of longer ones only the beginning and the end are looked at: all of it would be in memory."""
+_JSON = re.compile(r"(?:model|xgb|xgboost|booster|checkpoint)[-_\w]*\.json", re.IGNORECASE)
+_OLD = re.compile(r"\d{4,}\.model|xgb\w*[-_\w]*\.(?:model|bin)", re.IGNORECASE)
+_BEGIN = re.compile(rb'\s*\{\s*"(?:learner|version)"\s*:')
+_END = re.compile(rb'"version"\s*:\s*\[\d+,\s*\d+,\s*\d+\]\s*\}\s*\Z')
+"""Keys are in the order of the alphabet."""
+_LISTS = ("left_children", "right_children", "parents", "split_indices", "split_conditions", "base_weights")
+_MORE_LISTS = ("default_left", "sum_hessian", "loss_changes")
+
+
+class XGBoost:
+    """Each model has all the trees that it counts, each with all its nodes."""
+
+    name = "xgboost"
+
+    def owns(self, filename: str) -> bool:
+        """By suffix, JSON and the old format only under usual names."""
+        return any((filename.endswith(".ubj"), _JSON.fullmatch(filename), _OLD.fullmatch(filename)))
+
+    def detect(self, tree: Tree) -> bool:
+        """Any such file; JSON only when it begins like a model. Raises Damaged."""
+        return any(_is_model(tree, name) for name in tree.entries)
+
+    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - all of the structure is the least
+        """The same at both levels. Raises Damaged."""
+        names = [name for name in sorted(tree.entries) if _is_model(tree, name)]
+        for_each(partial(_verify_file, tree), names, at_once=tree.at_once)
+
+
+def _is_model(tree: Tree, name: str) -> bool:
+    filename = filename_of(name)
+    if filename.endswith(".ubj") or _OLD.fullmatch(filename):
+        return True
+    if not _JSON.fullmatch(filename) or tree.entries[name].not_a_file or not tree.size(name):
+        return False
+    with open_window(tree, name) as window:
+        start = window.at(0, min(64, window.size))
+    return _BEGIN.match(start) is not None or not start.strip(b"\0")
+
+
+def _verify_file(tree: Tree, name: str) -> None:
+    with open_window(tree, name) as window:
+        if window.at(0, min(4, window.size)) == b"binf" or not name.endswith((".ubj", ".json")):
+            raise Damaged(f"{name}: XGBoost's old binary format, which cannot be verified: save as .ubj or .json")
+        if name.endswith(".ubj"):
+            model = read_ubjson(window)
+        elif window.size <= LARGEST_JSON:
+            model = _parse_json(window)
+        else:
+            _verify_ends(window)
+            return
+    _judge(model, name)
+
+
+def _parse_json(window: Window) -> Any:
+    try:
+        return msgspec.json.decode(window.at(0, window.size))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(f"{window.name}: not the whole JSON of a model (torn write)") from error
+
+
+def _verify_ends(window: Window) -> None:
+    if not _BEGIN.match(window.at(0, 64)) or not _END.search(window.at(window.size - 64, 64)):
+        raise Damaged(f"{window.name}: not the whole JSON of a model (torn write)")
+
+
+def _judge(model: Any, name: str) -> None:
+    """Raise Damaged unless *model* has what the loader asks for."""
+    try:
+        learner = model["learner"]
+        booster, _ = learner["gradient_booster"], learner["learner_model_param"]
+        kind, _, _ = booster["name"], learner["objective"]["name"], model["version"]
+        inner = booster["gbtree"]["model"] if kind == "dart" else booster["model"]
+        if kind in {"gbtree", "dart"}:
+            _judge_trees(inner, name)
+        elif not len(inner["weights"]):
+            raise ValueError
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(
+            f"{name}: a model without {error.args[0]!r:.40}" if error.args else f"{name}: no model"
+        ) from error
+
+
+def _judge_trees(model: Any, name: str) -> None:
+    promised = int(model["gbtree_model_param"]["num_trees"])
+    if len(model["trees"]) != promised or len(_sized(model["tree_info"])) != promised:
+        raise Damaged(f"{name}: {len(model['trees']):,} of {promised:,} trees")
+    for number, tree in enumerate(model["trees"]):
+        nodes = int(tree["tree_param"]["num_nodes"])
+        for field in (*_LISTS, *_MORE_LISTS):
+            here = _length(tree[field])
+            if here != nodes and not (field == "base_weights" and here > nodes):  # several outputs
+                raise Damaged(f"{name}: tree {number:,} has {here:,} {field}, and {nodes:,} nodes")
+
+
+def _sized(value: Any) -> range:
+    return range(_length(value))
+
+
+def _length(value: Any) -> int:
+    length = getattr(value, "length", None)
+    if length is None and isinstance(value, Sized):
+        return len(value)
+    return int(length or 0)

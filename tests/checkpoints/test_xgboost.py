@@ -1,0 +1,100 @@
+"""Models of XGBoost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from healthd.checkpoints.formats.xgboost import LARGEST_JSON
+from healthd.checkpoints.latest import Level, latest
+from tests.checkpoints.builders import REAL, torch_zip_bytes
+from tests.checkpoints.damages import held_when_cut, word
+
+NAMES = ["model_5.json", "model_5.ubj"]
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(REAL / "xgboost", tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("level", Level)
+def test_what_the_real_library_wrote_holds(name: str, level: Level) -> None:
+    assert word(REAL / "xgboost" / name, level=level) == ""
+
+
+def test_the_step_is_told_by_the_name() -> None:
+    found = latest(REAL / "xgboost").found
+
+    assert found is not None
+    assert (found.step, found.format) == (5, "xgboost")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_cut_anywhere_is_refused_by_a_quick_look(real: Path, name: str) -> None:
+    (tmp := real / "only").mkdir()
+    (real / name).rename(tmp / name)
+
+    assert held_when_cut(tmp / name, tmp / name, times=200) == []
+
+
+def a_model(real: Path) -> dict[str, dict[str, dict[str, dict[str, list[object]]]]]:
+    model: dict[str, dict[str, dict[str, dict[str, list[object]]]]] = json.loads((real / "model_5.json").read_bytes())
+    return model
+
+
+def test_a_lost_tree_is_refused(real: Path) -> None:
+    model = a_model(real)
+    model["learner"]["gradient_booster"]["model"]["trees"].pop()
+    (real / "model_5.json").write_text(json.dumps(model))
+
+    assert word(real / "model_5.json") == "model_5.json: 4 of 5 trees"
+
+
+def test_a_tree_without_all_its_nodes_is_refused(real: Path) -> None:
+    text = (real / "model_5.json").read_text()
+    (real / "model_5.json").write_text(text.replace('"left_children":[1,', '"left_children":[', 1))
+
+    assert "left_children" in word(real / "model_5.json")
+
+
+def test_a_model_without_a_part_is_refused(real: Path) -> None:
+    (real / "model_5.json").write_text((real / "model_5.json").read_text().replace('"objective"', '"objectile"'))
+
+    assert word(real / "model_5.json") == "model_5.json: a model without 'objective'"
+
+
+def test_the_old_binary_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "0005.model").write_bytes(b"binf" + bytes(100))
+
+    assert "save as .ubj or .json" in word(tmp_path / "0005.model")
+
+
+def test_json_of_another_tool_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "model_card.json").write_text('{"license": "none"}')
+    (tmp_path / "model.pt").write_bytes(torch_zip_bytes())
+
+    assert word(tmp_path) == ""
+
+
+def test_of_a_very_long_model_the_ends_are_looked_at(real: Path) -> None:
+    long = real / "model_6.json"
+    long.write_text((real / "model_5.json").read_text().replace(":", ":" + " " * LARGEST_JSON, 1))
+
+    assert word(long) == ""
+    long.write_bytes(long.read_bytes()[:-20])
+    assert "torn write" in word(long)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{" * 1000, b"[" * 100_000, b"{L" + b"\xff" * 8, bytes(100), b"S"])
+def test_what_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model_7.ubj").write_bytes(content)
+
+    reason = word(tmp_path / "model_7.ubj")
+
+    assert reason.startswith("model_7.ubj: ")
+    assert "fault of healthd" not in reason
