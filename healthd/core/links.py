@@ -39,12 +39,14 @@ class Link(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSeen:
     """
-    One port: *state* and *phys_state* are the kernel's words (`ACTIVE`, `LinkUp`), *kind* tells what it may be compared
-    with, *parent* is the key of its physical function's port, where that is in sight.
+    One port: *state* and *phys_state* are the kernel's words (`ACTIVE`, `LinkUp`), *is_off* says that somebody switched
+    it off on this side, *kind* tells what it may be compared with, *parent* is the key of its physical function's port,
+    where that is in sight.
     """
 
     state: str
     phys_state: str
+    is_off: bool
     kind: str
     was_up: bool
     on_rail: bool
@@ -72,7 +74,7 @@ def usual(rates: Counter[float]) -> float:
 def _judge(port: PortSeen, up: int, of: int) -> Link:
     if _is_up(port):
         return Link.UP
-    if port.phys_state == "Disabled":
+    if port.is_off:
         return Link.DISABLED if port.was_up else Link.UNUSED
     if port.phys_state == "LinkUp":
         return Link.NO_MANAGER

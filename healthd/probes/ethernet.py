@@ -24,7 +24,7 @@ from healthd.core.links import usual
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import ethernet
 from healthd.probes.ethtool import Chosen, Ethtool, Statistics
-from healthd.probes.netdevs import Interface, read_interfaces
+from healthd.probes.netdevs import Interface, is_set_up, read_interfaces
 from healthd.probes.rdma import SYS
 from healthd.probes.sysfs import KeptOpen, Patient, Read, as_number, names_in, read_or_empty, read_text
 
@@ -37,9 +37,6 @@ WANTED = frozenset(rule.reads for rule in ethernet.RULES)
 _SOFTWARE = ("rx_crc_errors", "rx_frame_errors", "rx_fifo_errors", "rx_missed_errors", "tx_carrier_errors")
 """Files of `statistics/`."""
 _CARRIER = ("carrier_down_count",)
-
-_UP = 1
-"""IFF_UP of an interface's flags: nobody set it down."""
 
 
 def _named() -> dict[str, str]:
@@ -98,22 +95,21 @@ class Ethernet:
     def _read_one(self, interface: Interface) -> Iterator[Reading]:
         try:
             state = self._read(f"{interface.folder}/operstate")
-            flags = int(self._read(f"{interface.folder}/flags"), 16)
             changes = as_number(self._read(f"{interface.folder}/carrier_changes"))
-        except (OSError, ValueError):
+        except OSError:
             return
-        yield Reading(interface.pci, "eth.link", self._link(interface, state, flags), interface.part)
+        yield Reading(interface.pci, "eth.link", self._link(interface, state), interface.part)
         if changes is not None:
             yield Reading(interface.pci, "eth.carrier_changes", changes, interface.part)
 
-    def _link(self, interface: Interface, state: str, flags: int) -> str:
+    def _link(self, interface: Interface, state: str) -> str:
         if state == "up" or interface.was_up:
             self._were_up.add(interface.name)
         if state == "up":
             return "up"
         if interface.name not in self._were_up:
             return "unused"
-        return "down" if flags & _UP else "off"
+        return "down" if is_set_up(interface.folder) else "off"
 
 
 class EthernetCounters:

@@ -28,6 +28,7 @@ from healthd.core.links import Link, PortSeen, judge_links, usual
 from healthd.core.rails import Rail
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import efa, infiniband, roce
+from healthd.probes.netdevs import is_set_up
 from healthd.probes.rdma import (
     SYS,
     Family,
@@ -147,11 +148,21 @@ class Infiniband:
         return PortSeen(
             state=words.state,
             phys_state=words.phys_state,
+            is_off=self._is_off(port, words),
             kind=self._known.kind(port),
             was_up=port.key in self._were_up,
             on_rail=port.pci in self._known.rails,
             parent=port.parent_key,
         )
+
+    def _is_off(self, port: Port, words: _Words) -> bool:
+        """
+        Drivers of RoCE call every port Disabled that has no carrier, so its interface is asked. One that is not in
+        sight (it may be in the network namespace of a pod) says nothing for a fault.
+        """
+        if words.phys_state != "Disabled" or port.family is not Family.ROCE:
+            return words.phys_state == "Disabled"
+        return not is_set_up(f"{self._sys}/class/net/{port.netdev}")
 
     def _had_carrier(self, port: Port) -> bool:
         """Some drivers do not count lost links, but every interface counts its carrier's comings."""

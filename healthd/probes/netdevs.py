@@ -15,6 +15,7 @@ from healthd.probes.sysfs import as_number, names_in, pci_of, read_or_empty
 
 _ETHERNET = "1"
 """ARPHRD_ETHER. IPoIB interfaces (32) are told by their InfiniBand port."""
+_IFF_UP = 1
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+|(c\d+)?pf\d+hpf")
 """`phys_port_name` of an interface that stands for somebody else's virtual function."""
 
@@ -47,6 +48,14 @@ def own_interface(function: str, port: int) -> str:
         if not _is_representor(folder) and _port_of(folder) == port:
             return name
     return ""
+
+
+def is_set_up(folder: str) -> bool:
+    """Whether nobody switched the interface off; a carrier is another matter. Not, where it is not in sight."""
+    try:
+        return bool(int(read_or_empty(f"{folder}/flags"), 16) & _IFF_UP)
+    except ValueError:
+        return False
 
 
 def _interface(folder: str, name: str) -> Interface | None:

@@ -12,7 +12,8 @@ POLLING = ("DOWN", "Polling")
 
 def a_port(words: tuple[str, str] = UP, **changes: object) -> PortSeen:
     """A port on a rail that was up once."""
-    given = {"state": words[0], "phys_state": words[1], "kind": "hdr", "was_up": True, "on_rail": True}
+    usual = {"is_off": False, "kind": "hdr", "was_up": True, "on_rail": True}
+    given = {"state": words[0], "phys_state": words[1], **usual}
     return PortSeen(**{**given, **changes})  # type: ignore[arg-type]  # one builder for all fields
 
 
@@ -30,8 +31,9 @@ def judged(port: PortSeen, *others: PortSeen) -> Link:
         (a_port(("DOWN", "Sleep")), Link.DOWN),
         (a_port(POLLING, on_rail=False), Link.DOWN_OFF_RAIL),
         (a_port(POLLING, was_up=False), Link.UNUSED),
-        (a_port(("DOWN", "Disabled")), Link.DISABLED),
-        (a_port(("DOWN", "Disabled"), was_up=False), Link.UNUSED),
+        (a_port(("DOWN", "Disabled")), Link.DOWN),
+        (a_port(("DOWN", "Disabled"), is_off=True), Link.DISABLED),
+        (a_port(("DOWN", "Disabled"), is_off=True, was_up=False), Link.UNUSED),
         (a_port(("INIT", "LinkUp")), Link.NO_MANAGER),
         (a_port(("ARMED", "LinkUp"), was_up=False), Link.NO_MANAGER),
     ],

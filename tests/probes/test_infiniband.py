@@ -88,12 +88,27 @@ def test_port_that_lost_its_link_before_the_agent_started_is_down(sysfs: Sysfs) 
     assert told(Infiniband(sysfs.root).look(START))["ib.link"] == "down"
 
 
-def test_carrier_of_its_interface_proves_that_a_port_was_up(sysfs: Sysfs) -> None:
+@pytest.mark.parametrize(
+    ("flags", "carriers", "link"),
+    [("0x1003", "2", "down-off-rail"), ("0x1002", "2", "disabled"), ("0x1003", "0", "unused"), ("", "2", "disabled")],
+)
+def test_roce_drivers_call_every_port_without_a_carrier_disabled(
+    sysfs: Sysfs, flags: str, carriers: str, link: str
+) -> None:
     port = sysfs.rdma("bnxt_re0", NIC, link_layer="Ethernet", driver="bnxt_en", counters=False)
-    sysfs.net("ens1", NIC, carrier_up_count="2")
+    sysfs.net("ens1", NIC, flags=flags, carrier_up_count=carriers)
     set_link(port, "1: DOWN", "3: Disabled")
 
-    assert told(Infiniband(sysfs.root).look(START))["ib.link"] == "disabled"
+    assert told(Infiniband(sysfs.root).look(START))["ib.link"] == link
+
+
+def test_infiniband_port_that_is_disabled_was_switched_off(sysfs: Sysfs) -> None:
+    port = sysfs.rdma("mlx5_0", NIC)
+    probe = Infiniband(sysfs.root)
+    probe.look(START)
+    set_link(port, "1: DOWN", "3: Disabled")
+
+    assert told(probe.look(START + SECOND))["ib.link"] == "disabled"
 
 
 def test_port_that_was_never_up_is_unused(sysfs: Sysfs) -> None:

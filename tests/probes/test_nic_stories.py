@@ -50,9 +50,13 @@ class Node:
             write(port / folder, {name: str(value) for name, value in counters.items()})
 
     def _add(self, at: int, link_layer: str) -> Path:
-        below = f"pci0000:{at:02x}/0000:{at:02x}:01.0"
-        self.sysfs.gpu(f"0000:{at:02x}:05.0", below)
-        return self.sysfs.rdma(f"mlx5_{at}", PORTS[at], below=below, link_layer=link_layer)
+        self.sysfs.gpu(f"0000:{at:02x}:05.0", below(at))
+        return self.sysfs.rdma(f"mlx5_{at}", PORTS[at], below=below(at), link_layer=link_layer)
+
+
+def below(at: int) -> str:
+    """The bridges that a GPU and its port share."""
+    return f"pci0000:{at:02x}/0000:{at:02x}:01.0"
 
 
 @pytest.fixture
@@ -69,6 +73,16 @@ def test_pulled_cable_is_one_ports_fault_after_half_a_minute(node: Node) -> None
 
     assert node.runs(29) == {(PORTS[3], "ib-link-downed")}
     assert node.runs(3) == {(PORTS[3], "ib-link-downed"), (PORTS[3], "ib-port-down")}
+
+
+def test_pulled_cable_of_roce_looks_as_if_switched_off_and_is_told_all_the_same(tmp_path: Path) -> None:
+    node = Node(tmp_path / "sys", "Ethernet")
+    nets = [node.sysfs.net(f"ens{at}", PORTS[at], below=below(at)) for at in RAILS]
+    node.runs(20)
+    set_link(node.ports[3], "1: DOWN", "3: Disabled")
+    write(nets[3], {"operstate": "down"})
+
+    assert node.runs(40) == {(PORTS[3], "ib-port-down"), (PORTS[3], "eth-link-down")}
 
 
 def test_agent_that_restarts_sees_the_pulled_cable_again(node: Node) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from healthd.core.model import Blame
-from healthd.core.signals.rule import Below, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule
+from healthd.core.signals.rule import Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule
 
 _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
@@ -56,7 +56,7 @@ _LINKS = (
         summary="a port that was up is switched off on this node",
         advice="Switch it on again, or say that the node is under repair.",
         holds=_MINUTE,
-        source=f"{_OWN}: phys_state Disabled is set by this side's software",
+        source=f"{_OWN}: phys_state Disabled, and of RoCE an interface without IFF_UP",
     ),
     Rule(
         name="ib-port-not-managed",
@@ -113,6 +113,18 @@ _LINKS = (
         clears_after=timedelta(hours=3),
         same_as="link-flaps",
         source="Azure healthagent: link_downed > 3 in 10 800 s, also the rule by which Azure takes such nodes back",
+    ),
+    Rule(
+        name="ib-rail-link-flaps",
+        reads="ib.rail_link",
+        test=Changes(times=8, within=timedelta(hours=3)),
+        tier="mechanics",
+        blame=Blame.LINK,
+        summary="the port next to a GPU lost its link more than three times in three hours",
+        advice="Replace or reseat the cable; if it goes on, the module or the switch port.",
+        clears_after=timedelta(hours=3),
+        same_as="link-flaps",
+        source=f"{_OWN}: as for links whose losses are counted, by looks a second apart, where they are not",
     ),
     Rule(
         name="ib-link-downed",

@@ -8,7 +8,7 @@ import pytest
 
 from healthd.core.model import Blame
 from healthd.core.signals import efa, ethernet, infiniband, roce
-from healthd.core.signals.rule import Below, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule
+from healthd.core.signals.rule import Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule
 from healthd.core.tiers import tier
 from tests.core.signals.stage import Bench, read
 
@@ -145,6 +145,10 @@ FLOORS = {
 """Bad when one port of eight grows by so much within five minutes, and the others do not grow."""
 
 
+FLAPS = {"ib-rail-link-flaps": (4, 3 * HOUR)}
+"""Bad once it was lost and came back so often within so long, and not once less."""
+
+
 def last_of(rule: Rule, *values: float | str, after: timedelta) -> bool:
     """Whether the rule calls the last of *values* bad, read *after* one another."""
     bench = Bench(rule)
@@ -160,7 +164,7 @@ def bad_ports(rule: Rule, *growths: int) -> list[str]:
 
 
 def test_every_rule_has_its_trace() -> None:
-    assert sorted([*GROWTHS, *WORDS, *SLOWER, *FLOORS]) == sorted(RULES)
+    assert sorted([*GROWTHS, *WORDS, *SLOWER, *FLOORS, *FLAPS]) == sorted(RULES)
 
 
 @pytest.mark.parametrize("name", GROWTHS)
@@ -208,6 +212,16 @@ def test_port_that_is_slower_than_others_or_than_before(name: str) -> None:
     assert not looks(200, 200, 400, 400), "faster is no fault"
 
 
+@pytest.mark.parametrize("name", FLAPS)
+def test_link_that_is_lost_again_and_again(name: str) -> None:
+    times, within = FLAPS[name]
+    flap = ("up", "down")
+
+    assert last_of(RULES[name], *flap * times, "up", after=within / 20)
+    assert not last_of(RULES[name], *flap * (times - 1), "up", after=within / 20)
+    assert not last_of(RULES[name], *flap * times, "up", after=within / 4)
+
+
 @pytest.mark.parametrize("name", FLOORS)
 def test_port_that_is_far_beyond_its_peers(name: str) -> None:
     floor = FLOORS[name]
@@ -236,7 +250,11 @@ def test_every_rule_says_where_its_number_is_from_and_names_a_tier() -> None:
 
 
 def test_only_a_link_that_is_down_or_lost_again_and_again_takes_a_node_out() -> None:
-    assert [rule.name for rule in RULES.values() if tier(rule.tier).quarantines] == ["ib-port-down", "ib-link-flaps"]
+    assert [rule.name for rule in RULES.values() if tier(rule.tier).quarantines] == [
+        "ib-port-down",
+        "ib-link-flaps",
+        "ib-rail-link-flaps",
+    ]
 
 
 def test_what_is_compared_with_peers_never_does_more_than_tell() -> None:
@@ -259,3 +277,4 @@ def test_tests_of_rules_are_of_the_kinds_that_have_traces() -> None:
     assert {type(RULES[name].test) for name in WORDS} == {Is, IsNot}
     assert {type(RULES[name].test) for name in SLOWER} == {Below, FellBelowBest}
     assert {type(RULES[name].test) for name in FLOORS} == {OutOfLine}
+    assert {type(RULES[name].test) for name in FLAPS} == {Changes}
