@@ -70,6 +70,16 @@ def test_a_condition_of_unknown_age_has_not_lasted_yet() -> None:
             id="NVSentinel",
         ),
         pytest.param(
+            with_condition("InfiniBandStateCheck", "True"),
+            ("nvsentinel-ib-port", Effect.RESTART),
+            id="NVSentinel: port",
+        ),
+        pytest.param(
+            with_condition("EthernetDegradationCheck", "True"),
+            ("nvsentinel-roce-counters", Effect.AVOID),
+            id="NVSentinel: counters",
+        ),
+        pytest.param(
             with_condition("AcceleratedHardwareReady", "False"), ("eks-accelerator", Effect.RESTART), id="EKS"
         ),
         pytest.param(with_condition("GPUMissing", "True"), ("aks-gpu-missing", Effect.RESTART), id="AKS"),
@@ -101,6 +111,7 @@ def test_the_signs_of_other_detectors_are_known(node: Node, sign: tuple[str, Eff
         pytest.param(with_condition("AcceleratedHardwareReady", "True"), id="EKS: ready"),
         pytest.param(with_condition("AcceleratedHardwareReady", "Unknown"), id="EKS: nobody knows"),
         pytest.param(with_condition("GpuMemWatch", "False"), id="NVSentinel: no fault"),
+        pytest.param(with_condition("EFAStateCheck", "False"), id="NVSentinel: no fault of a port"),
         pytest.param(
             a_node(labels={"dgxc.nvidia.com/nvsentinel-state": "remediation-succeeded"}), id="NVSentinel: done"
         ),
