@@ -71,15 +71,20 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
         pod, namespace = os.environ.get("POD_NAME", ""), os.environ.get("POD_NAMESPACE", "")
         identity = f"{pod or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         own_image = partial(image_of, cluster, namespace, pod)
+        checks = config.precheck.by_pod
+        checkpoints = VerifierPods(
+            _mounted(config.checkpoints), cluster, clock, config.checkpoints, own_image, checks=checks
+        )
         daemon = ControllerDaemon(
             config,
             cluster,
             clock,
             ADAPTERS,
-            VerifierPods(_mounted(config.checkpoints), cluster, clock, config.checkpoints, own_image),
+            checkpoints,
             identity=identity,
             namespace=namespace or config.quarantine.namespace,
             luck=random.random,
+            looker=checkpoints,
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -20,7 +20,8 @@ from healthd.cluster.port import Cluster
 from healthd.controller.census import Census
 from healthd.controller.controller import Controller
 from healthd.controller.feed import Feed
-from healthd.controller.ports import Checkpoints
+from healthd.controller.ports import Checkpoints, Looker
+from healthd.controller.precheck import Prechecks
 from healthd.controller.tending import Tending, in_parallel
 from healthd.core.policy import Config
 from healthd.gangs.adapter import GangAdapter
@@ -35,7 +36,10 @@ LAST_WORDS = 0.5
 
 
 class ControllerDaemon:
-    """One replica. *identity* is its own; *namespace* holds the lease; *luck* draws from 0 to 1."""
+    """
+    One replica. *identity* is its own; *namespace* holds the lease; *luck* draws from 0 to 1. With a *looker* the
+    checkpoints of gangs that run are looked at, too.
+    """
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class ControllerDaemon:
         identity: str,
         namespace: str,
         luck: Callable[[], float],
+        looker: Looker | None = None,
     ) -> None:
         self.metrics = Metrics()
         self.census = Census(adapters)
@@ -56,6 +61,7 @@ class ControllerDaemon:
         self._clock = clock
         self._adapters = adapters
         self._checkpoints = checkpoints
+        self._looker = looker
         self._candidacy = Candidacy.lasting(config.leader.lease, identity=identity, name=LEASE, namespace=namespace)
         self._luck = luck
         self._wake = asyncio.Event()
@@ -111,9 +117,26 @@ class ControllerDaemon:
         )
         self.metrics.leading.set(1)
         try:
-            await Tending(controller, self._clock, self._wake, self._feed.trouble).run()
+            async with asyncio.TaskGroup() as group:
+                if self._looker is not None:
+                    group.create_task(self._prechecks(self._looker).run(), name="prechecks")
+                group.create_task(
+                    Tending(controller, self._clock, self._wake, self._feed.trouble).run(), name="tending"
+                )
         finally:
             self.metrics.forget_the_world()
+
+    def _prechecks(self, looker: Looker) -> Prechecks:
+        return Prechecks(
+            self._cluster,
+            self._clock,
+            self.census,
+            self._adapters,
+            looker,
+            self._config.precheck,
+            self.metrics,
+            self._announcer,
+        )
 
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:

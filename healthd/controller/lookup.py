@@ -23,12 +23,16 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from healthd.checkpoints.formats import UnknownFormat
+from msgspec.structs import replace
+
+from healthd.checkpoints.formats import Level, UnknownFormat
 from healthd.checkpoints.latest import Cache, Latest, latest, newest_step
+from healthd.checkpoints.report import report_on
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, is_bucket, locate
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Mount, Root
 from healthd.core.objects import ChosenCheckpoint, Recovery, RejectedCheckpoint
+from healthd.core.verification import Report
 from healthd.threads import Threads
 
 T = TypeVar("T")
@@ -131,6 +135,22 @@ class FileCheckpoints:
             return None
         return await self._once(str(place.here), lambda: None if place.out_of_bounds() else newest_step(place.here))
 
+    async def report(self, root: Root) -> Report | None:
+        """A quick look; None where it cannot be had from here. Raises OSError as `newest_step` does."""
+        place = self._place_of(root)
+        if isinstance(place, str):
+            return None
+        return await self._once(f"report {place.here}", lambda: self._report(place, root.options.checkpoint_format))
+
+    def _report(self, place: Place, declared: str) -> Report:
+        if refusal := place.out_of_bounds():
+            return Report(rejected=[RejectedCheckpoint(path=place.there, step=-1, reason=refusal)])
+        try:
+            report = report_on(place.here, format=declared, level=Level.QUICK, cache=self._proven)
+        except UnknownFormat as error:
+            return Report(rejected=[RejectedCheckpoint(path=place.there, step=-1, reason=str(error))])
+        return seen_there(report, place)
+
     def _place_of(self, root: Root) -> Place | str:
         return place_of(root, self._volumes_at, self._bounds, self._environment)
 
@@ -189,6 +209,16 @@ def _in_bucket(location: str, bounds: Bounds | None, environment: Mapping[str, s
     except NoSuchStore as error:
         return str(error)
     return Place(here, str(here))
+
+
+def seen_there(report: Report, place: Place) -> Report:
+    """*report* with the names that the gang's own pods know."""
+    found, rejected = report.found, report.rejected[:KEPT_REJECTIONS]
+    return replace(
+        report,
+        found=found and replace(found, path=place.seen_there(found.path)),
+        rejected=[replace(each, path=place.seen_there(each.path)) for each in rejected],
+    )
 
 
 class OnClaim(NamedTuple):

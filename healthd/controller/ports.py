@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from healthd.core.gang import Root
 from healthd.core.objects import ChosenCheckpoint, Pod, Recovery, RejectedCheckpoint
+from healthd.core.verification import Report
 
 
 class CheckpointAnswer(NamedTuple):
@@ -34,6 +35,14 @@ class Checkpoints(Protocol):
 
     async def newest_step(self, root: Root) -> int | None:
         """The highest step that there is by name, unverified: a cheap look at progress. Raises OSError."""
+        ...
+
+
+class Looker(Protocol):
+    """Where the checkpoints of gangs that run are looked at, as far as headers and sizes tell."""
+
+    async def report(self, root: Root) -> Report | None:
+        """What there is; None where it cannot be told, or not yet. Raises OSError."""
         ...
 
 

@@ -15,16 +15,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 import structlog
-from msgspec.structs import replace
 
 from healthd.clock import Clock
 from healthd.cluster.port import AlreadyExists, Cluster, Conflict, Forbidden, Invalid, NotFound
-from healthd.controller.lookup import KEPT_REJECTIONS, OnClaim, Place, in_pods, on_claim
-from healthd.controller.ports import CheckpointAnswer, Checkpoints
+from healthd.controller.lookup import OnClaim, Place, in_pods, on_claim, seen_there
+from healthd.controller.ports import CheckpointAnswer, Checkpoints, Looker
 from healthd.core.gang import Root, RunsAs
 from healthd.core.model import Phase
 from healthd.core.objects import (
@@ -32,11 +32,12 @@ from healthd.core.objects import (
     OwnerReference,
     Pod,
     Recovery,
+    RecoveryStatus,
     RejectedCheckpoint,
 )
 from healthd.core.policy import CheckpointsPolicy
 from healthd.core.telling import blamed
-from healthd.core.verification import VOLUME, Broken, Busy, Order, Report, judge_verifier, verifier_pod
+from healthd.core.verification import VOLUME, Broken, Busy, Order, Report, Verdict, judge_verifier, verifier_pod
 from healthd.core.waits import Waits, alone
 
 log = structlog.get_logger()
@@ -47,11 +48,12 @@ LONGEST_KEPT = timedelta(minutes=10)
 """The same for answers that hold a gang, in the end: each one costs a pod, and reads all that there is."""
 AT_ONCE = 8
 """Pods that read at the same time: a rack may lose its power, and the file server has other work."""
+POLL = timedelta(seconds=5)
 FORGOTTEN_AFTER = timedelta(minutes=1)
 """A pod that nobody asked about for so long is of a recovery that went another way."""
 
 
-class Here(Checkpoints, Protocol):
+class Here(Checkpoints, Looker, Protocol):
     """Checkpoints that this process can read, and which these are."""
 
     def reads(self, root: Root) -> bool:
@@ -67,36 +69,57 @@ class Known:
     until: datetime
 
 
+class Purpose(StrEnum):
+    """Why somebody asks; it ends the names of pods."""
+
+    VERIFY = "verify"
+    """The gang stands still, and waits for the answer."""
+    LOOK = "look"
+    """The gang runs again: has it moved on?"""
+    CHECK = "check"
+    """Nothing has happened: could it be resumed?"""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about *place*, and by which *recovery*."""
+    """What is asked about *place*, and by which recovery, where there is one."""
 
     root: Root
     place: OnClaim
-    recovery: Recovery
-    newer_than: int | None
-
-    @property
-    def confirms(self) -> bool:
-        """The gang runs, and what is asked is whether it has moved on."""
-        return self.recovery.status.phase is Phase.CONFIRMING
+    purpose: Purpose
+    recovery: Recovery | None = None
+    newer_than: int | None = None
 
     @property
     def name(self) -> str:
         """Of the pod that answers it."""
-        return f"{self.recovery.metadata.name}-{'look' if self.confirms else 'verify'}-{self.root.attempt}"
+        asker = self.recovery.metadata.name if self.recovery else f"{self.root.ref.name}-{self.root.ref.uid[:5]}"
+        return f"{asker}-{self.purpose}-{self.root.attempt}"
 
     @property
     def key(self) -> tuple[str, str]:
         """The same in the whole cluster."""
         return self.root.ref.namespace, self.name
 
+    @property
+    def owner(self) -> OwnerReference:
+        """With whom the pod goes, should nobody ask again."""
+        if self.recovery is not None:
+            meta = self.recovery.metadata
+            return OwnerReference(
+                api_version=RESOURCES[Recovery].api_version, kind="Recovery", name=meta.name, uid=meta.uid
+            )
+        ref = self.root.ref
+        version = next(each.api_version for each in RESOURCES.values() if each.kind == ref.kind)
+        return OwnerReference(api_version=version, kind=ref.kind, name=ref.name, uid=ref.uid)
+
 
 class VerifierPods:
     """
     Checkpoints of gangs wherever they are: those that *here* cannot read, on claims, by a pod beside them.
 
-    *own_image* tells which image this program runs from; empty where it does not run in a pod.
+    *own_image* tells which image this program runs from; empty where it does not run in a pod. With *checks* pods look
+    at gangs that run, too.
     """
 
     def __init__(
@@ -106,12 +129,15 @@ class VerifierPods:
         clock: Clock,
         policy: CheckpointsPolicy,
         own_image: Callable[[], Awaitable[str]],
+        *,
+        checks: bool = False,
     ) -> None:
         self._here = here
         self._cluster = cluster
         self._clock = clock
         self._policy = policy
         self._own_image = own_image
+        self._checks = checks
         self._image = policy.verifier_image
         self._known: dict[tuple[str, str], Known] = {}
         self._waits: dict[tuple[str, str], Waits] = {}
@@ -125,23 +151,40 @@ class VerifierPods:
         self, root: Root, newer_than: int | None = None, recovery: Recovery | None = None
     ) -> CheckpointAnswer:
         """The newest checkpoint that will load, or that it is being looked for. Raises OSError, ClusterError."""
-        place = on_claim(root.options.checkpoint)
-        if place is None or recovery is None or not self._policy.verifier or self._here.reads(root):
+        place = self._elsewhere(root)
+        if place is None or recovery is None:
             return await self._here.latest(root, newer_than, recovery)
-        question, now = Question(root, place, recovery, newer_than), self._clock.now()
+        purpose = Purpose.LOOK if recovery.status.phase is Phase.CONFIRMING else Purpose.VERIFY
+        question = Question(root, place, purpose, recovery, newer_than)
+        now = self._clock.now()
         self._forget(now)
-        if question.confirms and question.key not in self._known:
+        if purpose is Purpose.LOOK and question.key not in self._known:
             # The gang has only just begun to run.
             self._keep(question, CheckpointAnswer(None, []))
         known = self._known.get(question.key)
         if known is not None and now < known.until:
             return known.answer
-        answer = await self._ask(question)
+        answer = _answer(question, await self._ask(question))
         if not answer.pending:
             self._keep(question, answer)
         return answer
 
-    async def _ask(self, question: Question) -> CheckpointAnswer:
+    async def report(self, root: Root) -> Report | None:
+        """A quick look; where a pod takes it, this waits for that. Raises OSError, ClusterError."""
+        place = self._elsewhere(root)
+        if place is None or not self._checks:
+            return await self._here.report(root)
+        question = Question(root, place, Purpose.CHECK)
+        while isinstance(verdict := await self._ask(question), Busy):
+            await self._clock.sleep(POLL)
+        return seen_there(verdict, _place_of(question)) if isinstance(verdict, Report) else None
+
+    def _elsewhere(self, root: Root) -> OnClaim | None:
+        """The place on a claim that only a pod can look at."""
+        place = on_claim(root.options.checkpoint)
+        return place if place and self._policy.verifier and not self._here.reads(root) else None
+
+    async def _ask(self, question: Question) -> Verdict:
         """One look at the pod, or its making."""
         try:
             pod = await self._cluster.get(Pod, question.name, question.root.ref.namespace)
@@ -150,46 +193,47 @@ class VerifierPods:
         verdict = judge_verifier(pod, self._policy.verify_within, self._clock.now())
         if isinstance(verdict, Busy):
             self._reading[question.key] = self._clock.now()
-            return _not_yet(verdict.why)
+            return verdict
         self._reading.pop(question.key, None)
         await self._remove(pod)
         if isinstance(verdict, Broken):
             log.warning("verifier.failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, why=verdict.why)
-            return _refused(question, verdict.why)
-        return _answer(question, verdict)
+        return verdict
 
-    async def _make(self, question: Question) -> CheckpointAnswer:
+    async def _make(self, question: Question) -> Busy | Broken:
         if len(self._reading.keys() - {question.key}) >= AT_ONCE:
-            return _not_yet(f"the checkpoints of {AT_ONCE} other gangs are being verified first")
+            return Busy(f"the checkpoints of {AT_ONCE} other gangs are being verified first")
         self._image = self._image or await self._own_image()
         if not self._image:
-            return _refused(question, "which image verifies it is not known: name it in checkpoints.verifier_image")
+            return Broken("which image verifies it is not known: name it in checkpoints.verifier_image")
         try:
             await self._cluster.create(verifier_pod(self._order(question)))
             log.info("verifier.made", namespace=question.root.ref.namespace, pod=question.name)
         except (Forbidden, Invalid) as error:
-            return _refused(question, f"no pod may be made that verifies it: {error}")
+            return Broken(f"no pod may be made that verifies it: {error}")
         except AlreadyExists:
             pass  # another controller was faster; it is the same pod
         self._reading[question.key] = self._clock.now()
-        return _not_yet(f"verifier pod {question.name} is made")
+        return Busy(f"verifier pod {question.name} is made")
 
     def _order(self, question: Question) -> Order:
-        root, status = question.root, question.recovery.status
+        root = question.root
         mount = next((each for each in root.mounts if each.claim == question.place.claim), None)
-        was_on = {pod.node for pod in status.pods if pod.node}
+        status = question.recovery.status if question.recovery else RecoveryStatus()
+        stopped_on = {pod.node for pod in status.pods if pod.node}
         return Order(
             name=question.name,
             namespace=root.ref.namespace,
-            owner=_owned_by(question.recovery),
+            owner=question.owner,
             image=self._image,
             claim=question.place.claim,
             inside=question.place.inside,
             format=root.options.checkpoint_format,
+            quick=question.purpose is Purpose.CHECK,
             newer_than=question.newer_than,
             runs_as=mount.runs_as if mount else RunsAs(),
             user=self._policy.verifier_user,
-            near=set(status.placement.values()) if question.confirms else was_on,
+            near=stopped_on if question.purpose is Purpose.VERIFY else set(root.placement.values()),
             not_on=blamed(status),
             deadline=self._policy.verify_within,
         )
@@ -202,7 +246,7 @@ class VerifierPods:
 
     def _keep(self, question: Question, answer: CheckpointAnswer) -> None:
         """Remember an answer until it is time to ask again."""
-        if question.confirms:
+        if question.purpose is Purpose.LOOK:
             wait = self._policy.look_by_pod_every
         elif answer.found is not None:
             wait = KEPT_FOR
@@ -229,26 +273,17 @@ async def image_of(cluster: Cluster, namespace: str, pod: str) -> str:
     return next((container.image for container in found.spec.containers), "")
 
 
-def _owned_by(recovery: Recovery) -> OwnerReference:
-    resource, meta = RESOURCES[Recovery], recovery.metadata
-    return OwnerReference(api_version=resource.api_version, kind=resource.kind, name=meta.name, uid=meta.uid)
-
-
-def _not_yet(why: str) -> CheckpointAnswer:
-    return CheckpointAnswer(None, [], pending=why)
-
-
-def _refused(question: Question, why: str) -> CheckpointAnswer:
-    where = question.root.options.checkpoint
-    return CheckpointAnswer(None, [RejectedCheckpoint(path=where, step=-1, reason=why)])
-
-
-def _answer(question: Question, report: Report) -> CheckpointAnswer:
-    """What the pod says, under the names that the gang's own pods know."""
+def _place_of(question: Question) -> Place:
     there = in_pods(question.root.mounts, question.place) or question.root.options.checkpoint
-    place = Place(Path(VOLUME / question.place.inside), there)
-    found, rejected = report.found, report.rejected[:KEPT_REJECTIONS]
-    return CheckpointAnswer(
-        found and replace(found, path=place.seen_there(found.path)),
-        [replace(each, path=place.seen_there(each.path)) for each in rejected],
-    )
+    return Place(Path(VOLUME / question.place.inside), there)
+
+
+def _answer(question: Question, verdict: Verdict) -> CheckpointAnswer:
+    """What the pod says, under the names that the gang's own pods know."""
+    if isinstance(verdict, Busy):
+        return CheckpointAnswer(None, [], pending=verdict.why)
+    if isinstance(verdict, Broken):
+        where = question.root.options.checkpoint
+        return CheckpointAnswer(None, [RejectedCheckpoint(path=where, step=-1, reason=verdict.why)])
+    report = seen_there(verdict, _place_of(question))
+    return CheckpointAnswer(report.found, report.rejected)

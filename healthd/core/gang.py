@@ -22,6 +22,7 @@ from healthd.core.objects import (
     Toleration,
 )
 from healthd.core.progress import NO_PROGRESS, Progress
+from healthd.core.saves import NO_SAVES, Saves
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -106,6 +107,7 @@ class Root:
     deleting: bool = False
     options: GangOptions = GangOptions()
     progress: Progress = NO_PROGRESS
+    saves: Saves = NO_SAVES
     started_at: datetime | None = None
     """When it was last set going; None: not known."""
     gone: tuple[str, ...] = ()

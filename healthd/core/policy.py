@@ -520,6 +520,56 @@ class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
     ] = timedelta(minutes=5)
 
 
+class PrecheckPolicy(Policy, frozen=True, kw_only=True):
+    """Whether a gang that runs could be resumed: its checkpoints are looked at before anything breaks."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Whether the controller looks at the checkpoints of gangs that run, and says what a fault "
+            "would cost. Only headers and sizes are read.",
+        ),
+    ] = True
+    every: Annotated[
+        timedelta,
+        _duration(
+            "How often each gang is looked at. Five minutes are soon enough for a person, and cost a file server "
+            "little.",
+            at_least=timedelta(seconds=5),
+        ),
+    ] = timedelta(minutes=5)
+    by_pod: Annotated[
+        bool,
+        Meta(
+            description="Whether a verifier pod does so for checkpoints on claims that are not mounted in the "
+            "controller's pod. Off by default: it is one pod for each such gang and look.",
+        ),
+    ] = False
+    late_factor: Annotated[
+        float,
+        Meta(
+            description="A gang saves late when its newest good checkpoint is this many times as old as its usual "
+            "interval.",
+            ge=1.5,
+        ),
+    ] = 3.0
+    late_floor: Annotated[
+        timedelta,
+        _duration("A good checkpoint that is younger than this is never late, however often the gang saves."),
+    ] = timedelta(minutes=10)
+    first_within: Annotated[
+        timedelta,
+        _duration(
+            "A gang that has run for so long without any good checkpoint is late, too: its interval is not known yet.",
+            at_least=timedelta(minutes=1),
+        ),
+    ] = timedelta(hours=6)
+    room_for: Annotated[
+        int,
+        Meta(description="Say so when there is room for fewer than this many more checkpoints of the last size.", ge=1),
+    ] = 3
+
+
 class LeaderPolicy(Policy, frozen=True, kw_only=True):
     """Which one of several controllers acts."""
 
@@ -602,6 +652,7 @@ class Config(Policy, frozen=True, kw_only=True):
     kernel_log: KernelLogPolicy = KernelLogPolicy()
     pods: PodsPolicy = PodsPolicy()
     checkpoints: CheckpointsPolicy = CheckpointsPolicy()
+    precheck: PrecheckPolicy = PrecheckPolicy()
     leader: LeaderPolicy = LeaderPolicy()
     http: HttpPolicy = HttpPolicy()
     log: LogPolicy = LogPolicy()

@@ -83,6 +83,8 @@ class Order:
     inside: PurePosixPath
     """The folder on the claim."""
     format: str = ""
+    quick: bool = False
+    """Headers and sizes alone."""
     newer_than: int | None = None
     runs_as: RunsAs
     user: int = 65532
@@ -178,6 +180,7 @@ def verifier_pod(order: Order) -> PodManifest:
 
 def _container(order: Order) -> dict[str, Any]:
     options = [f"--format={order.format}"] if order.format else []
+    options += ["--quick"] if order.quick else []
     options += [f"--newer-than={order.newer_than}"] if order.newer_than is not None else []
     return {
         "name": CONTAINER,

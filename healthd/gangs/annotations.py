@@ -26,6 +26,7 @@ from healthd.core.objects import (
     ANNOTATION_RESTART,
     ANNOTATION_RESUME_FROM,
     ANNOTATION_RESUME_STEP,
+    ANNOTATION_SAVES,
     ANNOTATION_STOPPED_AT,
     ANNOTATION_STOPPED_BY,
     TAINT_RESERVED,
@@ -36,6 +37,7 @@ from healthd.core.objects import (
 )
 from healthd.core.policy import parse_duration
 from healthd.core.progress import NO_PROGRESS, Progress
+from healthd.core.saves import NO_SAVES, Saves
 from healthd.core.spares import reservation
 
 OURS = "healthd.dev/"
@@ -89,6 +91,15 @@ def read_progress(notes: Notes) -> Progress:
         return msgspec.json.decode(raw, type=Progress) if raw else NO_PROGRESS
     except msgspec.MsgspecError:
         return NO_PROGRESS
+
+
+def read_saves(notes: Notes) -> Saves:
+    """The good checkpoints seen so far."""
+    try:
+        raw = notes.get(ANNOTATION_SAVES)
+        return msgspec.json.decode(raw, type=Saves) if raw else NO_SAVES
+    except msgspec.MsgspecError:
+        return NO_SAVES
 
 
 def was_edited(meta: ObjectMeta) -> bool:

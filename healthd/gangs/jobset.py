@@ -24,6 +24,7 @@ from healthd.gangs.annotations import (
     read_options,
     read_placement,
     read_progress,
+    read_saves,
     ref_of,
     start_notes,
     stop_notes,
@@ -70,6 +71,7 @@ class JobSetAdapter(GangAdapter[JobSet]):
             # The size of its Jobs is fixed.
             options=read_options(notes, may_shrink=False),
             progress=read_progress(notes),
+            saves=read_saves(notes),
             started_at=held.last_transition_time if held and not is_held else meta.creation_timestamp,
             mounts=tuple(dict.fromkeys(mount for part in parts for mount in part.mounts)),
             has_begun=not is_held,

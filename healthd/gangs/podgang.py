@@ -46,6 +46,7 @@ from healthd.gangs.annotations import (
     read_options,
     read_placement,
     read_progress,
+    read_saves,
     ref_of,
     start_notes,
 )
@@ -88,6 +89,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
             deleting=meta.deletion_timestamp is not None,
             options=read_options(notes, may_shrink=False),
             progress=read_progress(notes),
+            saves=read_saves(notes),
             companions={member.name: member.uid for member in obj.spec.members},
             mounts=_mounts(obj),
         )

@@ -24,12 +24,25 @@ from prometheus_client import (
 
 from healthd import __version__
 from healthd.core.model import ENDED, CauseKind, Crowd, Finding, Hold, Phase, Verdict
+from healthd.core.saves import Concern
 
 if TYPE_CHECKING:  # agents have no gangs, and need not hold what knows them
     from healthd.core.gang import Root
 
 _QUARANTINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+class GangSaves(NamedTuple):
+    """What is known of the checkpoints of one gang."""
+
+    namespace: str
+    gang: str
+    saved: datetime | None
+    """When the newest good one was saved."""
+    interval: timedelta | None
+    lost: timedelta | None
+    concerns: Collection[Concern]
 
 
 class Metrics:
@@ -193,9 +206,41 @@ class Metrics:
             registry=registry,
         )
 
+        self._make_saves(registry)
         self.leading = Gauge(
             "healthd_leading",
             "1 in the controller that leads, 0 in one that stands by: only the leader shows the gauges of the cluster.",
+            registry=registry,
+        )
+
+    def _make_saves(self, registry: CollectorRegistry) -> None:
+        labels = ["namespace", "gang"]
+        self.checkpoint_saved = Gauge(
+            "healthd_checkpoint_saved_timestamp_seconds",
+            "When the newest checkpoint that would be resumed from was saved, as Unix time.",
+            labels,
+            registry=registry,
+        )
+        self.checkpoint_interval = Gauge(
+            "healthd_checkpoint_interval_seconds", "How often a gang usually saves.", labels, registry=registry
+        )
+        self.checkpoint_lost_work = Gauge(
+            "healthd_checkpoint_lost_work_seconds",
+            "How much work a fault would cost now: since the newest checkpoint that would be resumed from or, where it "
+            "is later, since the gang was set going.",
+            labels,
+            registry=registry,
+        )
+        self.checkpoint_valid = Gauge(
+            "healthd_checkpoint_valid",
+            "1 while the newest checkpoint would be resumed from, 0 while it would be refused or there is none.",
+            labels,
+            registry=registry,
+        )
+        self.checkpoint_concern = Gauge(
+            "healthd_checkpoint_concern",
+            "1 for each thing that is wrong with the saving of a gang: late, refused, slower, full.",
+            [*labels, "concern"],
             registry=registry,
         )
 
@@ -229,6 +274,28 @@ class Metrics:
             if root.progress.step >= 0:
                 self.gang_step.labels(*labels).set(root.progress.step)
 
+    def show_saves(self, gangs: Iterable[GangSaves]) -> None:
+        """Make the gauges of checkpoints say exactly this; what is not known shows nothing."""
+        for gauge in (
+            self.checkpoint_saved,
+            self.checkpoint_interval,
+            self.checkpoint_lost_work,
+            self.checkpoint_valid,
+            self.checkpoint_concern,
+        ):
+            gauge.clear()
+        for each in gangs:
+            labels = (each.namespace, each.gang)
+            if each.saved is not None:
+                self.checkpoint_saved.labels(*labels).set(each.saved.timestamp())
+            if each.interval is not None:
+                self.checkpoint_interval.labels(*labels).set(each.interval.total_seconds())
+            if each.lost is not None:
+                self.checkpoint_lost_work.labels(*labels).set(each.lost.total_seconds())
+            self.checkpoint_valid.labels(*labels).set(each.saved is not None and Concern.REFUSED not in each.concerns)
+            for concern in each.concerns:
+                self.checkpoint_concern.labels(*labels, concern.value).set(1)
+
     def show_held(self, counts: Mapping[Hold, int]) -> None:
         """How many recoveries are on hold for which reason; those that are not named: none."""
         for reason in Hold:
@@ -244,6 +311,7 @@ class Metrics:
         for gauge in (self.leading, self.spares, self.recovery_in_progress, self.quarantined_nodes):
             gauge.set(0)
         self.show_gangs(())
+        self.show_saves(())
         self.show_held({})
         self.show_breaker(())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -21,9 +22,9 @@ from healthd.core.model import Phase
 from healthd.core.objects import ChosenCheckpoint, Container, Pod, PodManifest, Recovery, RejectedCheckpoint
 from healthd.core.policy import CheckpointsPolicy
 from healthd.core.verification import Report
-from tests.builders import a_pod
+from tests.builders import a_job, a_pod, gang_ref
 from tests.core.gangs import a_recovery_in, a_root
-from tests.fakes import ManualClock, counting_uids
+from tests.fakes import ManualClock, counting_uids, settle
 
 IMAGE = "registry.example/healthd:1"
 SAVING = GangOptions(restart=True, checkpoint="pvc://data/llama", checkpoint_format="safetensors")
@@ -300,3 +301,29 @@ async def test_the_image_is_that_of_the_controllers_own_pod(bench: Bench) -> Non
     assert await image_of(bench.cluster, "default", "me") == IMAGE
     assert await image_of(bench.cluster, "default", "nobody") == ""
     assert await image_of(bench.cluster, "", "") == ""
+
+
+async def test_a_gang_that_runs_is_checked_by_a_pod_only_where_that_is_wanted(bench: Bench) -> None:
+    assert await bench.pods.report(a_gang()) is None
+    assert await bench.names() == []
+
+
+async def test_a_pod_checks_a_gang_that_runs_by_headers_and_sizes_and_goes_with_it(bench: Bench) -> None:
+    job = await bench.cluster.create(a_job("train"))
+    root = a_gang(ref=gang_ref(job))
+    pods = VerifierPods(
+        FileCheckpoints(bench.tmp_path), bench.cluster, bench.clock, bench.policy, bench.own_image, checks=True
+    )
+    look = asyncio.create_task(pods.report(root))
+    await settle()
+    pod = await bench.only_pod()
+    await bench.report(Report(found=WHOLE, size=7))
+    await bench.clock.run_for(timedelta(seconds=10))
+
+    report = await look
+    assert report is not None
+    assert report.found is not None
+    assert (report.found.path, report.size) == ("/mnt/llama/step_7", 7)
+    assert "--quick" in pod.spec["containers"][0]["command"]
+    assert [owner.kind for owner in pod.metadata.owner_references] == ["Job"]
+    assert await bench.names() == []

@@ -10,7 +10,8 @@ from prometheus_client import generate_latest
 
 from healthd.core.model import Action, Blame, CauseKind, Finding, Phase, Severity, Verdict
 from healthd.core.progress import NO_PROGRESS, Progress
-from healthd.telemetry.metrics import Metrics
+from healthd.core.saves import Concern
+from healthd.telemetry.metrics import GangSaves, Metrics
 from tests.core.gangs import a_root
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -19,7 +20,12 @@ CONTRACT = {
     "healthd_api_errors_total": {"error"},
     "healthd_breaker_open": {"crowd"},
     "healthd_build_info": {"version"},
+    "healthd_checkpoint_concern": {"namespace", "gang", "concern"},
+    "healthd_checkpoint_interval_seconds": {"namespace", "gang"},
+    "healthd_checkpoint_lost_work_seconds": {"namespace", "gang"},
     "healthd_checkpoint_rejected_total": set(),
+    "healthd_checkpoint_saved_timestamp_seconds": {"namespace", "gang"},
+    "healthd_checkpoint_valid": {"namespace", "gang"},
     "healthd_findings": {"node", "device", "rule", "severity", "action"},
     "healthd_findings_raised_total": {"rule"},
     "healthd_gang_attempt": {"namespace", "gang"},
@@ -77,6 +83,7 @@ def a_finding(rule: str = "xid-79", *, cleared: bool = False) -> Finding:
 def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.show_node("n1", Verdict.HEALTHY, [a_finding()])
     metrics.show_gangs([a_root(progress=Progress(step=1))])
+    metrics.show_saves([GangSaves("default", "g", NOW, timedelta(1), timedelta(1), [Concern.LATE])])
     metrics.findings_raised.labels("xid-79").inc()
     metrics.loop_succeeded("agent", NOW)
     metrics.api_errors.labels("Unavailable").inc()
@@ -139,6 +146,13 @@ def test_a_step_that_is_not_known_is_not_shown_as_a_number(metrics: Metrics) -> 
     metrics.show_gangs([a_root("blind", progress=NO_PROGRESS), a_root("seen", progress=Progress(step=0))])
 
     assert series(metrics, "healthd_gang_step") == {'{gang="seen",namespace="default"}': 0}
+
+
+def test_what_is_not_known_of_checkpoints_is_not_shown(metrics: Metrics) -> None:
+    metrics.show_saves([GangSaves("default", "blind", saved=None, interval=None, lost=None, concerns=[])])
+
+    assert series(metrics, "healthd_checkpoint_valid") == {'{gang="blind",namespace="default"}': 0}
+    assert series(metrics, "healthd_checkpoint_lost_work_seconds") == {}
 
 
 def test_a_recovery_is_counted_by_cause_and_outcome(metrics: Metrics) -> None:

@@ -1,0 +1,50 @@
+"""What is remembered of how a gang saves. Values only; `healthd.core.precheck` judges them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+KEPT_SAVES = 12
+"""Enough to know what is usual; small enough for an annotation."""
+
+
+class Concern(StrEnum):
+    """What may be wrong with the saving of a gang."""
+
+    LATE = "late"
+    """No good checkpoint for much longer than usual."""
+    REFUSED = "refused"
+    """The newest one would not be resumed from."""
+    SLOWER = "slower"
+    """Writing one takes much longer than it did."""
+    FULL = "full"
+    """There is room for only a few more."""
+
+
+class Save(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One good checkpoint. *at* is the store's time of its newest file, *size* bytes, *seconds* what writing took."""
+
+    step: int = -1
+    at: datetime
+    size: int = 0
+    seconds: float = 0.0
+
+
+class Saves(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What is remembered of a gang's saving, on its root; the good ones oldest first."""
+
+    good: list[Save] = []
+    refused: str = ""
+    """The newest one, where it was not good at the last look."""
+    why_refused: str = ""
+    refused_since: datetime | None = None
+    """Since when the same one is refused: one that is being written is refused, too, for a while."""
+    concerns: list[Concern] = []
+    """Those that stood at the last look, so that each is told once."""
+
+
+NO_SAVES = Saves()
+"""Nobody has looked."""
