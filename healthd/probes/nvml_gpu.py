@@ -179,7 +179,7 @@ class Gpu:
             else:
                 links.setdefault(_NAMES[number], [None] * (self._links or 0))[link] = value
         self._batches[whole] = [wanted for wanted in batch if wanted not in absent]
-        return links or self._link_states()
+        return links if fields.LINK_VITAL[fields.LINK_STATE] in links else links | self._link_states()
 
     def _wanted(self, *, whole: bool) -> list[Any]:
         if self._links is None:
@@ -202,7 +202,7 @@ class Gpu:
             if state is None:
                 break
             states.append(fields.LINK_STATES.get(state, str(state)))
-        return {"nvml.nvlink.state": states} if states else {}
+        return {fields.LINK_VITAL[fields.LINK_STATE]: states} if states else {}
 
     def _ask(self, call: Callable[..., Any], *arguments: Any, must: bool = False) -> Any:
         """What NVML answers, None where it does not; why is remembered. *must*: every driver has this call."""

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -51,6 +52,22 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     code: int = 0
 
 
+class Teller(Protocol):
+    """What is used of `nvml_process.Process`."""
+
+    @property
+    def responds(self) -> bool | None: ...
+
+    @property
+    def trouble(self) -> str: ...
+
+    def hear(self) -> list[bytes]: ...
+
+    def wait(self, seconds: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
 _decoder = msgspec.json.Decoder(Answer)
 
 
@@ -59,11 +76,9 @@ class Nvml:
 
     source = "nvml"
 
-    def __init__(
-        self, process: Process | None = None, *, sys: Path = Path("/sys"), expected: int | None = None
-    ) -> None:
+    def __init__(self, process: Teller | None = None, *, sys: Path = Path("/sys"), expected: int | None = None) -> None:
         """*expected*: how many GPUs the node should have, where somebody says so."""
-        self._process = process or Process()
+        self._process: Teller = process or Process()
         self._driver = sys / "bus/pci/drivers/nvidia"
         self._expected = expected
         self._lock = threading.Lock()

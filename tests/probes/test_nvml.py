@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +10,8 @@ import pytest
 
 from healthd.core.objects import Device
 from healthd.probes.nvml import Inventory, inventory, parse_inventory, parse_pci
+from tests.standin.nvml import StandIn, build
 
-SOURCE = Path(__file__).with_name("standin_nvml.c")
 SHORT = timedelta(milliseconds=700)
 GPUS = [
     Device(pci="0000:3b:00.0", uuid="GPU-00000001-0000-4000-8000-000000000000", name="NVIDIA H100 80GB HBM3", index=0),
@@ -27,21 +24,17 @@ Ask = Callable[..., Inventory]
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a libnvidia-ml.so.1 that does what it is told."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler (cc) here to build the stand-in for libnvidia-ml.so.1")
-    folder = tmp_path_factory.mktemp("nvml")
-    built = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-w", "-o", str(built), str(SOURCE)], check=True)
-    return folder
+    return build(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
-def ask(library: Path) -> Ask:
-    """Takes the inventory with the library in this mood."""
+def ask(library: Path, tmp_path: Path) -> Ask:
+    """Takes the inventory of two GPUs with the library as these statements say."""
+    standin = StandIn(library, tmp_path / "script")
 
-    def ask(mood: str = "", deadline: timedelta = timedelta(seconds=60)) -> Inventory:
-        return inventory(deadline, environ={**os.environ, "LD_LIBRARY_PATH": str(library), "STANDIN_NVML": mood})
+    def ask(*statements: str, deadline: timedelta = timedelta(seconds=60)) -> Inventory:
+        standin.play("gpus 2", *statements)
+        return inventory(deadline, environ=standin.environ)
 
     return ask
 
@@ -51,27 +44,35 @@ def test_every_gpu_is_listed_with_its_address_in_our_form(ask: Ask) -> None:
 
 
 def test_a_lost_gpu_does_not_hide_the_others(ask: Ask) -> None:
-    assert ask("lost") == Inventory(devices=GPUS[:1], unreadable=["GPU 1: GPU is lost"])
+    assert ask("error nvmlDeviceGetHandleByIndex 1 15") == Inventory(
+        devices=GPUS[:1], unreadable=["GPU 1: GPU is lost"]
+    )
 
 
 def test_a_driver_that_says_no_is_a_reason(ask: Ask) -> None:
-    assert ask("no-driver") == Inventory(reason="NVML: Driver Not Loaded")
+    assert ask("error nvmlInit * 9") == Inventory(reason="NVML: Driver Not Loaded")
 
 
 def test_a_driver_that_hangs_is_left_behind(ask: Ask) -> None:
-    assert ask("hang", SHORT) == Inventory(reason="NVML did not answer within 0.7 s: the driver may hang")
+    assert ask("hang nvmlInit *", deadline=SHORT) == Inventory(
+        reason="NVML did not answer within 0.7 s: the driver may hang"
+    )
 
 
 def test_a_driver_that_crashes_takes_only_the_child_with_it(ask: Ask) -> None:
-    assert ask("crash") == Inventory(reason="NVML could not be asked: the child that asks it ended with status -6")
+    assert ask("crash nvmlInit") == Inventory(
+        reason="NVML could not be asked: the child that asks it ended with status -6"
+    )
 
 
 def test_what_a_library_prints_does_not_spoil_the_answer(ask: Ask) -> None:
-    assert ask("chatty").devices == GPUS
+    assert ask("print {}").devices == GPUS
 
 
 def test_an_address_that_is_none_is_a_reason(ask: Ask) -> None:
-    assert ask("weird") == Inventory(reason="NVML's answer makes no sense: 'somewhere' is not a PCI address")
+    assert ask("value nvmlDeviceGetPciInfo * somewhere") == Inventory(
+        reason="NVML's answer makes no sense: 'somewhere' is not a PCI address"
+    )
 
 
 def test_no_library_is_a_reason(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -11,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from healthd.core.readings import Look
 from healthd.core.waits import Waits, alone
@@ -50,7 +53,7 @@ class World:
     expected: int | None = None
 
     def __post_init__(self) -> None:
-        waits = Waits(timedelta(seconds=1), timedelta(minutes=5), alone)
+        waits = Waits(timedelta(seconds=0.2), timedelta(minutes=5), alone)
         self.process = Process(self.pace, spawn=asking(self.standin.environ), monotonic=self.clock, waits=waits)
         self.probe = Nvml(self.process, sys=self.sys, expected=self.expected)
         self.pulse = NvmlPulse(self.probe)
@@ -316,6 +319,7 @@ OLD = ["nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetMarginTemperature", "nvmlDev
     [
         (OLD, "nvml.throttle.idle"),
         (["nvmlDeviceGetFieldValues"], "nvml.nvlink.active"),
+        (["nvmlDeviceGetNvLinkState"], "nvml.nvlink.active"),
         (["nvmlEventSetCreate", "nvmlDeviceGetRowRemapperHistogram"], "nvml.row_remap.pending"),
     ],
 )
@@ -434,6 +438,70 @@ def test_an_address_that_is_none_is_a_reason(world: World) -> None:
 
 def without_a_library(tmp_path: Path) -> Nvml:
     return Nvml(Process(QUICK, spawn=asking({"LD_LIBRARY_PATH": str(tmp_path)})), sys=tmp_path)
+
+
+def test_a_driver_without_the_field_of_link_states_is_asked_for_each_link(world: World) -> None:
+    world.standin.play("nofield 165 *", "value nvmlDeviceGetNvLinkState 1 2 0")
+
+    values = world.values()
+
+    assert values[GPU1, "nvml.nvlink.state", "nvlink 2"] == "inactive"
+    assert values[GPU1, "nvml.nvlink.active", ""] == 17
+    assert values[GPU1, "nvml.nvlink.replay", "nvlink 2"] == 0
+
+
+class Says:
+    """A process that says these lines, and nothing more."""
+
+    trouble = ""
+    responds = True
+
+    def __init__(self, *lines: bytes) -> None:
+        self._lines = list(lines)
+
+    def hear(self) -> list[bytes]:
+        lines, self._lines = self._lines, []
+        return lines
+
+    def wait(self, seconds: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+NUMBERS: st.SearchStrategy[object] = (
+    st.none() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from([[], {}])
+)
+GPUS = st.lists(
+    st.fixed_dictionaries(
+        {"pci": st.sampled_from(["00000000:3B:00.0", "", "x"])},
+        optional={
+            "state": st.sampled_from(["ok", "lost", 1]),
+            "values": st.dictionaries(st.text(max_size=5), NUMBERS, max_size=3),
+            "links": st.dictionaries(st.sampled_from(["nvml.nvlink.state", "a"]), st.lists(NUMBERS), max_size=2),
+        },
+    ),
+    max_size=3,
+)
+WORDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "gpus": GPUS,
+        "node": st.dictionaries(st.text(max_size=5), NUMBERS, max_size=2),
+        "whole": st.booleans() | st.none(),
+        "xids": st.dictionaries(st.sampled_from(["0:1:2", "00000000:3B:00.0"]), st.just({"79": 1}), max_size=1),
+        "trouble": st.text(max_size=5),
+    },
+)
+
+
+@given(st.lists(st.binary(max_size=30) | WORDS.map(lambda words: json.dumps(words).encode()), max_size=4))
+def test_whatever_a_child_says_is_a_look(lines: list[bytes]) -> None:
+    probe = Nvml(Says(*lines), sys=Path("/nowhere"))
+
+    look = probe.look(NOW)
+
+    assert look.source == "nvml"
+    assert not (look.trouble and look.readings)
 
 
 def test_a_machine_without_gpus_is_in_no_trouble(tmp_path: Path) -> None:
