@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from healthd.core.findings import Ledger
+from healthd.core.model import Verdict
 from healthd.core.signals import ethernet, infiniband, roce
 from healthd.core.signals.engine import Engine
+from healthd.core.signals.entering import reconcile
 from healthd.probes.ethernet import Ethernet, EthernetCounters
 from healthd.probes.infiniband import Infiniband, InfinibandCounters
 from tests.sysfs import Sysfs, set_link, write
@@ -26,6 +29,8 @@ class Node:
         self.sysfs = Sysfs(root)
         self.ports = [self._add(at, link_layer) for at in RAILS]
         self.restart()
+        self.ledger = Ledger()
+        self.boot = "first"
         self.now = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
     def restart(self) -> None:
@@ -43,6 +48,20 @@ class Node:
                 if int(self.now.timestamp()) % int(probe.every.total_seconds()) == 0:
                     self.engine.take(probe.look(self.now))
         return {(bad.device, bad.rule.name) for bad in self.engine.bad()}
+
+    def judges(self, seconds: int) -> tuple[Verdict, set[str]]:
+        """The node's verdict after so long, and the rules of the findings that stand."""
+        for _ in range(0, seconds, 10):
+            self.runs(10)
+            self.ledger = reconcile(self.ledger, self.engine, now=self.now, boot_id=self.boot)
+        return self.ledger.verdict()[0], {finding.rule for finding in self.ledger.standing}
+
+    def boots(self) -> None:
+        """The machine starts anew: counters begin at zero, and the agent knows what it published."""
+        self.boot = "second"
+        self.count("counters", link_downed=0)
+        self.restart()
+        self.ledger = self.ledger.clear_by_reboot(self.boot, self.now)
 
     def count(self, folder: str, **counters: int) -> None:
         """Counters of every port grow to so much, and those of port 3 as well."""
@@ -101,6 +120,27 @@ def test_plug_that_is_put_back_ends_it(node: Node) -> None:
 
     assert node.runs(1) == set()
     assert node.engine.good_since(PORTS[3], "ib-port-down") == node.now
+
+
+def test_node_is_out_of_service_until_its_link_was_up_for_a_while(node: Node) -> None:
+    set_link(node.ports[3], *PULLED)
+    down = node.judges(60)
+    set_link(node.ports[3], *PLUGGED)
+
+    assert down == (Verdict.UNHEALTHY, {"ib-port-down"})
+    assert node.judges(540) == down
+    assert node.judges(80) == (Verdict.HEALTHY, set())
+
+
+def test_reboot_does_not_mend_a_cable(node: Node) -> None:
+    set_link(node.ports[3], *PULLED)
+    write(node.ports[3] / "counters", {"link_downed": "1"})
+    node.judges(60)
+    node.boots()
+
+    assert node.judges(1200)[0] is Verdict.UNHEALTHY
+    set_link(node.ports[3], *PLUGGED)
+    assert "ib-port-down" not in node.judges(620)[1]
 
 
 def test_node_that_boots_without_a_cable_is_only_suspect(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ _SYSFS_RULES = (
         "healthd: in use before and not switched off",
         "Check the cable and its modules, then the switch port, then the NIC.",
         holds=timedelta(seconds=30),
-        same_as="link-down",
+        same_as="nic-port-down",
     ),
     _rule(
         "link-off",
@@ -85,7 +85,7 @@ _SYSFS_RULES = (
         "the carrier was lost more than three times in three hours",
         "Azure healthagent's limit for link_downed; not certain here, because software can take a carrier away too",
         "Replace or reseat the cable; if it goes on, the module or the switch port.",
-        same_as="link-flaps",
+        same_as="nic-link-flaps",
     ),
     _rule(
         "carrier-changes",
@@ -106,7 +106,7 @@ _SYSFS_RULES = (
         "Meta GCM check-ethlink compares with a manifest; healthd with the node's other ports",
         _BETTER_CABLE,
         holds=_MINUTE,
-        same_as="link-slow",
+        same_as="nic-link-slow",
     ),
     _rule(
         "speed-fell",
@@ -118,7 +118,7 @@ _SYSFS_RULES = (
         "healthd: a port does not get slower by itself",
         _BETTER_CABLE,
         holds=_MINUTE,
-        same_as="link-slow",
+        same_as="nic-link-slow",
     ),
     _rule(
         "checksum-errors",

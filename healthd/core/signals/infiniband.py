@@ -32,7 +32,7 @@ _LINKS = (
         summary="the port next to a GPU lost its link",
         advice="Check the cable and its modules, then the switch port, then the NIC.",
         holds=timedelta(seconds=30),
-        same_as="link-down",
+        same_as="nic-port-down",
         source=f"{_OWN}: NVSentinel says fatal at once, gpud after 4 min; NCCL's default time-outs give up in between",
     ),
     Rule(
@@ -44,7 +44,7 @@ _LINKS = (
         summary="a port that was up and is no GPU's nearest lost its link",
         advice="When it is meant to be unused, nothing; otherwise check the cable and the switch port.",
         holds=_MINUTE,
-        same_as="link-down",
+        same_as="nic-port-down",
         source=f"{_OWN}: unused ports were called bad in NVSentinel issue 1361",
     ),
     Rule(
@@ -111,7 +111,7 @@ _LINKS = (
         summary="the link was lost more than three times in three hours",
         advice="Replace or reseat the cable; if it goes on, the module or the switch port.",
         clears_after=timedelta(hours=3),
-        same_as="link-flaps",
+        same_as="nic-link-flaps",
         source="Azure healthagent: link_downed > 3 in 10 800 s, also the rule by which Azure takes such nodes back",
     ),
     Rule(
@@ -123,7 +123,7 @@ _LINKS = (
         summary="the port next to a GPU lost its link more than three times in three hours",
         advice="Replace or reseat the cable; if it goes on, the module or the switch port.",
         clears_after=timedelta(hours=3),
-        same_as="link-flaps",
+        same_as="nic-link-flaps",
         source=f"{_OWN}: as for links whose losses are counted, by looks a second apart, where they are not",
     ),
     Rule(
@@ -154,7 +154,7 @@ _LINKS = (
         summary="the link runs slower than those of its kind on this node",
         advice="Reseat or replace the cable; it trained with fewer lanes or a lower speed.",
         holds=_MINUTE,
-        same_as="link-slow",
+        same_as="nic-link-slow",
         source="Meta GCM check-iblink and gpud compare with a manifest; healthd with the node's other ports",
     ),
     Rule(
@@ -166,7 +166,7 @@ _LINKS = (
         summary="the link came back slower than it was",
         advice="Reseat or replace the cable; it trained with fewer lanes or a lower speed.",
         holds=_MINUTE,
-        same_as="link-slow",
+        same_as="nic-link-slow",
         source=f"{_OWN}: a port does not get slower by itself",
     ),
 )
