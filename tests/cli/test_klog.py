@@ -53,6 +53,37 @@ def test_json_has_one_object_per_line_that_means_something(log: Path, capsys: py
     assert (mlx5["line"], mlx5["kind"], mlx5["severity"], mlx5["action"]) == (4, "mlx5", "info", "none")
 
 
+def test_kinds_that_came_later_are_printed_only_when_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kern.log"
+    path.write_text("nvme nvme0: I/O 12 QID 3 timeout, aborting\nXFS (dm-0): Mounting V5 Filesystem\n")
+
+    main(["klog", "--json", str(path)])
+    by_default = capsys.readouterr().out
+    main(["klog", "--json", "--all", str(path)])
+    all_kinds = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    main(["klog", str(path)])
+    table = capsys.readouterr().out
+
+    assert by_default == ""
+    assert [(reading["line"], reading["kind"], reading["severity"]) for reading in all_kinds] == [
+        (1, "disk", "warning")
+    ]
+    assert "QID 3 timeout" in table
+    assert "Mounting" not in table
+
+
+def test_one_corrected_error_is_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kern.log"
+    path.write_text("nvidia 0000:c1:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer\n")
+
+    main(["klog", "--json", str(path)])
+
+    reading = json.loads(capsys.readouterr().out)
+    assert (reading["kind"], reading["severity"], reading["action"]) == ("aer", "info", "none")
+
+
 def test_the_table_shows_what_json_shows(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["klog", str(log)]) == 0
 

@@ -38,7 +38,7 @@ RAISED = [
     ("NVRM: installed in this system is not supported by the", "gpu-not-supported"),
     ("NVRM: Failing GPU memory onlining as the onlining zone is not movable. pa: 0x1 size: 0x2", "gpu-memory-offline"),
     ("NVRM: GPU is lost, skipping unlocked ISR bottom half", "gpu-lost-unnamed"),
-    ("nvidia-uvm: uvm_global.c:324 uvm_global_set_fatal_error_impl[pid:7] Encountered a global fatal error", "uvm-fatal"),
+    ("nvidia-uvm: uvm_global.c:324 uvm_global_set_fatal_error[pid:7] Encountered a global fatal error", "uvm-fatal"),
     ("NVRM: _kgspIsHeartbeatTimedOut: GSP RM heartbeat timed out", "gsp-halted"),
     ("NVRM: kgspBootstrap_TU102: unexpected WPR2 already up, cannot proceed with booting GSP", "gpu-reset-required"),
     ("nvidia-nvswitch3: Interrupts disabled to avoid a storm", "nvswitch-error"),
