@@ -226,7 +226,7 @@ def test_other_lines_of_the_driver_are_read_as_such(text: str, pci: str | None) 
         "NVRM: GPU 0000:c1:00.0: GPU has fallen off the bus.",
         "NVRM: GPU at 0000:c1:00.0 has fallen off the bus.",
         "NVRM: fallen off the bus and is not responding to commands.",
-        "NVRM: The NVIDIA GPU 0000:d1:00.0\nNVRM: (PCI ID: 10de:2336) has\nNVRM: fallen off the bus and is not responding",
+        "NVRM: The NVIDIA GPU 0000:d1:00.0\nNVRM: (PCI ID: 10de:2336)\nNVRM: fallen off the bus and is not responding",
     ],
 )
 def test_a_lost_gpu_is_known_without_an_xid(text: str) -> None:
