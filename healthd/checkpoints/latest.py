@@ -19,6 +19,7 @@ from healthd.checkpoints.tree import (
     Location,
     Tree,
     Unstable,
+    Vanished,
     explain,
     filename_of,
     kind_of,
@@ -146,13 +147,21 @@ def verify(
     wanted = declared(format) if format else None
     if candidate.unfinished:
         return _rejected(candidate, candidate.unfinished)
-    try:
+
+    def look() -> tuple[Tree, Proof]:
         tree = survey(candidate.path, beside=candidate.beside)
         proof = cache.lookup(tree, format, level) if cache is not None else None
         if proof is None:
             proof = _prove(tree, wanted, level, formats)
             if cache is not None:
                 cache.store(tree, format, proof)
+        return tree, proof
+
+    try:
+        try:
+            tree, proof = look()
+        except Vanished:  # from a file server that keeps lists for a while, or under retention: the new list tells
+            tree, proof = look()
     except Damaged as damage:
         return _rejected(candidate, str(damage))
     except Exception as error:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from healthd.checkpoints.stores.store import Damaged, Entry, File, Stamp, Unstable, explain
+from healthd.checkpoints.stores.store import Damaged, Entry, File, Stamp, Unstable, Vanished, explain, unreadable
 from healthd.checkpoints.stores.urls import Location, store_of
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Stamp",
     "Tree",
     "Unstable",
+    "Vanished",
     "explain",
     "filename_of",
     "folder_of",
@@ -83,7 +84,7 @@ class Tree:
             with self._store.open(self.base, name, entry) as file:
                 yield file
         except OSError as error:
-            raise Unstable(explain(name, error)) from error
+            raise unreadable(name, error) from error
 
     def read(self, name: str, *, at_most: int) -> bytes:
         """All of a small file. Raises Damaged when it is larger than *at_most* bytes."""
@@ -135,7 +136,7 @@ def _listed(path: Location, most: int) -> tuple[bool, Iterator[tuple[str, Entry]
     try:
         is_folder, listed = store_of(path).survey(path, most)
     except OSError as error:
-        raise Unstable(explain(path.name, error)) from error
+        raise unreadable(path.name, error) from error
     return is_folder, _explained(path, listed)
 
 
@@ -143,7 +144,7 @@ def _explained(path: Location, listed: Iterable[tuple[str, Entry]]) -> Iterator[
     try:
         yield from listed
     except OSError as error:
-        raise Unstable(explain(path.name, error)) from error
+        raise unreadable(path.name, error) from error
 
 
 def inside(folder: str, name: str, *, told_by: str) -> str:

@@ -1,5 +1,5 @@
 """
-What verification adds to bare reading: `python -m tests.bench.checkpoints_local [--files N] [--megabytes N] [--at DIR]`.
+What verification adds to bare reading: `python -m tests.bench.checkpoints_local [--files N] [--megabytes N]`.
 
 Quick: `latest` on a step of many small files against a stat and one read of the first bytes of the same files, in as
 many threads, all from the page cache. Full: against reading the same large files from end to end with 1 MB reads in as
@@ -12,11 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +27,7 @@ from typing import Any
 from healthd.checkpoints.latest import Level, latest
 from healthd.checkpoints.stores.local import LOCAL
 from tests.bench._figures import machine, spread
-from tests.checkpoints.builders import a_dcp_step, a_sharded_step, torch_zip_bytes, write_files
+from tests.checkpoints.builders import a_dcp_step, a_sharded_step, write_files
 
 HEADER = 16_384
 CHUNK = 1 << 20
@@ -139,20 +141,30 @@ def read_all(step: Path) -> None:
 
 def in_parallel(read: Callable[[str], None], paths: list[str]) -> None:
     """In as many threads as healthd has, each with a share of the files."""
-    share = -(-len(paths) // (LOCAL.at_once * 4))
-    shares = [paths[at : at + share] for at in range(0, len(paths), share)]
+
+    def read_share(share: list[str]) -> None:
+        for path in share:
+            read(path)
+
+    size = -(-len(paths) // (LOCAL.at_once * 4))
+    shares = [paths[at : at + size] for at in range(0, len(paths), size)]
     with ThreadPoolExecutor(LOCAL.at_once) as pool:
-        for _ in pool.map(lambda some: [read(path) for path in some], shares):
-            pass
+        list(pool.map(read_share, shares))
 
 
 def write_large(root: Path, megabytes: int) -> Path:
-    """A step of eight files of `torch.save` as large together, on the disk."""
+    """A step of eight files of `torch.save` as large together, on the disk; in pieces, to hold no file in memory."""
     step = root / "step-10"
     step.mkdir()
+    piece = os.urandom(CHUNK)
     for rank in range(8):
         with (step / f"rank-{rank}.pt").open("wb") as file:
-            file.write(torch_zip_bytes(os.urandom(CHUNK) * (megabytes // 8)))
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                archive.writestr("archive/data.pkl", pickle.dumps({}, protocol=2))
+                with archive.open("archive/data/0", "w", force_zip64=True) as member:
+                    for _ in range(megabytes // 8):
+                        member.write(piece)
+            file.flush()
             os.fsync(file.fileno())
     return step
 

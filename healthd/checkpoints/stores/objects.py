@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from healthd.checkpoints.stores.store import Damaged, Entry, Name, Stamp, Unstable
+from healthd.checkpoints.stores.store import Damaged, Entry, Name, Stamp, Store, Unstable
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
@@ -40,7 +40,7 @@ class ObjectPath:
     """Of the bucket, without a slash at the end."""
     key: str
     """Without slashes at the ends; empty for the whole bucket."""
-    store: ObjectStore = field(compare=False, repr=False)
+    store: Store[ObjectPath] = field(compare=False, repr=False)
 
     @property
     def name(self) -> str:

@@ -20,10 +20,14 @@ class Damaged(Exception):
 
         Damaged       these very bytes will never load
         └── Unstable  it changed, vanished or could not be read: another look may find otherwise
+            └── Vanished  what was listed a moment ago is not there: worth another look at once
     """
 
 
 class Unstable(Damaged): ...
+
+
+class Vanished(Unstable): ...
 
 
 class Stamp(NamedTuple):
@@ -81,6 +85,12 @@ class Store(Protocol[P_contra]):
 
     def open(self, base: P_contra, name: str, entry: Entry) -> AbstractContextManager[File]:
         """The file *name* below *base*. Raises Unstable when it is not the one that was listed as *entry*."""
+
+
+def unreadable(name: str, error: OSError) -> Unstable:
+    """What was listed and cannot be read: retention took it away, or another client of the file server did."""
+    kind = Vanished if error.errno in (errno.ENOENT, errno.ESTALE) else Unstable
+    return kind(explain(name, error))
 
 
 def explain(name: str, error: OSError) -> str:

@@ -1,0 +1,1 @@
+"""Checkpoints in stores that are not a disk of this machine."""

@@ -206,7 +206,7 @@ def test_retention_that_deletes_while_we_read_is_survived(bucket: Bucket, faulty
 
     faulty.rule = delete
 
-    assert f"{shard_name(0, 4)}: not there (deleted meanwhile?)" in refusal_of(through(faulty, bucket), "step-000010")
+    assert f"{shard_name(0, 4)}: missing" in refusal_of(through(faulty, bucket), "step-000010")
 
 
 def test_a_shard_with_a_short_header_costs_one_request(bucket: Bucket, faulty: Faulty, tmp_path: Path) -> None:
