@@ -19,8 +19,10 @@ import io
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from healthd.cluster.port import Cluster, EventType
@@ -31,6 +33,7 @@ from healthd.core.objects import (
     Node,
     Pod,
     Recovery,
+    TimelineEntry,
 )
 from healthd.core.policy import LogFormat, LogLevel, QuarantinePolicy
 from healthd.telemetry.logs import configure
@@ -61,17 +64,19 @@ def main() -> int:
         )
         with controller_process(control_plane, CONFIG):
             try:
-                taken = asyncio.run(measure(control_plane, args.pods, args.rounds))
+                taken, in_phases = asyncio.run(measure(control_plane, args.pods, args.rounds))
             except BaseException:
                 print(control_plane.kubectl("get", "recoveries", "-o", "yaml"), file=sys.stderr)
                 print((control_plane.directory / "controller.log").read_text()[-5000:], file=sys.stderr)
                 raise
-    print(json.dumps(report(args.pods, taken), indent=2))
+    print(json.dumps(report(args.pods, taken, in_phases), indent=2))
     return 0
 
 
-async def measure(control_plane: ControlPlane, pods: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each round, by hand and by healthd."""
+async def measure(
+    control_plane: ControlPlane, pods: int, rounds: int
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Seconds of each round, by hand and by healthd, and of each phase."""
     taken: dict[str, list[float]] = {"by hand": [], "healthd": []}
     async with connected(control_plane) as theirs, connected(control_plane) as cluster:
         control_plane.apply(json.dumps(job(pods)))
@@ -87,7 +92,16 @@ async def measure(control_plane: ControlPlane, pods: int, rounds: int) -> dict[s
                 await all_running(cluster, pods, set(old))
                 taken["healthd"].append(time.monotonic() - start)
                 await recovered(cluster)
-    return taken
+        return taken, phases([each.status.timeline for each in (await cluster.list(Recovery)).items])
+
+
+def phases(timelines: Sequence[Sequence[TimelineEntry]]) -> dict[str, float]:
+    """Where the time goes: the median of the seconds in each phase."""
+    seconds: dict[str, list[float]] = {}
+    for timeline in timelines:
+        for entry, following in pairwise(timeline):
+            seconds.setdefault(entry.phase, []).append((following.at - entry.at).total_seconds())
+    return {phase: round(median(each), 3) for phase, each in seconds.items()}
 
 
 async def by_hand(cluster: Cluster, pods: int) -> float:
@@ -171,7 +185,7 @@ def job(pods: int) -> Mapping[str, Any]:
     }
 
 
-def report(pods: int, taken: Mapping[str, list[float]]) -> dict[str, Any]:
+def report(pods: int, taken: Mapping[str, list[float]], in_phases: Mapping[str, float]) -> dict[str, Any]:
     """With the clock and the machine."""
     figures = {name: spread(seconds) for name, seconds in taken.items()}
     return {
@@ -183,6 +197,7 @@ def report(pods: int, taken: Mapping[str, list[float]]) -> dict[str, Any]:
         "pods": pods,
         **figures,
         "rounds": taken,
+        "phases of healthd": in_phases,
         "ratio of medians": round(figures["healthd"]["p50"] / figures["by hand"]["p50"], 2),
         "goal": "at most 1.2 times the floor",
         "machine": machine(),
