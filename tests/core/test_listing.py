@@ -9,7 +9,7 @@ import pytest
 from healthd.core.judgement import Judgement
 from healthd.core.klog import parse_message
 from healthd.core.listing import RuleRow, all_rules, kernel_rules
-from healthd.core.signals.tables import known_rules
+from healthd.core.signals.tables import check_pattern, known_rules
 from healthd.core.tiers import tier
 from healthd.core.xid import judge, sxid_codes, xid_codes
 from tests.core.xid.messages import RAISED
@@ -108,3 +108,14 @@ def test_the_threshold_is_told(rule: str, threshold: str) -> None:
 
     assert row is not None
     assert row.threshold == threshold
+
+
+@pytest.mark.parametrize("pattern", ["aer-storm", "fs-*", "gpu-lost", "xid-79", "nvml-*"])
+def test_every_rule_that_is_listed_can_be_tried_in_shadow(pattern: str) -> None:
+    assert check_pattern(pattern) == pattern
+    assert any(fnmatchcase(row.rule, pattern) for row in all_rules())
+
+
+def test_a_pattern_that_no_rule_has_is_refused() -> None:
+    with pytest.raises(ValueError, match="no rule has a name like 'fs-lost'"):
+        check_pattern("fs-lost")

@@ -19,6 +19,7 @@ import msgspec
 from healthd.core.policy import JudgePolicy, parse_duration
 from healthd.core.signals import efa, infiniband, nvml, pcie, roce
 from healthd.core.signals.rule import AtLeast, Below, Changes, Grows, OutOfLine, Rule, Test
+from healthd.core.xid import LOST_RULE, wordings
 
 _LIMIT = re.compile(r"(?P<rule>[a-z0-9-]+) (?P<number>\d+(?:\.\d+)?)(?: in (?P<within>\S+))?")
 GRAMMAR = "RULE NUMBER [in DURATION]"
@@ -68,7 +69,8 @@ def check_rule(name: str) -> str:
 
 def check_pattern(pattern: str) -> str:
     """*pattern*, if a rule of any source has such a name. Raises ValueError with a text for an operator."""
-    if re.fullmatch(r"s?xid-[0-9a-z*?-]+", pattern) or any(fnmatchcase(name, pattern) for name in known_rules()):
+    names = {*known_rules(), LOST_RULE, *(row.rule for row in wordings() if row.rule)}
+    if re.fullmatch(r"s?xid-[0-9a-z*?-]+", pattern) or any(fnmatchcase(name, pattern) for name in names):
         return pattern
     raise ValueError(f"no rule has a name like {pattern!r}; docs/findings.md lists them")
 
