@@ -26,7 +26,7 @@ from healthd.core.signals import ethernet
 from healthd.probes.ethtool import Chosen, Ethtool, Statistics
 from healthd.probes.netdevs import Interface, is_set_up, read_interfaces
 from healthd.probes.rdma import SYS
-from healthd.probes.sysfs import KeptOpen, Patient, Read, as_number, names_in, read_or_empty, read_text
+from healthd.probes.sysfs import KeptOpen, Patient, Read, as_number, listed, read_or_empty, read_text, trouble_with
 
 LOOK_AGAIN = timedelta(minutes=1)
 """So often interfaces are looked up anew though their names are the same."""
@@ -64,8 +64,8 @@ class _Interfaces:
         self.all: list[Interface] = []
 
     def refresh(self, now: datetime) -> bool:
-        """Whether they were looked up anew."""
-        names = names_in(f"{self._sys}/class/net")
+        """Whether they were looked up anew. Raises OSError where this is no /sys."""
+        names = listed(str(self._sys), "net")
         if names == self._names and self._until and now < self._until:
             return False
         self._names, self._until = names, now + LOOK_AGAIN
@@ -87,8 +87,11 @@ class Ethernet:
 
     def look(self, now: datetime) -> Look:
         """What interfaces say now."""
-        if self._known.refresh(now):
-            self._kept.close()
+        try:
+            if self._known.refresh(now):
+                self._kept.close()
+        except OSError as error:
+            return Look(source=self.source, at=now, trouble=trouble_with(error))
         readings = [reading for interface in self._known.all for reading in self._read_one(interface)]
         return Look(source=self.source, at=now, readings=readings)
 
@@ -124,7 +127,10 @@ class EthernetCounters:
 
     def look(self, now: datetime) -> Look:
         """What every counter shows now, and every speed."""
-        self._known.refresh(now)
+        try:
+            self._known.refresh(now)
+        except OSError as error:
+            return Look(source=self.source, at=now, trouble=trouble_with(error))
         readings = [reading for interface in self._known.all for reading in self._read_counters(interface, now)]
         return Look(source=self.source, at=now, readings=[*readings, *self._read_speeds()])
 
@@ -164,8 +170,11 @@ class EthernetStatistics:
 
     def look(self, now: datetime) -> Look:
         """What every driver counts now, as far as its interfaces are in our own network namespace."""
-        if self._known.refresh(now):
-            self._chosen = {one.name: Chosen(one.name, STATISTICS) for one in self._known.all if self._is_here(one)}
+        try:
+            if self._known.refresh(now):
+                self._chosen = {one.name: Chosen(one.name, STATISTICS) for one in self._known.all if self._is_here(one)}
+        except OSError as error:
+            return Look(source=self.source, at=now, trouble=trouble_with(error))
         readings = [reading for interface in self._known.all for reading in self._read_one(interface)]
         return Look(source=self.source, at=now, readings=readings)
 

@@ -40,7 +40,7 @@ from healthd.probes.rdma import (
     read_rails,
     read_usable,
 )
-from healthd.probes.sysfs import KeptOpen, Patient, Read, as_number, names_in, read_or_empty, read_text
+from healthd.probes.sysfs import KeptOpen, Patient, Read, as_number, names_in, read_or_empty, read_text, trouble_with
 
 LOOK_AGAIN = timedelta(minutes=1)
 """So often devices are looked up anew though their names are the same: links, interfaces and functions can move."""
@@ -76,7 +76,7 @@ class _Ports:
         self.rails: Mapping[str, Rail] = {}
 
     def refresh(self, now: datetime) -> bool:
-        """Whether they were looked up anew."""
+        """Whether they were looked up anew. Raises OSError where this is no /sys."""
         names = device_names(self._sys)
         if names == self._names and self._until and now < self._until:
             return False
@@ -115,8 +115,11 @@ class Infiniband:
 
     def look(self, now: datetime) -> Look:
         """What the ports say now."""
-        if self._known.refresh(now):
-            self._kept.close()  # of devices that are gone, or have come back under the same name
+        try:
+            if self._known.refresh(now):
+                self._kept.close()  # of devices that are gone, or have come back under the same name
+        except OSError as error:
+            return Look(source=self.source, at=now, trouble=trouble_with(error))
         ports = [port for port in self._known.ports if port.family is not Family.EFA]
         told = [(port, words) for port in ports if (words := self._read_words(port, now))]
         links = judge_links({port.key: self._seen(port, words) for port, words in told})
@@ -196,8 +199,11 @@ class InfinibandCounters:
 
     def look(self, now: datetime) -> Look:
         """What every counter shows now."""
-        if self._known.refresh(now):
-            self._files = [(port, list(self._files_of(port))) for port in self._known.ports]
+        try:
+            if self._known.refresh(now):
+                self._files = [(port, list(self._files_of(port))) for port in self._known.ports]
+        except OSError as error:
+            return Look(source=self.source, at=now, trouble=trouble_with(error))
         active = {port.key: port for port in self._known.ports if self._is_active(port)}
         physical = {port.key for port in self._known.ports if not port.parent}
         readings = [

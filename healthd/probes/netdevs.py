@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from healthd.probes.sysfs import as_number, names_in, pci_of, read_or_empty
+from healthd.probes.sysfs import as_number, listed, names_in, pci_of, read_or_empty
 
 _ETHERNET = "1"
 """ARPHRD_ETHER. IPoIB interfaces (32) are told by their InfiniBand port."""
@@ -35,9 +35,11 @@ class Interface:
 
 
 def read_interfaces(sys: Path) -> list[Interface]:
-    """Every Ethernet interface that sits on a PCI function and does not stand for another one, by name."""
-    root = f"{sys}/class/net"
-    found = [_interface(f"{root}/{name}", name) for name in names_in(root)]
+    """
+    Every Ethernet interface that sits on a PCI function and does not stand for another one, by name. Raises OSError
+    where *sys* is no /sys.
+    """
+    found = [_interface(f"{sys}/class/net/{name}", name) for name in listed(str(sys), "net")]
     return [interface for interface in found if interface is not None]
 
 

@@ -8,6 +8,7 @@ to be judged.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,10 +17,11 @@ from pathlib import Path
 from healthd.core.objects import Nic
 from healthd.core.rails import Place, Rail, rails
 from healthd.probes.netdevs import own_interface
-from healthd.probes.sysfs import names_in, pci_of, read_or_empty
+from healthd.probes.sysfs import listed, names_in, pci_of, read_or_empty
 
 SYS = Path("/sys")
 
+_RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec")
 _NVIDIA = "0x10de"
 _DISPLAY = "0x03"
 """The PCI class of GPUs, with and without a display."""
@@ -69,13 +71,16 @@ class Port:
 
 
 def read_ports(sys: Path = SYS) -> list[Port]:
-    """Every port of every RDMA device, in the order of devices."""
+    """Every port of every RDMA device, in the order of devices. Raises OSError where *sys* is no /sys."""
     return [port for device in device_names(sys) for port in _ports_of(str(sys), device)]
 
 
 def device_names(sys: Path = SYS) -> list[str]:
-    """What is listed now. Cheap: whoever keeps ports asks it for whether they are still the same."""
-    return names_in(f"{sys}/class/infiniband")
+    """
+    What is listed now. Cheap: whoever keeps ports asks it for whether they are still the same. Raises OSError where
+    *sys* is no /sys.
+    """
+    return listed(str(sys), "infiniband")
 
 
 def read_usable(sys: Path = SYS) -> set[str]:
@@ -97,7 +102,7 @@ def read_rails(ports: Sequence[Port], sys: Path = SYS) -> dict[str, Rail]:
 
 
 def read_nics(sys: Path = SYS) -> list[Nic]:
-    """The inventory: every port with its rail. For now and then, not for every look."""
+    """The inventory: every port with its rail. For now and then. Raises OSError where *sys* is no /sys."""
     ports = read_ports(sys)
     rail_of = read_rails(ports, sys)
     return [_nic(port, rail_of.get(port.pci)) for port in ports]
@@ -105,10 +110,8 @@ def read_nics(sys: Path = SYS) -> list[Nic]:
 
 def parse_rate(text: str) -> float | None:
     """`400 Gb/sec (4X NDR)` as 400."""
-    try:
-        return float(text.split(maxsplit=1)[0])
-    except (IndexError, ValueError):
-        return None
+    match = _RATE.match(text)
+    return float(match[1]) if match else None
 
 
 def parse_state(text: str) -> str:

@@ -21,6 +21,8 @@ REST = timedelta(hours=1)
 REFUSALS = 3
 """After so many refusals in one folder the rest of it rests as well: all of it is answered by one and the same call."""
 
+_LONGEST = 20
+"""Digits of 64 bits, or a sign and those of 63."""
 _MOST = 4096
 """No attribute of /sys is longer than a page."""
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -51,6 +53,24 @@ def names_in(folder: str) -> list[str]:
         return []
 
 
+def listed(sys: str, name: str) -> list[str]:
+    """
+    The devices of a class, in order; none where the kernel does not have the class.
+
+    Raises OSError, with the path, where that cannot be known: this is no /sys, or it cannot be listed.
+    """
+    try:
+        return sorted(os.listdir(f"{sys}/class/{name}"))  # noqa: PTH208 - the names are wanted, not paths
+    except FileNotFoundError:
+        os.stat(f"{sys}/class")  # noqa: PTH116 - paths are words here
+        return []
+
+
+def trouble_with(error: OSError) -> str:
+    """For a person: what could not be listed and what helps."""
+    return f"{error.filename} cannot be listed ({error.strerror}): mount the host's /sys there, readable for all"
+
+
 def pci_of(real_path: str) -> str:
     """The PCI function at or above a device, by the real path of the device; empty where there is none."""
     return next((part for part in reversed(real_path.split("/")) if _PCI.fullmatch(part)), "")
@@ -59,7 +79,7 @@ def pci_of(real_path: str) -> str:
 def as_number(text: str) -> float | None:
     """Counters may be no numbers, such as `N/A (no PMA)`."""
     try:
-        return int(text)
+        return int(text) if len(text) <= _LONGEST else None
     except ValueError:
         return None
 

@@ -101,6 +101,13 @@ def test_interfaces_that_are_no_hardware_of_their_own_are_left_out(sysfs: Sysfs)
     assert Ethernet(sysfs.root).look(START).readings == []
 
 
+@pytest.mark.parametrize("probe", [Ethernet, EthernetCounters, EthernetStatistics])
+def test_folder_that_is_no_sysfs_is_trouble(
+    tmp_path: Path, probe: type[Ethernet | EthernetCounters | EthernetStatistics]
+) -> None:
+    assert "mount the host's /sys" in probe(tmp_path / "sys").look(START).trouble
+
+
 def test_counters_of_sysfs(sysfs: Sysfs) -> None:
     folder = sysfs.net("ens1", NIC, carrier_down_count="2")
     write(folder / "statistics", {"rx_crc_errors": "17"})

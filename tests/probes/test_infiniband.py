@@ -58,8 +58,22 @@ def test_active_port_is_up(sysfs: Sysfs) -> None:
 
 
 def test_machine_without_rdma_tells_nothing(tmp_path: Path) -> None:
-    assert Infiniband(tmp_path).look(START).readings == []
-    assert InfinibandCounters(tmp_path).look(START).readings == []
+    (tmp_path / "class").mkdir()
+    for probe in (Infiniband(tmp_path), InfinibandCounters(tmp_path)):
+        look = probe.look(START)
+
+        assert (look.readings, look.trouble) == ([], "")
+
+
+def test_folder_that_is_no_sysfs_is_trouble_and_no_device_is_missed(sysfs: Sysfs) -> None:
+    sysfs.rdma("mlx5_0", NIC)
+    probe = Infiniband(sysfs.root)
+    probe.look(START)
+    sysfs.root.rename(sysfs.root.with_name("unmounted"))
+    for one in (probe, InfinibandCounters(sysfs.root)):
+        look = one.look(START + SECOND)
+
+        assert (look.readings, look.trouble.split(" cannot")[0]) == ((), f"{sysfs.root}/class")
 
 
 def test_device_of_software_has_no_hardware_to_judge(sysfs: Sysfs) -> None:

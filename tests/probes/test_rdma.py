@@ -8,7 +8,7 @@ import pytest
 
 from healthd.core.objects import Nic
 from healthd.probes.rdma import parse_rate, parse_state, read_gpus, read_nics, read_ports
-from healthd.probes.sysfs import KeptOpen, pci_of
+from healthd.probes.sysfs import KeptOpen, as_number, pci_of
 from tests.sysfs import Sysfs, link, made, set_link, write
 
 NIC = "0000:5c:00.0"
@@ -93,7 +93,7 @@ def test_gpus_are_found_without_their_driver(sysfs: Sysfs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "rate"), [("400 Gb/sec (4X NDR)", 400), ("2.5 Gb/sec (1X SDR)", 2.5), ("", None), ("unknown", None)]
+    ("text", "rate"), [("400 Gb/sec (4X NDR)", 400), ("2.5 Gb/sec (1X SDR)", 2.5), ("", None), ("nan", None)]
 )
 def test_rate(text: str, rate: float | None) -> None:
     assert parse_rate(text) == rate
@@ -101,6 +101,11 @@ def test_rate(text: str, rate: float | None) -> None:
 
 def test_state_with_and_without_a_word() -> None:
     assert [parse_state(text) for text in ("4: ACTIVE", "7: Phy Test", "", "9")] == ["ACTIVE", "Phy Test", "", ""]
+
+
+@pytest.mark.parametrize("text", ["", "N/A (no PMA)", "1.5", "9" * 21, "0x10"])
+def test_what_is_no_counter(text: str) -> None:
+    assert as_number(text) is None
 
 
 def test_address_of_the_nearest_function_above() -> None:
