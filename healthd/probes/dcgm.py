@@ -31,9 +31,9 @@ from healthd.probes.web import fetch_page
 
 DEADLINE = 5.0
 """Seconds for the whole page. The exporter answers from memory, but may wait for the pods' names."""
-MOST = 4 * 1024 * 1024
+MOST = 2 * 1024 * 1024
 """Bytes of a page. Eight GPUs with every field and 7 MIG instances each make about 1 MB."""
-MOST_LINES = 20_000
+MOST_LINES = 4000
 """Lines that are of interest. A page with more is not what it says that it is."""
 STALE = timedelta(minutes=5)
 """The exporter collects every 30 s by default; energy that stands still for so long is not being read."""

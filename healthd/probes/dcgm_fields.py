@@ -51,7 +51,7 @@ PULSE = ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_POWER_USAGE")
 
 WANTED = frozenset({*NUMBERS, *REASONS, HEALTH, XIDS_EVER, XIDS_LATELY, *LAST_XID})
 
-LONGEST_LINE = 4096
+LONGEST_LINE = 2048
 """Characters. The parser's time grows with the square of a line that was made to be slow."""
 
 _BLANKS = ((2**31 - 16, 2**31 - 1), (2**47, 2**47 + 15), (2**63 - 1024, math.inf))

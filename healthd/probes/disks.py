@@ -20,7 +20,7 @@ from healthd.probes.sysfs import names_in, pci_of
 _FEW = 10
 """So few requests in one look say nothing about a disk's speed."""
 _FIELDS = 9
-"""Of /sys/block/*/stat: the first nine stand in every kernel."""
+"""Of the file `stat`: the first nine stand in every kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Disks:
     every = timedelta(seconds=10)
 
     def __init__(self, sys: Path = Path("/sys")) -> None:
-        self._folder = sys / "block"
+        self._folder = sys / "class" / "block"
         self._before: dict[str, _Work] = {}
         self._answered_at: dict[str, datetime] = {}
 

@@ -158,13 +158,16 @@ class PcieAdvice:
     `pcie.iommu`: the kind of IOMMU domain of each GPU and RDMA device (`identity`, `DMA`, `DMA-FQ`, …); absent without
     an IOMMU. `pcie.acs_redirect` of the ports above them: `on` where peer-to-peer traffic is sent up to the processor.
     The latter stands beyond the first 64 bytes of the config space, which only CAP_SYS_ADMIN may read.
+
+    *kernel*: /sys/kernel, where it is not below *sys*.
     """
 
     source = "pcie-advice"
     every = timedelta(hours=1)
 
-    def __init__(self, sys: Path = Path("/sys")) -> None:
+    def __init__(self, sys: Path = Path("/sys"), kernel: Path | None = None) -> None:
         self._bus = Bus(sys)
+        self._groups = (kernel or sys / "kernel") / "iommu_groups"
 
     def look(self, now: datetime) -> Look:
         """Reads config spaces of up to 4 KiB."""
@@ -172,13 +175,17 @@ class PcieAdvice:
         readings = [
             Reading(function.address, "pcie.iommu", domain)
             for function in watched
-            if (domain := read_word(f"{function.path}/iommu_group/type"))
+            if (domain := self._domain(function))
         ]
         for port in sorted({function.upper for function in watched if function.upper}):
             redirects = redirects_peers(read_bytes(f"{port}/config", 4096))
             if redirects is not None:
                 readings.append(Reading(Path(port).name, "pcie.acs_redirect", "on" if redirects else "off"))
         return Look(source=self.source, at=now, readings=readings)
+
+    def _domain(self, function: Function) -> str:
+        group = link_name(f"{function.path}/iommu_group")
+        return read_word(f"{self._groups}/{group}/type") if group else ""
 
 
 def _kind(path: Path) -> Kind | None:

@@ -60,6 +60,13 @@ class PciTree:
         """Bind a driver."""
         (self._paths[address] / "driver").symlink_to(self.sys / "bus" / "pci" / "drivers" / driver)
 
+    def translate(self, address: str, domain: str) -> None:
+        """Put a function behind an IOMMU."""
+        group = self.sys / "kernel" / "iommu_groups" / "7"
+        group.mkdir(parents=True)
+        (group / "type").write_text(f"{domain}\n")
+        (self._paths[address] / "iommu_group").symlink_to(group)
+
     def remove(self, address: str) -> None:
         """Take a function off the bus."""
         (self._devices / address).unlink()

@@ -21,8 +21,8 @@ class Block:
         self.sys = sys
         self._disk = sys / "devices" / "pci0000:00" / NVME / "nvme" / "nvme0" / "nvme0n1"
         (self._disk / "device").mkdir(parents=True)
-        (sys / "block" / "loop0").mkdir(parents=True)
-        (sys / "block" / "nvme0n1").symlink_to(self._disk)
+        (sys / "class" / "block" / "loop0").mkdir(parents=True)
+        (sys / "class" / "block" / "nvme0n1").symlink_to(self._disk)
         self.put("ro", "0")
         self.work()
 

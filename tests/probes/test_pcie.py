@@ -189,9 +189,17 @@ def test_error_counters_that_make_no_sense_are_left_out(bus: PciTree) -> None:
 
 
 def test_iommu_domain_of_a_device(bus: PciTree) -> None:
-    bus.put(GPU, "iommu_group/type", "DMA-FQ")
+    bus.translate(GPU, "DMA-FQ")
 
     assert told(PcieAdvice(bus.sys).look(START)) == {(GPU, "pcie.iommu", ""): "DMA-FQ"}
+
+
+def test_iommu_domain_where_the_kernels_folder_is_mounted_elsewhere(bus: PciTree, tmp_path: Path) -> None:
+    bus.translate(GPU, "identity")
+    elsewhere = (bus.sys / "kernel").rename(tmp_path / "kernel")
+
+    assert told(PcieAdvice(bus.sys).look(START)) == {}
+    assert told(PcieAdvice(bus.sys, elsewhere).look(START)) == {(GPU, "pcie.iommu", ""): "identity"}
 
 
 @pytest.mark.parametrize(("control", "word"), [(0x0000, "off"), (0x0001, "off"), (0x001D, "on"), (0x0008, "on")])
