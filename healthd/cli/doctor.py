@@ -174,7 +174,8 @@ async def _launcher(cluster: Reader, name: str, namespace: str) -> Mapping[str, 
 
 async def _members(cluster: Reader, target: Target) -> tuple[Pod, ...]:
     adapter = ADAPTERS[target.kind]
-    listed = (await cluster.list(Pod, namespace=target.namespace)).items
+    labels = adapter.pod_labels(target.name)
+    listed = (await cluster.list(Pod, namespace=target.namespace, labels=labels)).items
     return tuple(pod for pod in listed if adapter.root_name(pod) == target.name)
 
 

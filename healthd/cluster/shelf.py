@@ -81,7 +81,14 @@ class Shelf(Generic[T]):
         return self._objects.get(key)
 
     def select(self, namespace: str | None, selection: Selection) -> list[T]:
-        """What matches, ordered by namespace and name. Looks at everything in the namespace: see `indexed`."""
+        """
+        What matches, ordered by namespace and name. Looks at everything in the namespace, unless there is an index that
+        is called as a label of the selection.
+        """
+        for label, value in selection.labels.items():
+            if label in self._indexes and value is not None:
+                found = self.indexed(label, value)
+                return [obj for obj in found if namespace in (None, key_of(obj).namespace) and selection.matches(obj)]
         keys = self._order
         if namespace is not None:
             first, end = bisect_left(keys, Key(namespace, "")), bisect_left(keys, Key(namespace + "\0", ""))

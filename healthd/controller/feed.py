@@ -20,7 +20,7 @@ from healthd.cluster.mirror import Change, Mirror, Watched
 from healthd.cluster.port import Cluster, ClusterError, Fields, Labels, Listed, NotFound
 from healthd.controller.census import Census, ObjectKey
 from healthd.controller.notice import noticed_kinds
-from healthd.core.objects import RESOURCES, Node, NodeHealth, Pod, Recovery, Slim
+from healthd.core.objects import LABEL_GANG, RESOURCES, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.gangs.adapter import GangAdapter
 
 log = structlog.get_logger()
@@ -102,7 +102,9 @@ class Feed:
     def _mirror_of(self, kind: type[Slim], labels: Labels | None) -> Mirror:
         trim: Any = trimmed_pod if kind is Pod else None
         remember = REMEMBERED if kind is Pod else 0
-        mirror = Mirror(self._cluster, self._clock, [Watched(kind=kind, labels=labels, trim=trim, remember=remember)])
+        indexes = {LABEL_GANG: _gang_label} if kind is Pod else {}
+        watched = Watched(kind=kind, labels=labels, indexes=indexes, trim=trim, remember=remember)
+        mirror = Mirror(self._cluster, self._clock, [watched])
         mirror.listen(self._take)
         return mirror
 
@@ -149,6 +151,11 @@ class Feed:
         if now is not None:
             self._census.take(now)
         self._wake()
+
+
+def _gang_label(obj: Any) -> list[str]:
+    """Plain pods are asked for by it at every look at their gang, and a namespace may have ten thousand others."""
+    return [obj.metadata.labels[LABEL_GANG]] if LABEL_GANG in obj.metadata.labels else []
 
 
 def trimmed_pod(pod: Pod) -> Pod:

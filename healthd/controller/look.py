@@ -146,7 +146,8 @@ class Lookout:
         phase = phase_of(recovery)
         if root is None or not (phase is Phase.FENCING or (phase is Phase.STOPPING and root.stopped)):
             return noticed, ()
-        listed = (await self._cluster.list(Pod, namespace=gang.namespace)).items
+        labels = self._adapters[gang.kind].pod_labels(gang.name)
+        listed = (await self._cluster.list(Pod, namespace=gang.namespace, labels=labels)).items
         pods = tuple(pod for pod in listed if self._census.is_of(gang, pod))
         there = {pod.metadata.uid for pod in pods}
         awaited = tuple(pod.metadata.name for pod in noticed if pod.metadata.uid not in there)

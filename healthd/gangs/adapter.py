@@ -41,6 +41,11 @@ class GangAdapter(ABC, Generic[T]):
         Several kinds may claim a pod; it belongs to the first of the table whose root is there.
         """
 
+    def pod_labels(self, name: str) -> Labels | None:
+        """What every pod of the root *name* carries, to ask for no others; None where its user chose the labels."""
+        del name
+        return None
+
     def root_uid(self, pod: Pod) -> str:
         """The uid of that root, where the pod tells it: another root may have taken the name since."""
         kind = RESOURCES[self.kind].kind

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from healthd.cluster.port import Cluster, Forbidden, Invalid
+from healthd.cluster.port import Cluster, Forbidden, Invalid, Labels
 from healthd.core.gang import Ending, Root, StartHint
 from healthd.core.objects import (
     ANNOTATION_LAUNCHER_OF,
@@ -69,6 +69,10 @@ class JobAdapter(GangAdapter[Job]):
     def root_name(self, pod: Pod) -> str | None:
         """The Job that made *pod*."""
         return pod.metadata.labels.get(LABEL_JOB_NAME)
+
+    def pod_labels(self, name: str) -> Labels | None:
+        """That of its name."""
+        return {LABEL_JOB_NAME: name}
 
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
         """Suspend, and say whose doing it is, in one write."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from healthd.cluster.port import Cluster
+from healthd.cluster.port import Cluster, Labels
 from healthd.core.gang import Ending, Mount, Root, StartHint
 from healthd.core.objects import ANNOTATION_STOPPED_BY, JobSet, JobSpec, Pod, Toleration
 from healthd.gangs.adapter import GangAdapter
@@ -80,6 +80,10 @@ class JobSetAdapter(GangAdapter[JobSet]):
     def root_name(self, pod: Pod) -> str | None:
         """The JobSet above the Job that made *pod*."""
         return pod.metadata.labels.get(LABEL_JOBSET)
+
+    def pod_labels(self, name: str) -> Labels | None:
+        """That of its name."""
+        return {LABEL_JOBSET: name}
 
     def root_uid(self, pod: Pod) -> str:
         """Told by a label: the pod's owner is a Job."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from healthd.cluster.port import AlreadyExists, Cluster, Conflict, NotFound, Reader
+from healthd.cluster.port import AlreadyExists, Cluster, Conflict, Labels, NotFound, Reader
 from healthd.core.gang import Ending, Mount, Root, StartHint, attempt_of, is_plain_member, will_not_run
 from healthd.core.objects import (
     ANNOTATION_ATTEMPT,
@@ -109,6 +109,10 @@ class PodGangAdapter(GangAdapter[PodGang]):
     def root_name(self, pod: Pod) -> str | None:
         """What its label says, where nobody controls it."""
         return pod.metadata.labels.get(LABEL_GANG) if is_plain_member(pod) else None
+
+    def pod_labels(self, name: str) -> Labels | None:
+        """That of its name."""
+        return {LABEL_GANG: name}
 
     async def discover(self, cluster: Cluster, namespace: str, name: str, pods: Sequence[Pod]) -> None:
         """Remember the gang *name*, where one of its *pods* asks for restarts."""

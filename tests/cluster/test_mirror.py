@@ -87,6 +87,23 @@ async def test_it_selects_as_the_cluster_does(cluster: EmbeddedCluster, link: Li
             assert seen == (await cluster.list(Pod, **selection)).items
 
 
+async def test_an_index_that_is_called_as_a_label_answers_for_it(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
+    for namespace, gang in (("ns", "train"), ("ns-2", "train"), ("ns", "other")):
+        await cluster.create(a_pod(f"of-{gang}", namespace=namespace, gang=gang))
+    by_label = Watched(kind=Pod, indexes={LABEL_GANG: lambda pod: gang_of(pod) if pod.metadata.name else []})
+    by_another = Watched(kind=Pod, indexes={LABEL_GANG: lambda _: []})
+    async with mirroring(link, clock, by_label) as mirror, mirroring(link, clock, by_another) as blind:
+        for selection in SELECTIONS:
+            seen = (await mirror.list(Pod, **selection)).items
+            assert seen == (await cluster.list(Pod, **selection)).items
+
+        train: dict[str, Any] = {"namespace": "ns", "labels": {LABEL_GANG: "train"}}
+        assert names(list((await mirror.list(Pod, **train)).items)) == ["of-train"]
+        assert (await blind.list(Pod, **train)).items == []
+
+
 async def test_it_finds_nothing_before_it_has_looked(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
     mirror = Mirror(link, clock, [PODS])
 

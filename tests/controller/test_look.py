@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Labels
 from healthd.controller.census import Census
 from healthd.controller.look import Look, Lookout, hinges, one_by_one
 from healthd.controller.notice import read_everything
@@ -29,12 +30,14 @@ class Counted:
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
         self.asked: list[str] = []
+        self.selected: list[Labels | None] = []
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._cluster, name)
 
         async def call(kind: Any, *args: Any, **options: Any) -> Any:
             self.asked.append(f"{name} {kind.__name__}")
+            self.selected += [options.get("labels")] if (name, kind) == ("list", Pod) else []
             return await verb(kind, *args, **options)
 
         return call
@@ -141,6 +144,15 @@ async def test_a_pod_whose_last_words_are_on_their_way_is_waited_for(stage: Stag
 
     assert look.awaited == ()
     assert [pod.metadata.name for pod in look.view.departed] == ["train-0"]
+
+
+async def test_only_pods_with_the_name_of_the_gang_are_asked_for(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.FENCING)
+    counted = Counted(stage.cluster)
+
+    await stage.look(recovery, counted)
+
+    assert counted.selected == [{"batch.kubernetes.io/job-name": "train"}]
 
 
 async def test_pods_of_others_are_no_members(stage: Stage) -> None:
