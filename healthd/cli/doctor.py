@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import random
 import textwrap
@@ -113,7 +114,7 @@ def parse_target(text: str, namespace: str) -> Target:
 async def _visit(args: argparse.Namespace, target: Target, config: Config | None) -> Chart:
     clock = SystemClock()
     async with connect(which_cluster.connection(args, clock), clock=clock, luck=random.random) as cluster:
-        return await read_chart(cluster, target, config)
+        return dataclasses.replace(await read_chart(cluster, target, config), now=clock.now())
 
 
 async def read_chart(cluster: Reader, target: Target, config: Config | None = None) -> Chart:

@@ -157,7 +157,7 @@ class VerifierPods:
         purpose = Purpose.LOOK if recovery.status.phase is Phase.CONFIRMING else Purpose.VERIFY
         question = Question(root, place, purpose, recovery, newer_than)
         now = self._clock.now()
-        self._forget(now)
+        await self._forget(now)
         if purpose is Purpose.LOOK and question.key not in self._known:
             # The gang has only just begun to run.
             self._keep(question, CheckpointAnswer(None, []))
@@ -254,9 +254,12 @@ class VerifierPods:
             wait = self._waits.setdefault(question.key, Waits(KEPT_FOR, LONGEST_KEPT, alone)).next()
         self._known[question.key] = Known(answer, self._clock.now() + wait)
 
-    def _forget(self, now: datetime) -> None:
-        """What nobody will ask for again."""
-        self._reading = {key: at for key, at in self._reading.items() if now - at < FORGOTTEN_AFTER}
+    async def _forget(self, now: datetime) -> None:
+        """What nobody will ask for again; a pod that is left from it goes now, and not only with its owner."""
+        for namespace, name in [key for key, at in self._reading.items() if now - at >= FORGOTTEN_AFTER]:
+            del self._reading[namespace, name]
+            with suppress(NotFound):
+                await self._cluster.delete(Pod, name, namespace=namespace)
         for key in [key for key, known in self._known.items() if now - known.until > LONGEST_KEPT]:
             del self._known[key]
             self._waits.pop(key, None)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from healthd.controller.census import Census, ObjectKey
 from healthd.controller.controller import Controller
 from healthd.controller.notice import read_everything
+from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Root
 from healthd.core.model import Phase
 from healthd.core.objects import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, NodeHealth, Pod
@@ -216,3 +217,35 @@ async def test_the_breaker_is_shown_open_until_it_closes() -> None:
 
 def is_breaker_open() -> float | None:
     return METRICS.registry.get_sample_value("healthd_breaker_open", {"crowd": "restarts"})
+
+
+class Elsewhere(SeenCheckpoints):
+    """What is verified elsewhere: the answer comes when it was asked for the third time."""
+
+    asked = 0
+
+    async def latest(self, root: Root, newer_than: int | None = None, recovery: object = None) -> CheckpointAnswer:
+        self.asked += 1
+        if self.asked < 3:
+            return CheckpointAnswer(None, [], pending="a pod reads the checkpoints")
+        return await super().latest(root, newer_than, recovery)
+
+
+async def test_a_gang_waits_for_what_is_verified_elsewhere() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=5)
+    stage._loops["controller"] = Controller(
+        stage.truth.seen_by("controller"),
+        stage.clock,
+        ADAPTERS,
+        Elsewhere(stage.trainers.stores),
+        recovery=stage.config.recovery,
+        hang=stage.config.hang,
+        metrics=METRICS,
+    ).cycle
+    stage.fault("node-1")
+    recovery = await stage.run_until(Phase.RECOVERED)
+
+    assert recovery.status.checkpoint is not None
+    assert recovery.status.checkpoint.step > 0
+    assert [entry.phase for entry in recovery.status.timeline].count(Phase.CHOOSING) == 1

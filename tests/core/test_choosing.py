@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from healthd.core.choosing import choose_checkpoint
+from healthd.core.choosing import await_answer, choose_checkpoint
 from healthd.core.gang import GangOptions, Root
 from healthd.core.model import Phase
 from healthd.core.objects import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
@@ -120,3 +120,19 @@ def test_a_file_that_was_saved_again_since_is_progress() -> None:
 
     assert counted(saved_ns=2) == 0
     assert counted(saved_ns=1) == 3
+
+
+def test_while_somebody_else_verifies_that_is_said_once_and_asked_again_soon() -> None:
+    recovery = a_recovery_in(Phase.CHOOSING)
+
+    first = await_answer(recovery, "a pod reads")
+    assert first.record is not None
+    assert first.record.message == "a pod reads"
+    second = await_answer(replace(recovery, status=first.record), "a pod reads")
+
+    assert second.record is None
+    assert second.recheck == timedelta(seconds=1)
+
+
+def test_a_hold_keeps_its_reason_while_it_is_verified_again() -> None:
+    assert await_answer(a_recovery_in(Phase.HELD), "a pod reads").record is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from healthd.core.doctor import hint, kinds, options, surroundings
+from healthd.core.doctor import hint, kinds, options, saves, surroundings
 from healthd.core.doctor.chart import Chart, HintPolicy, Level, Remark
 
 __all__ = ["Chart", "HintPolicy", "Level", "Remark", "examine"]
@@ -19,6 +19,7 @@ _LOOKS: Sequence[Callable[[Chart], Iterable[Remark]]] = (
     kinds.examine,
     hint.examine,
     surroundings.examine,
+    saves.examine,
 )
 
 

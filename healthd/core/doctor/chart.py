@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -75,6 +76,8 @@ class Chart:
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
     hint_policy: HintPolicy = HintPolicy.UNKNOWN
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+    now: datetime | None = None
+    """When this was seen; None: no age can be told."""
     readable: tuple[str, ...] | None = None
     """Folders that the controller may read; None: nobody told the doctor."""
 
