@@ -36,6 +36,7 @@ from healthd.core.objects import (
     StatefulSetManifest,
 )
 from healthd.core.policy import Config
+from healthd.core.telling import kind_named
 from healthd.gangs import ADAPTERS
 from healthd.gangs.manifests import remembered
 
@@ -53,17 +54,11 @@ examples:
 
 KINDS: Mapping[str, tuple[str, type[JobManifest | JobSetManifest | StatefulSetManifest | PodManifest]]] = {
     "job": ("Job", JobManifest),
-    "jobs": ("Job", JobManifest),
     "jobset": ("JobSet", JobSetManifest),
-    "jobsets": ("JobSet", JobSetManifest),
     "statefulset": ("StatefulSet", StatefulSetManifest),
-    "statefulsets": ("StatefulSet", StatefulSetManifest),
-    "sts": ("StatefulSet", StatefulSetManifest),
-    "pods": ("PodGang", PodManifest),
-    "pod": ("PodGang", PodManifest),
     "podgang": ("PodGang", PodManifest),
 }
-"""How a user may spell a kind: what healthd calls it, and how it is read whole."""
+"""What healthd calls a kind, and how it is read whole."""
 
 
 class Target(NamedTuple):
@@ -84,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target", metavar="KIND/NAME", help="job, jobset or statefulset; pods/GANG for plain pods with that label"
     )
-    parser.add_argument("-n", "--namespace", default="default", metavar="NAME", help="where it is (default: default)")
+    parser.add_argument("-n", "--namespace", default="", metavar="NAME", help="where it is (default: as kubectl's)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the controller's configuration file")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     which_cluster.add_arguments(parser)
@@ -92,8 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when something prevents a recovery."""
-    target = parse_target(args.target, args.namespace)
     try:
+        target = parse_target(args.target, which_cluster.namespace(args))
         chart = asyncio.run(_visit(args, target, load(args.config) if args.config else None))
     except ClusterError as error:
         raise UserError(str(error)) from None
@@ -105,9 +100,9 @@ def run(args: argparse.Namespace) -> int:
 def parse_target(text: str, namespace: str) -> Target:
     """KIND/NAME as a user writes it. Raises UserError."""
     spelt, slash, name = text.partition("/")
-    if not (slash and name) or spelt.lower() not in KINDS:
+    if not (slash and name) or kind_named(spelt) not in KINDS:
         raise UserError(f"{text!r}: write job/NAME, jobset/NAME, statefulset/NAME or pods/GANG")
-    kind, manifest = KINDS[spelt.lower()]
+    kind, manifest = KINDS[kind_named(spelt)]
     return Target(kind, manifest, name, namespace, text)
 
 

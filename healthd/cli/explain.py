@@ -27,7 +27,7 @@ from healthd.core.explain import Explanation, explain
 from healthd.core.explain_text import COLUMNS, Section, row, tell
 from healthd.core.model import Phase
 from healthd.core.objects import Node, NodeHealth, Recovery
-from healthd.core.telling import blamed, gang_text
+from healthd.core.telling import blamed, gang_text, kind_named
 
 T = TypeVar("T", Node, NodeHealth)
 
@@ -99,7 +99,9 @@ def _chosen(recoveries: Sequence[Recovery], said: str, world: World) -> list[Rec
     """The one recovery that is named so, or whose name begins so; of a gang, the newest."""
     exact = [recovery for recovery in recoveries if recovery.metadata.name == said]
     found = exact or [recovery for recovery in recoveries if recovery.metadata.name.startswith(said)]
-    of_gang = [recovery for recovery in recoveries if said in (gang_text(recovery.spec.gang), recovery.spec.gang.name)]
+    kind, slash, name = said.partition("/")
+    gang = f"{kind_named(kind)}/{name}" if slash else said
+    of_gang = [recovery for recovery in recoveries if gang in (gang_text(recovery.spec.gang), recovery.spec.gang.name)]
     if not exact and of_gang:
         _be_one_gang(said, of_gang)
         return of_gang[-1:]

@@ -52,6 +52,20 @@ def connection(args: argparse.Namespace, clock: Clock) -> Connection:
     return from_kubeconfig(args.kubeconfig, args.context or None, clock=clock)
 
 
+def namespace(args: argparse.Namespace) -> str:
+    """The one that an option names, else the one that kubectl would take. Raises Unusable where there is no cluster."""
+    if args.namespace:
+        return str(args.namespace)
+    from healthd.cluster.remote.in_cluster import SERVICE_ACCOUNT  # here: as above
+
+    if is_inside() and not is_named(args):
+        own = SERVICE_ACCOUNT / "namespace"
+        return own.read_text().strip() if own.is_file() else "default"
+    from healthd.cluster.remote.kubeconfig import namespace_of  # here: as above
+
+    return namespace_of(args.kubeconfig, args.context or None)
+
+
 def serving_at(config: Config, address: str) -> Config:
     """The command line beats the file."""
     return msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, address=address))

@@ -68,6 +68,24 @@ def gang_text(gang: GangRef) -> str:
     return f"{gang.kind.lower()}/{gang.name}"
 
 
+def kind_named(said: str) -> str:
+    """A kind in the singular, as `gang_text` names it, however a user spells it."""
+    return _SPELLINGS.get(said.lower(), said.lower())
+
+
+_SPELLINGS = {
+    "jobs": "job",
+    "jobsets": "jobset",
+    "statefulsets": "statefulset",
+    "sts": "statefulset",
+    "podgangs": "podgang",
+    "pg": "podgang",
+    "pods": "podgang",
+    "pod": "podgang",
+    "po": "podgang",
+}
+
+
 def label_value(name: str) -> str:
     """A name as the value of a label: what is too long loses its end."""
     return re.sub(r"[^A-Za-z0-9]+$", "", name[:63])
@@ -113,9 +131,10 @@ def _bad_nodes(status: RecoveryStatus) -> str:
 
 
 def _took(duration: timedelta) -> str:
-    """To the second, or finer where it was quick."""
-    grain = timedelta(seconds=1) if duration >= timedelta(seconds=10) else timedelta(milliseconds=100)
-    return format_duration(max(timedelta(0), duration - duration % grain))
+    """As kubectl tells ages: to the second, `2m13s`, and finer where it was quick, `4.6s`."""
+    if duration >= timedelta(seconds=10):
+        return format_duration(duration - duration % timedelta(seconds=1))
+    return f"{max(0.0, duration // timedelta(milliseconds=100) / 10):g}s"
 
 
 def _conditions(before: Sequence[Condition], status: RecoveryStatus, now: datetime) -> list[Condition]:

@@ -67,6 +67,15 @@ def test_a_recovery_is_told_by_name(state: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith("train-2: Recovered")
 
 
+@pytest.mark.parametrize("said", ["job/train", "jobs/train", "Job/train"])
+def test_the_newest_recovery_of_a_gang_is_told_however_its_kind_is_spelled(
+    state: Path, capsys: pytest.CaptureFixture[str], said: str
+) -> None:
+    assert main(["explain", said, "--state", str(state)]) == 0
+
+    assert capsys.readouterr().out.startswith("train-2: Recovered")
+
+
 def test_the_logs_of_the_stopped_attempt_are_named(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (state / "logs" / "attempt-0").mkdir(parents=True)
 

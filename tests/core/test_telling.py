@@ -9,7 +9,7 @@ import pytest
 from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import Attempt, ChosenCheckpoint, Condition, PodHint, Recovery, RecoveryStatus, TimelineEntry
 from healthd.core.spares import reservation
-from healthd.core.telling import KEPT_ATTEMPTS, KEPT_CAUSES, KEPT_ENTRIES, dressed, label_value
+from healthd.core.telling import KEPT_ATTEMPTS, KEPT_CAUSES, KEPT_ENTRIES, dressed, kind_named, label_value
 from tests.builders import a_cause, a_recovery
 from tests.fakes import START
 
@@ -70,6 +70,21 @@ def test_one_line_names_gang_nodes_checkpoint_and_duration() -> None:
     assert status.bad_nodes == "node-0, node-1 and 2 more"
     assert status.resumes_from == "step 7"
     assert (status.ended_at, status.took) == (LATER, "2m13s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"), [(4.6789, "4.6s"), (4.02, "4s"), (0, "0s"), (-3, "0s"), (14.9, "14s"), (3723, "1h2m3s")]
+)
+def test_how_long_it_took_reads_as_kubectl_tells_ages(seconds: float, says: str) -> None:
+    began = LATER - timedelta(seconds=seconds)
+    timeline = [TimelineEntry(phase=Phase.DETECTED, at=began), TimelineEntry(phase=Phase.RECOVERED, at=LATER)]
+
+    assert told(RecoveryStatus(phase=Phase.RECOVERED, phase_since=LATER, timeline=timeline)).took == says
+
+
+@pytest.mark.parametrize("said", ["pods", "pod", "PodGang", "pg"])
+def test_plain_pods_are_one_kind_however_they_are_spelled(said: str) -> None:
+    assert kind_named(said) == "podgang"
 
 
 def test_pods_are_told_what_they_resume_from_and_where_not_to_run() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.deploy.accounts import SYSTEM
@@ -21,6 +23,11 @@ def places(installed: ControlPlane) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in found if pod["status"].get("phase") == "Running"]
 
 
+def stand(installed: ControlPlane, count: int) -> bool:
+    """Whether so many run."""
+    return len(places(installed)) == count
+
+
 def test_the_controllers_stand_apart_though_one_node_alone_has_no_gpu(
     installed: ControlPlane, simulated_nodes: SimulatedNodes
 ) -> None:
@@ -33,7 +40,7 @@ def test_the_controllers_stand_apart_though_one_node_alone_has_no_gpu(
         for body in both:
             installed.api.patch(path, body)
             wanted = body["spec"]["replicas"]
-            wait_until(f"{wanted} controllers", lambda wanted=wanted: len(places(installed)) == wanted, limit=60)
+            wait_until(f"{wanted} controllers", partial(stand, installed, wanted), limit=60)
         seen.append(len(set(places(installed))))
 
     assert seen == [2, 2, 2]

@@ -40,8 +40,21 @@ def from_kubeconfig(path: Path | None = None, context: str | None = None, *, clo
 
     Nothing is read before it is needed.
     """
-    paths = str(path) if path else os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
-    return KubeConfig(paths, context, clock)
+    return KubeConfig(_paths(path), context, clock)
+
+
+def namespace_of(path: Path | None = None, context: str | None = None) -> str:
+    """The namespace that kubectl would take by *path* and *context*. Raises Unusable for a file that cannot work."""
+    paths = _paths(path)
+    try:
+        found: Any = _loader(paths, context).current_context["context"]
+    except (ConfigException, YAMLError, OSError, ValueError) as error:
+        raise Unusable(f"kubeconfig {paths}: {error}") from error
+    return str(found.get("namespace") or "default")
+
+
+def _paths(path: Path | None) -> str:
+    return str(path) if path else os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
 
 
 class KubeConfig:
