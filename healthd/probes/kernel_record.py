@@ -22,11 +22,11 @@ _BEGINS = re.compile(
     rb"|p(?:cie|rint_req|rotection)|A(?:ER|borting)|a(?:er|ta\d)|E(?:DAC|rror Severity|XT)|\+--"
     rb"|M(?:CE|achine|emory)|C(?:MCI|PU ?\d{1,5}: (?:Mach|Core|Pack|Sock|Watch)|IFS|ritical)"
     rb"|HARDWARE|\{\d|B(?:ERT|UG|TRFS|uffer I)|GHES|g(?:hes|eneral pr)|s(?:bridge|kx|d \d|tack )|i7core"
-    rb"|O(?:ut of|OM|ops)|o(?:ut of|om|peration)|[Kk](?:ill|ernel (?:panic|BUG|stack|tried|resource))"
-    rb"|S(?:acrifice|Error|QUASH)|T(?:ask)|I(?:NFO: (?:task|rcu)|nternal err|/O err)|[Ww]atchdog"
+    rb"|O(?:ut of|OM|ops)|o(?:ut of|om|peration)|attempt to acc|[Kk](?:ill|ernel (?:panic|BUG|stack|tried|resource))"
+    rb"|S(?:acrifice|Error|QUASH)|Task|I(?:NFO: (?:task|rcu)|nternal err|/O err)|[Ww]atchdog"
     rb"|U(?:hhuh|nable to h)|D(?:isabling lock|azed)|d(?:ouble f|ivide|evice)|F(?:ixing|AT-fs|2FS)|h(?:fi|pwdt)"
     rb"|t(?:hermal|imeout|raps: )|c(?:ritical|eph)|re(?:coverable|servation)|b(?:nxt_re|lk_upd|lock nvme)"
-    rb"|l(?:ibceph)|Lustre|JBD2|XFS|WARNING: Pool"
+    rb"|libceph|Lustre|JBD2|XFS|WARNING: Pool|VFS: file|unregister_n|(?:nf|ip)_conntr"
     rb"|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|[\w.-]{1,32}+ [0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"  # whoever names a PCI device
     rb")"
 )
@@ -35,8 +35,9 @@ How messages of interest begin; tied to the `;` that ends a record's header, whi
 
 Everything that `healthd.core.klog` understands must be in here. Few branches: each costs on every record of a flood.
 """
-_INSIDE = (b" invoked oom-killer", b"]: segfault at ")
-"""Those that begin with the name of a process."""
+_OOM = b" invoked oom-killer"
+_CRASH = b"]: segfault at "
+"""These two begin with the name of a process, so they are looked for everywhere, which is dear."""
 
 _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
@@ -48,7 +49,7 @@ def may_matter(raw: bytes) -> bool:
     *raw* is one record or many joined: almost every record of a flood is boring, and looking at 64 at once costs a
     quarter of reading them, where looking at each would cost more than that.
     """
-    return _BEGINS.search(raw) is not None or any(words in raw for words in _INSIDE)
+    return _BEGINS.search(raw) is not None or _OOM in raw or _CRASH in raw
 
 
 def sequence_of(raw: bytes) -> int:

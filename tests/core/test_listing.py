@@ -8,8 +8,8 @@ import pytest
 
 from healthd.core.judgement import Judgement
 from healthd.core.klog import parse_message
-from healthd.core.listing import RuleRow, all_rules, kernel_rules
-from healthd.core.signals.tables import check_pattern, known_rules
+from healthd.core.listing import RuleRow, all_rules, check_pattern, kernel_rules
+from healthd.core.signals.tables import known_rules
 from healthd.core.tiers import tier
 from healthd.core.xid import judge, sxid_codes, xid_codes
 from tests.core.xid.messages import RAISED

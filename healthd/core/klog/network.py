@@ -23,7 +23,8 @@ _IB = re.compile(
 )
 _NET = re.compile(
     rf"(?:[\w.-]{{1,32}} {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: )?NETDEV WATCHDOG: "
-    rf"|(?:bnxt_en|ice|i40e|ixgbe|ena|ionic|gve|tg3|igb) {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: ",
+    rf"|(?:bnxt_en|ice|i40e|ixgbe|ena|ionic|gve|tg3|igb) {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: "
+    r"|unregister_netdevice: waiting for |(?:nf_conntrack: )?(?:nf|ip)_conntrack: table full",
     re.ASCII,
 )
 

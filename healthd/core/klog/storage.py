@@ -19,12 +19,12 @@ _DISK = re.compile(
     r"|(?:kernel|device) resource|operation not supported|reservation conflict) error, dev \w"
     r"|Buffer I/O error on dev"
     r"|sd [0-9]{1,5}:[0-9]{1,5}:[0-9]{1,5}:[0-9]{1,20}: |ata[0-9]{1,5}(?:\.[0-9]{1,4})?: "
-    r"|md(?:/raid\w{0,24}(?::\w{1,32})?)?: |device-mapper: ",
+    r"|md(?:/raid\w{0,24}(?::\w{1,32})?)?: |device-mapper: |attempt to access beyond end of device",
     re.ASCII,
 )
 _FILESYSTEM = re.compile(
     r"EXT[234]-fs[ :]|JBD2: |Aborting journal on device |XFS(?: \([^)]{1,64}\))?: |BTRFS:? |FAT-fs \(|SQUASHFS error: "
-    r"|F2FS-fs \(|nfs: server |NFS: |CIFS: |libceph: |ceph: |Lustre(?:Error)?: |WARNING: Pool '",
+    r"|F2FS-fs \(|nfs: server |NFS: |CIFS: |libceph: |ceph: |Lustre(?:Error)?: |WARNING: Pool '|VFS: file-max limit ",
     re.ASCII,
 )
 
