@@ -23,6 +23,14 @@ class Packed(NamedTuple):
     """An array of one type, of which only the length was looked at."""
 
     length: int
+    kind: int
+    at: int
+
+    def integers(self, window: Window) -> tuple[int, ...]:
+        """Its numbers, of the file that it was read from. Raises Damaged and KeyError when they are reals."""
+        layout = _INTEGERS[self.kind]
+        raw = window.at(self.at, self.length * _WIDTHS[self.kind])
+        return struct.unpack(f">{self.length}{layout[1]}", raw)
 
 
 def read_ubjson(window: Window) -> Any:
@@ -92,8 +100,9 @@ class _Reader:
             self.at += 1
             count = self.length()
             if kind:
+                begin = self.at
                 self.skip(count * _WIDTHS[kind])
-                return Packed(count)
+                return Packed(count, kind, begin)
             return [self.value(self.take(1)[0], level) for _ in range(count)]
         found = []
         while self.window.at(self.at, 1) != b"]":

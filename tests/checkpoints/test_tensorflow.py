@@ -101,13 +101,3 @@ def test_an_index_of_another_tool_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(torch_zip_bytes())
 
     assert word(tmp_path) == ""
-
-
-def test_files_of_ranks_beside_each_other_are_one_checkpoint(tmp_path: Path) -> None:
-    for rank in range(3):
-        (tmp_path / f"ep1-ba10-rank{rank}.pt").write_bytes(torch_zip_bytes())
-
-    assert word(tmp_path / "ep1-ba10-rank0.pt") == ""
-    (tmp_path / "ep1-ba10-rank2.pt").write_bytes(b"PK")
-    assert len(find(tmp_path)) == 1
-    assert "ep1-ba10-rank2.pt" in word(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from healthd.checkpoints.formats.accelerate import Accelerate
+from healthd.checkpoints.formats.composer import Composer
 from healthd.checkpoints.formats.custom import BadDeclaration, parse_declaration
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.flax import Flax
@@ -12,8 +13,10 @@ from healthd.checkpoints.formats.lightgbm import LightGBM
 from healthd.checkpoints.formats.lightning import Lightning
 from healthd.checkpoints.formats.marked import Marked
 from healthd.checkpoints.formats.megatron import Megatron
+from healthd.checkpoints.formats.nemo import NeMo
 from healthd.checkpoints.formats.numpy_files import NumPy
 from healthd.checkpoints.formats.orbax import Orbax
+from healthd.checkpoints.formats.ray import Ray
 from healthd.checkpoints.formats.safetensors import Safetensors
 from healthd.checkpoints.formats.tensorflow import TensorFlow
 from healthd.checkpoints.formats.torch_dcp import TorchDcp
@@ -23,10 +26,11 @@ from healthd.checkpoints.formats.xgboost import XGBoost
 
 __all__ = ["FORMATS", "Format", "Level", "UnknownFormat", "declared", "recognises"]
 
-FORMATS: tuple[Format, ...] = (
+_OF_FILES: tuple[Format, ...] = (
     Trainer(),
     Accelerate(),
     Lightning(),
+    Composer(),
     DeepSpeed(),
     Megatron(),
     Orbax(),
@@ -41,6 +45,7 @@ FORMATS: tuple[Format, ...] = (
     NumPy(),
     Marked(),
 )
+FORMATS: tuple[Format, ...] = (*_OF_FILES, NeMo(_OF_FILES), Ray(_OF_FILES))
 """The most telling first: the first that a checkpoint has gives it its name."""
 
 

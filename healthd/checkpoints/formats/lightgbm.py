@@ -64,14 +64,15 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
         fields, at = _read_header(window)
         try:
             sizes = [int(size) for size in fields[b"tree_sizes"].split()]
+            features = int(fields[b"max_feature_idx"]) + 1
         except ValueError as error:
-            raise Damaged(f"{name}: its header does not tell how long the trees are") from error
+            raise Damaged(f"{name}: its header does not tell how long the trees are, or of which features") from error
         for number, size in enumerate(sizes):
             begin = f"Tree={number}\n".encode()
             if size < len(begin) or window.at(at, len(begin)) != begin:
                 raise Damaged(f"{name}: tree {number:,} is not at byte {at:,}, where it should be")
             if level is Level.FULL:
-                _verify_tree(window.at(at, size), name, number)
+                _verify_tree(window.at(at, size), name, number, features)
             at += size
         _verify_end(window, at)
 
@@ -96,7 +97,7 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
     return key, value
 
 
-def _verify_tree(raw: bytes, name: str, number: int) -> None:
+def _verify_tree(raw: bytes, name: str, number: int, features: int) -> None:
     fields = dict(_field(line) for line in raw.split(b"\n") if b"=" in line)
     try:
         leaves = int(fields[b"num_leaves"])
@@ -106,6 +107,15 @@ def _verify_tree(raw: bytes, name: str, number: int) -> None:
         values = fields.get(field, b"").split(b" ")
         if len(values) != count or not all(map(_NUMBER.fullmatch, values)):
             raise Damaged(f"{name}: tree {number:,} has not its {count:,} numbers of {field.decode()}")
+    if leaves > 1:
+        _refuse_wild_indexes(fields, name, number, range(-leaves, leaves - 1), range(features))
+
+
+def _refuse_wild_indexes(fields: dict[bytes, bytes], name: str, number: int, nodes: range, features: range) -> None:
+    """The loader follows them without a look, and ends its process."""
+    for field, allowed in ((b"left_child", nodes), (b"right_child", nodes), (b"split_feature", features)):
+        if not all(value.lstrip(b"-").isdigit() and int(value) in allowed for value in fields[field].split(b" ")):
+            raise Damaged(f"{name}: tree {number:,} has a {field.decode()} that is not in the model")
 
 
 def _verify_end(window: Window, at: int) -> None:

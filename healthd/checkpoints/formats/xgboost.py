@@ -1,9 +1,9 @@
 """
 Models of XGBoost, as `TrainingCheckPoint` and `save_model` write them: `.json` and `.ubj`.
 
-Written in place and without a checksum, so the whole structure must be there: every tree that the model counts, and
-in each tree every list as long as it has nodes. Numbers that were changed are not seen. The binary format from before
-version 2.1 has no structure that can be checked, and is refused.
+Written in place and without a checksum, so the whole structure must be there: every tree that the model counts, in
+each tree every list as long as it has nodes, and no child outside of it. Other numbers that were changed are not seen.
+The binary format from before version 2.1 has no structure that can be checked, and is refused.
 Source: the introduction to model IO and the JSON schema in XGBoost's documentation.
 """
 
@@ -18,7 +18,7 @@ import msgspec
 
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
-from healthd.checkpoints.ubjson import read_ubjson
+from healthd.checkpoints.ubjson import Packed, read_ubjson
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
 
@@ -29,8 +29,11 @@ _OLD = re.compile(r"\d{4,}\.model|xgb\w*[-_\w]*\.(?:model|bin)", re.IGNORECASE)
 _BEGIN = re.compile(rb'\s*\{\s*"(?:learner|version)"\s*:')
 _END = re.compile(rb'"version"\s*:\s*\[\d+,\s*\d+,\s*\d+\]\s*\}\s*\Z')
 """Keys are in the order of the alphabet."""
-_LISTS = ("left_children", "right_children", "parents", "split_indices", "split_conditions", "base_weights")
-_MORE_LISTS = ("default_left", "sum_hessian", "loss_changes")
+_LISTS = ("left_children", "right_children", "parents", "split_indices", "split_conditions", "default_left")
+_OF_ONE_OUTPUT = (*_LISTS, "base_weights", "sum_hessian", "loss_changes", "split_type")
+"""Trees with several outputs have less, or more of it."""
+_OF_CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
+_SHARED_CATEGORIES = ("enc", "feature_segments", "sorted_idx")
 
 
 class XGBoost:
@@ -68,13 +71,11 @@ def _verify_file(tree: Tree, name: str) -> None:
         if window.at(0, min(4, window.size)) == b"binf" or not name.endswith((".ubj", ".json")):
             raise Damaged(f"{name}: XGBoost's old binary format, which cannot be verified: save as .ubj or .json")
         if name.endswith(".ubj"):
-            model = read_ubjson(window)
+            _judge(read_ubjson(window), window)
         elif window.size <= LARGEST_JSON:
-            model = _parse_json(window)
+            _judge(_parse_json(window), window)
         else:
             _verify_ends(window)
-            return
-    _judge(model, name)
 
 
 def _parse_json(window: Window) -> Any:
@@ -89,15 +90,16 @@ def _verify_ends(window: Window) -> None:
         raise Damaged(f"{window.name}: not the whole JSON of a model (torn write)")
 
 
-def _judge(model: Any, name: str) -> None:
+def _judge(model: Any, window: Window) -> None:
     """Raise Damaged unless *model* has what the loader asks for."""
+    name = window.name
     try:
         learner = model["learner"]
-        booster, _ = learner["gradient_booster"], learner["learner_model_param"]
+        booster, _, _ = learner["gradient_booster"], learner["learner_model_param"], learner["attributes"]
         kind, _, _ = booster["name"], learner["objective"]["name"], model["version"]
         inner = booster["gbtree"]["model"] if kind == "dart" else booster["model"]
         if kind in {"gbtree", "dart"}:
-            _judge_trees(inner, name)
+            _judge_trees(inner, window)
         elif not len(inner["weights"]):
             raise ValueError
     except (KeyError, TypeError, ValueError) as error:
@@ -106,16 +108,36 @@ def _judge(model: Any, name: str) -> None:
         ) from error
 
 
-def _judge_trees(model: Any, name: str) -> None:
+def _judge_trees(model: Any, window: Window) -> None:
+    name = window.name
     promised = int(model["gbtree_model_param"]["num_trees"])
     if len(model["trees"]) != promised or len(_sized(model["tree_info"])) != promised:
         raise Damaged(f"{name}: {len(model['trees']):,} of {promised:,} trees")
+    for field in _SHARED_CATEGORIES if "cats" in model else ():
+        _length(model["cats"][field])
     for number, tree in enumerate(model["trees"]):
-        nodes = int(tree["tree_param"]["num_nodes"])
-        for field in (*_LISTS, *_MORE_LISTS):
+        nodes, outputs = int(tree["tree_param"]["num_nodes"]), int(tree["tree_param"]["size_leaf_vector"])
+        for field in _LISTS if outputs > 1 else _OF_ONE_OUTPUT:
             here = _length(tree[field])
-            if here != nodes and not (field == "base_weights" and here > nodes):  # several outputs
+            if here != nodes:
                 raise Damaged(f"{name}: tree {number:,} has {here:,} {field}, and {nodes:,} nodes")
+        _refuse_lost_children(tree, nodes, window, number)
+        for field in _OF_CATEGORIES:
+            _length(tree[field])
+
+
+def _refuse_lost_children(tree: Any, nodes: int, window: Window, number: int) -> None:
+    """The loader follows them without a look, and ends its process."""
+    for field in ("left_children", "right_children"):
+        children = tree[field].integers(window) if isinstance(tree[field], Packed) else tree[field]
+        if not all(isinstance(child, int) and -1 <= child < nodes for child in children):
+            raise Damaged(f"{window.name}: tree {number:,} has {field} that are not in it")
+    features = tree["split_indices"]
+    features = features.integers(window) if isinstance(features, Packed) else features
+    if not all(isinstance(feature, int) for feature in features):
+        raise ValueError
+    if max(features, default=0) >= max(1, int(tree["tree_param"]["num_feature"])):
+        raise Damaged(f"{window.name}: tree {number:,} splits by a feature that the model does not have")
 
 
 def _sized(value: Any) -> range:
