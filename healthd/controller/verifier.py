@@ -157,7 +157,7 @@ class VerifierPods:
         purpose = Purpose.LOOK if recovery.status.phase is Phase.CONFIRMING else Purpose.VERIFY
         question = Question(root, place, purpose, recovery, newer_than)
         now = self._clock.now()
-        await self._forget(now)
+        await self._forget_others(question, now)
         if purpose is Purpose.LOOK and question.key not in self._known:
             # The gang has only just begun to run.
             self._keep(question, CheckpointAnswer(None, []))
@@ -254,9 +254,10 @@ class VerifierPods:
             wait = self._waits.setdefault(question.key, Waits(KEPT_FOR, LONGEST_KEPT, alone)).next()
         self._known[question.key] = Known(answer, self._clock.now() + wait)
 
-    async def _forget(self, now: datetime) -> None:
+    async def _forget_others(self, question: Question, now: datetime) -> None:
         """What nobody will ask for again; a pod that is left from it goes now, and not only with its owner."""
-        for namespace, name in [key for key, at in self._reading.items() if now - at >= FORGOTTEN_AFTER]:
+        late = [key for key, at in self._reading.items() if now - at >= FORGOTTEN_AFTER and key != question.key]
+        for namespace, name in late:
             del self._reading[namespace, name]
             with suppress(NotFound):
                 await self._cluster.delete(Pod, name, namespace=namespace)
