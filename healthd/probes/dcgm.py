@@ -188,7 +188,7 @@ def _merged(ours: Iterable[tuple[str, Value]]) -> list[Reading]:
     return [Reading(device, name, value, part) for (device, name, part), value in merged.items()]
 
 
-_WORDS = ("no", "pass", "unknown", "warn", "yes", "fail")
+_WORDS = ("no", "pass", "history", "unknown", "warn", "yes", "fail")
 
 
 def _worse(one: float | str, other: float | str) -> float | str:

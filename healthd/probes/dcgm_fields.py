@@ -41,6 +41,8 @@ _HW_THERMAL, _POWER_BRAKE = 0x40, 0x80
 
 HEALTH = "DCGM_EXP_GPU_HEALTH_STATUS"
 _RESULTS = {0: "pass", 10: "warn", 20: "fail"}
+_KEPT = frozenset({"DCGM_FR_XID_ERROR", "DCGM_FR_UNCONTAINED_ERROR"})
+"""Verdicts about an Xid stand until DCGM restarts, whatever was repaired. The Xids themselves are counted."""
 
 XIDS_EVER = "DCGM_EXP_XID_ERRORS_TOTAL"
 XIDS_LATELY = "DCGM_EXP_XID_ERRORS_COUNT"
@@ -120,7 +122,7 @@ def readings_of(value: Value) -> Iterator[tuple[str, str, float | str]]:
         yield "dcgm.hw_thermal", value.part, "yes" if mask & _HW_THERMAL else "no"
         yield "dcgm.power_brake", value.part, "yes" if mask & _POWER_BRAKE else "no"
     elif value.metric == HEALTH and _CODE.fullmatch(value.watch.upper()):
-        result = _RESULTS.get(int(value.value), "unknown")
+        result = "history" if value.code in _KEPT else _RESULTS.get(int(value.value), "unknown")
         is_told = result != "pass" and _CODE.fullmatch(value.code)
         yield f"dcgm.health.{value.watch}", value.code if is_told else "", result
 

@@ -113,6 +113,12 @@ def test_verdict_of_dcgms_own_health_check(value: int, result: str) -> None:
     assert seen(line) == {(FIRST, "dcgm.health.mem", "" if result == "pass" else code): result}
 
 
+def test_verdict_about_an_xid_is_history_because_dcgm_never_takes_it_back() -> None:
+    line = row("DCGM_EXP_GPU_HEALTH_STATUS", 20, health_watch="ALL", health_error_code="DCGM_FR_XID_ERROR")
+
+    assert seen(line) == {(FIRST, "dcgm.health.all", "DCGM_FR_XID_ERROR"): "history"}
+
+
 def test_parts_of_a_gpu_are_told_apart() -> None:
     readings = seen(
         row(REPLAYS, 1, GPU_I_ID="3", GPU_I_PROFILE="1g.10gb"),

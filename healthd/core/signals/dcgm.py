@@ -254,7 +254,7 @@ def _health(watch: str, what: str, blame: Blame) -> tuple[Rule, Rule]:
         tier="serious",
         blame=blame,
         summary=f"DCGM's health check of {what} fails",
-        advice="Run `dcgmi health -c` for the whole verdict; an Xid stays in it until DCGM's host engine restarts.",
+        advice="Run `dcgmi health -c` for the whole verdict.",
         holds=_MINUTE,
         source=_WATCHES,
     )

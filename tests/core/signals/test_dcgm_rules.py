@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from healthd.core.findings import Ledger
+from healthd.core.model import KernelRecord, Verdict
 from healthd.core.readings import Reading
 from healthd.core.signals import dcgm, nvml
+from healthd.core.signals.entering import reconcile
 from healthd.core.tiers import tier
 from tests.core.signals.stage import Bench
 
@@ -109,6 +112,7 @@ def test_verdict_of_dcgms_own_health_check(watch: str) -> None:
     assert told_of(f"health.{watch}", "warn", "warn") == {f"{name}-warns"}
     assert told_of(f"health.{watch}", "pass", "pass") == set()
     assert told_of(f"health.{watch}", "unknown", "unknown") == set()
+    assert told_of(f"health.{watch}", "history", "history") == set()
 
 
 def test_verdict_that_is_over_is_no_longer_told() -> None:
@@ -138,3 +142,17 @@ def test_same_fault_has_the_same_name_as_at_nvml() -> None:
 
 def test_dcgm_alone_takes_no_node_out_of_service() -> None:
     assert [rule.name for rule in dcgm.RULES if tier(rule.tier).quarantines] == []
+
+
+def test_fault_that_dcgm_told_first_takes_a_node_out_once_the_kernel_tells_it_too() -> None:
+    bench = Bench(*dcgm.RULES)
+    for count in (0, 1):
+        bench.look(Reading(GPU, "dcgm.xid.79", count))
+    ledger = reconcile(Ledger(), bench.engine, now=bench.now, boot_id="b")
+    line = KernelRecord(sequence=1, at=bench.now, text="NVRM: Xid (PCI:0000:53:00): 79, GPU has fallen off the bus.")
+
+    both = ledger.observe(line, now=bench.now)
+
+    assert ledger.verdict()[0] is Verdict.DEGRADED
+    assert both.verdict()[0] is Verdict.UNHEALTHY
+    assert [[seen.source for seen in finding.evidence] for finding in both.standing] == [["dcgm", "kmsg"]]
