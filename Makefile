@@ -58,6 +58,7 @@ format: $(FOR_WORK) ## put the code into the one form
 
 docs: $(FOR_USE) ## write the pages and manifests that are made from the code
 	@$(BIN)/healthd config --reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
+	@$(BIN)/healthd rules --reference > docs/findings.md.new && mv docs/findings.md.new docs/findings.md
 	@$(BIN)/python -m healthd.cluster.crds > deploy/crds.yaml.new && mv deploy/crds.yaml.new deploy/crds.yaml
 
 bench: $(FOR_WORK) ## measure: one JSON object per benchmark; clocks and machine are named in it

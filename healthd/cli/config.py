@@ -23,8 +23,9 @@ import yaml
 from healthd.cli.config_keys import Key, Value, keys_of, sections_of
 from healthd.cli.errors import UserError
 from healthd.core.foreign import check_name, parse_row
+from healthd.core.listing import check_pattern
 from healthd.core.policy import Config, Policy, parse_duration
-from healthd.core.signals.tables import check_pattern, check_rule, parse_limit
+from healthd.core.signals.tables import check_rule, parse_limit
 from healthd.telemetry.address import parse_address
 
 __all__ = ["ConfigError", "Problem", "load", "parse"]

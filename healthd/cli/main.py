@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, Command] = {
     "repair": Command("healthd.cli.repair", "say that a node was repaired, so that it goes back into service"),
     "explain": Command("healthd.cli.explain", "tell why a gang was restarted, and what was done"),
     "klog": Command("healthd.cli.klog", "show what healthd reads in a kernel log"),
+    "rules": Command("healthd.cli.rules", "list the rules by which a node is judged"),
     "agent": Command("healthd.cli.agent", "guard a Kubernetes node: judge its hardware, cordon it when that is broken"),
     "controller": Command("healthd.cli.controller", "restart the training gangs of a Kubernetes cluster"),
     "doctor": Command("healthd.cli.doctor", "say what stands in the way of a gang's recovery, before anything breaks"),

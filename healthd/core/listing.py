@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -78,6 +79,13 @@ def kernel_rules() -> Iterator[RuleRow]:
         "kmsg-lost", "kernel records were overwritten before anybody read them", "numbers of records", "records_lost"
     )
     yield from _of_words()
+
+
+def check_pattern(pattern: str) -> str:
+    """*pattern*, if any rule has such a name. Raises ValueError with a text for an operator."""
+    if any(fnmatchcase(row.rule, pattern) or fnmatchcase(pattern, row.rule) for row in all_rules()):
+        return pattern
+    raise ValueError(f"no rule has a name like {pattern!r}; `healthd rules` lists them")
 
 
 def _outcome(name: str, when: str = "") -> Outcome:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import NamedTuple
 
 import msgspec
 
 from healthd.core.policy import JudgePolicy, parse_duration
-from healthd.core.signals import efa, infiniband, nvml, pcie, roce
+from healthd.core.signals import dcgm, efa, ethernet, host, infiniband, nvml, pcie, roce
 from healthd.core.signals.rule import AtLeast, Below, Changes, Grows, OutOfLine, Rule, Test
-from healthd.core.xid import LOST_RULE, wordings
+
+TABLES = (nvml, dcgm, pcie, host, infiniband, roce, efa, ethernet)
+"""In the order in which the documentation has them."""
 
 _LIMIT = re.compile(r"(?P<rule>[a-z0-9-]+) (?P<number>\d+(?:\.\d+)?)(?: in (?P<within>\S+))?")
 GRAMMAR = "RULE NUMBER [in DURATION]"
@@ -36,8 +37,7 @@ class Limit(NamedTuple):
 @cache
 def known_rules() -> Mapping[str, Rule]:
     """Every rule about readings by name."""
-    tables = (nvml.RULES, pcie.RULES, infiniband.RULES, roce.RULES, efa.RULES)
-    return {rule.name: rule for table in tables for rule in table}
+    return {rule.name: rule for table in TABLES for rule in table.RULES}
 
 
 def rules_of(policy: JudgePolicy) -> tuple[Rule, ...]:
@@ -65,14 +65,6 @@ def check_rule(name: str) -> str:
         near = get_close_matches(name, known_rules(), n=1)
         raise ValueError(f"there is no rule {name!r} about readings" + (f"; did you mean {near[0]!r}?" if near else ""))
     return name
-
-
-def check_pattern(pattern: str) -> str:
-    """*pattern*, if a rule of any source has such a name. Raises ValueError with a text for an operator."""
-    names = {*known_rules(), LOST_RULE, *(row.rule for row in wordings() if row.rule)}
-    if re.fullmatch(r"s?xid-[0-9a-z*?-]+", pattern) or any(fnmatchcase(name, pattern) for name in names):
-        return pattern
-    raise ValueError(f"no rule has a name like {pattern!r}; docs/findings.md lists them")
 
 
 def _with_limit(rule: Rule, number: float, within: str | None) -> Test:
