@@ -1,5 +1,5 @@
 """
-What the state of a network port means: in use and down, or never in use; its own fault, or its physical function's.
+What the state of a network port means: whether it was in use and is down, or was never in use.
 
 Of a port that nobody cabled the kernel says the same as of one whose cable broke. They are told apart by what was seen
 before and by what ports of the same kind on the same node do.
@@ -32,16 +32,13 @@ class Link(StrEnum):
     """Not up since boot, though most ports of its kind are."""
     UNUSED = "unused"
     """Not up since boot, and nothing says that it should be."""
-    PARENT_DOWN = "parent-down"
-    """A virtual function whose physical function is not up: that one is to blame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSeen:
     """
     One port: *state* and *phys_state* are the kernel's words (`ACTIVE`, `LinkUp`), *is_off* says that somebody switched
-    it off on this side, *kind* tells what it may be compared with, *parent* is the key of its physical function's port,
-    where that is in sight.
+    it off on this side, *kind* tells what it may be compared with.
     """
 
     state: str
@@ -50,19 +47,13 @@ class PortSeen:
     kind: str
     was_up: bool
     on_rail: bool
-    parent: str = ""
 
 
 def judge_links(ports: Mapping[str, PortSeen]) -> dict[str, Link]:
     """What is to be said of each port."""
     up = Counter(port.kind for port in ports.values() if _is_up(port))
     known = Counter(port.kind for port in ports.values())
-    return {
-        key: Link.PARENT_DOWN
-        if port.parent in ports and not _is_up(ports[port.parent])
-        else _judge(port, up[port.kind], known[port.kind])
-        for key, port in ports.items()
-    }
+    return {key: _judge(port, up[port.kind], known[port.kind]) for key, port in ports.items()}
 
 
 def usual(rates: Counter[float]) -> float:

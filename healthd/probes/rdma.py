@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from healthd.probes.netdevs import own_interface
 from healthd.probes.sysfs import listed, names_in, pci_of, read_or_empty
 
 SYS = Path("/sys")
+LOOK_AGAIN = timedelta(minutes=1)
+"""So often devices are looked up anew though their names are the same: links, interfaces and functions can move."""
 
 _RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec")
 _NVIDIA = "0x10de"
@@ -45,7 +48,7 @@ class Port:
     place: Place
     folder: str
     parent: str
-    """The address of the physical function, of which this is a virtual one. Empty: it is physical."""
+    """The address of the function of which this is a virtual one or a part. Empty: it is physical."""
     netdev: str
     firmware: str
 
@@ -66,8 +69,42 @@ class Port:
 
     @property
     def parent_key(self) -> str:
-        """The same of the physical function's port, or empty."""
+        """The same of the function that it belongs to, or empty."""
         return f"{self.parent} {self.part}" if self.parent else ""
+
+
+class Ports:
+    """The ports of this machine, looked up again when the names of devices changed, and now and then."""
+
+    def __init__(self, sys: Path) -> None:
+        self._sys = sys
+        self._names: list[str] = []
+        self._until: datetime | None = None
+        self._rails: Mapping[str, Rail] = {}
+        self.physical: list[Port] = []
+        """Also virtual ones whose physical function is not in sight, as in a virtual machine."""
+        self.virtual: list[Port] = []
+
+    def refresh(self, now: datetime) -> bool:
+        """Whether they were looked up anew. Raises OSError where this is no /sys."""
+        names = device_names(self._sys)
+        if names == self._names and self._until and now < self._until:
+            return False
+        ports = read_ports(self._sys)
+        keys = {port.key for port in ports if not port.parent}
+        self.physical = [port for port in ports if port.parent_key not in keys]
+        self.virtual = [port for port in ports if port.parent_key in keys and port.parent != port.pci]
+        self._rails = read_rails(self.physical, self._sys)
+        self._names, self._until = names, now + LOOK_AGAIN
+        return True
+
+    def is_on_rail(self, port: Port) -> bool:
+        """Whether a GPU's traffic goes through it."""
+        return port.pci in self._rails
+
+    def kind(self, port: Port) -> str:
+        """What it may be compared with: a port of the storage network may be the same product and run slower."""
+        return f"{port.place.kind} {'on' if self.is_on_rail(port) else 'off'} rail"
 
 
 def read_ports(sys: Path = SYS) -> list[Port]:
@@ -97,15 +134,17 @@ def read_gpus(sys: Path = SYS) -> list[Place]:
 
 
 def read_rails(ports: Sequence[Port], sys: Path = SYS) -> dict[str, Rail]:
-    """The rail of each physical port that serves a GPU, by address."""
-    return rails(read_gpus(sys), list({port.pci: port.place for port in ports if not port.parent}.values()))
+    """The rail of each of *ports* that serves a GPU, by address."""
+    return rails(read_gpus(sys), list({port.pci: port.place for port in ports}.values()))
 
 
 def read_nics(sys: Path = SYS) -> list[Nic]:
     """The inventory: every port with its rail. For now and then. Raises OSError where *sys* is no /sys."""
     ports = read_ports(sys)
-    rail_of = read_rails(ports, sys)
-    return [_nic(port, rail_of.get(port.pci)) for port in ports]
+    in_sight = {port.key for port in ports if not port.parent}
+    own = [port for port in ports if port.parent_key not in in_sight]
+    rail_of = read_rails(own, sys)
+    return [_nic(port, rail_of.get(port.pci) if port in own else None) for port in ports]
 
 
 def parse_rate(text: str) -> float | None:
@@ -121,11 +160,12 @@ def parse_state(text: str) -> str:
 
 def _ports_of(sys: str, device: str) -> list[Port]:
     folder = f"{sys}/class/infiniband/{device}"
-    function = _function(os.path.realpath(f"{folder}/device"))
+    below = os.path.realpath(f"{folder}/device")
+    function = _function(below)
     pci = pci_of(function)
     if not pci:
         return []
-    parent = pci_of(os.path.realpath(f"{function}/physfn")) if os.path.lexists(f"{function}/physfn") else ""
+    parent = _parent(function, is_part=function != below)
     path = os.path.relpath(function, os.path.realpath(sys))
     board = read_or_empty(f"{folder}/board_id") or read_or_empty(f"{folder}/hca_type") or _model(function)
     firmware = read_or_empty(f"{folder}/fw_ver")
@@ -147,6 +187,13 @@ def _ports_of(sys: str, device: str) -> list[Port]:
             )
         )
     return found
+
+
+def _parent(function: str, *, is_part: bool) -> str:
+    """The function of which *function* is a virtual one; itself for a sub-function, which is only a part of it."""
+    if is_part:
+        return pci_of(function)
+    return pci_of(os.path.realpath(f"{function}/physfn")) if os.path.lexists(f"{function}/physfn") else ""
 
 
 def _function(path: str) -> str:

@@ -20,7 +20,8 @@ from healthd.core.readings import Look
 from healthd.core.signals import efa, ethernet, infiniband, roce
 from healthd.core.signals.engine import Engine
 from healthd.probes.ethernet import Ethernet, EthernetCounters, EthernetStatistics
-from healthd.probes.infiniband import COUNTERS, RANGES, Infiniband, InfinibandCounters
+from healthd.probes.infiniband import Infiniband
+from healthd.probes.rdma_counters import COUNTERS, RANGES, InfinibandCounters
 from tests.bench._figures import machine
 from tests.sysfs import Sysfs, write
 

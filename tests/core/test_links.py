@@ -1,4 +1,4 @@
-"""What a port's state means, by what was seen before, by its peers, and by its physical function."""
+"""What a port's state means, by what was seen before and by its peers."""
 
 from __future__ import annotations
 
@@ -49,11 +49,3 @@ def test_port_that_never_was_up_is_missed_when_most_of_its_kind_are_up() -> None
     assert judged(never, *[a_port()] * 2) == Link.UNUSED, "too few to say what is usual"
     assert judged(never, *[a_port(kind="storage")] * 3) == Link.UNUSED
     assert judged(never, *[a_port()] * 3, *[never] * 2) == Link.UNUSED, "half of them are not in use"
-
-
-def test_physical_function_is_blamed_for_what_its_virtual_one_suffers() -> None:
-    virtual = a_port(POLLING, parent="1")
-
-    assert judged(virtual, a_port(POLLING)) == Link.PARENT_DOWN
-    assert judged(virtual, a_port()) == Link.DOWN
-    assert judged(a_port(POLLING, parent="not in sight")) == Link.DOWN

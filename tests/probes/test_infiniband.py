@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from healthd.core.readings import Look
-from healthd.probes.infiniband import COUNTERS, Infiniband, InfinibandCounters
+from healthd.probes.infiniband import Infiniband
+from healthd.probes.rdma_counters import COUNTERS, InfinibandCounters, VirtualFunctions
 from healthd.probes.sysfs import REFUSALS, read_text
-from tests.sysfs import Sysfs, set_link, write
+from tests.sysfs import Sysfs, link, made, set_link, write
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 NIC = "0000:5c:00.0"
+VIRTUAL = "0000:5c:00.2"
 BRIDGES = "pci0000:5a/0000:5a:01.0/0000:5b:00.0"
 
 
@@ -59,7 +61,7 @@ def test_active_port_is_up(sysfs: Sysfs) -> None:
 
 def test_machine_without_rdma_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
-    for probe in (Infiniband(tmp_path), InfinibandCounters(tmp_path)):
+    for probe in (Infiniband(tmp_path), InfinibandCounters(tmp_path), VirtualFunctions(tmp_path)):
         look = probe.look(START)
 
         assert (look.readings, look.trouble) == ([], "")
@@ -70,7 +72,7 @@ def test_folder_that_is_no_sysfs_is_trouble_and_no_device_is_missed(sysfs: Sysfs
     probe = Infiniband(sysfs.root)
     probe.look(START)
     sysfs.root.rename(sysfs.root.with_name("unmounted"))
-    for one in (probe, InfinibandCounters(sysfs.root)):
+    for one in (probe, InfinibandCounters(sysfs.root), VirtualFunctions(sysfs.root)):
         look = one.look(START + SECOND)
 
         assert (look.readings, look.trouble.split(" cannot")[0]) == ((), f"{sysfs.root}/class")
@@ -295,36 +297,52 @@ def test_rate_is_told_beside_that_of_most_of_its_kind(sysfs: Sysfs) -> None:
     assert rates("0000:08:00.0") == [400, None], "one of its kind alone"
 
 
-def test_wire_of_a_virtual_function_is_told_by_the_physical_one(sysfs: Sysfs) -> None:
-    sysfs.rdma("mlx5_0", NIC, link_layer="Ethernet")
-    sysfs.rdma("mlx5_1", "0000:5c:00.2", link_layer="Ethernet", parent=NIC)
-    virtual = told(InfinibandCounters(sysfs.root).look(START), "0000:5c:00.2")
-
-    assert "ib.symbol_error" not in virtual
-    assert "roce.out_of_sequence" in virtual
-
-
-def test_virtual_function_says_nothing_while_its_physical_one_is_down(sysfs: Sysfs) -> None:
+def test_virtual_function_is_not_asked_for_the_wire_of_its_physical_one(sysfs: Sysfs) -> None:
     port = sysfs.rdma("mlx5_0", NIC, link_layer="Ethernet")
-    virtual = sysfs.rdma("mlx5_1", "0000:5c:00.2", link_layer="Ethernet", parent=NIC)
-    set_link(port, "1: DOWN", "2: Polling")
-    set_link(virtual, "1: DOWN", "2: Polling")
+    virtual = sysfs.rdma("mlx5_1", VIRTUAL, link_layer="Ethernet", parent=NIC)
+    for one in (port, virtual):
+        set_link(one, "1: DOWN", "2: Polling")
+    looks = [Infiniband(sysfs.root).look(START), InfinibandCounters(sysfs.root).look(START)]
 
-    assert told(Infiniband(sysfs.root).look(START), "0000:5c:00.2")["ib.link"] == "parent-down"
-    assert told(InfinibandCounters(sysfs.root).look(START), "0000:5c:00.2") == {}
+    assert [told(look, VIRTUAL) for look in looks] == [{}, {}]
+    assert all(told(look) for look in looks)
 
 
-def test_virtual_function_in_a_virtual_machine_stands_for_itself(sysfs: Sysfs) -> None:
-    sysfs.rdma("mlx5_1", NIC, link_layer="Ethernet")
+def test_virtual_function_counts_its_own_transport_while_its_physical_one_is_up(sysfs: Sysfs) -> None:
+    port = sysfs.rdma("mlx5_0", NIC, link_layer="Ethernet")
+    sysfs.rdma("mlx5_1", VIRTUAL, link_layer="Ethernet", parent=NIC)
+    probe = VirtualFunctions(sysfs.root)
+    up = probe.look(START)
+    set_link(port, "1: DOWN", "3: Disabled")
 
-    assert told(Infiniband(sysfs.root).look(START))["ib.link"] == "up"
+    assert "roce.out_of_sequence" in told(up, VIRTUAL)
+    assert "ib.symbol_error" not in told(up, VIRTUAL)
+    assert told(up) == {}
+    assert probe.look(START + SECOND).readings == []
+
+
+def test_virtual_function_without_its_physical_one_stands_for_itself(sysfs: Sysfs) -> None:
+    sysfs.rdma("mlx5_1", VIRTUAL, link_layer="Ethernet", parent=NIC)
+
+    assert told(Infiniband(sysfs.root).look(START), VIRTUAL)["ib.link"] == "up"
+    assert "ib.symbol_error" in told(InfinibandCounters(sysfs.root).look(START), VIRTUAL)
+
+
+def test_sub_function_tells_nothing_beside_the_function_that_it_is_part_of(sysfs: Sysfs) -> None:
+    sysfs.rdma("mlx5_0", NIC)
+    device = sysfs.root / "class/infiniband/mlx5_2"
+    write(device / "ports/1", {"link_layer": "Ethernet", "state": "1: DOWN", "phys_state": "3: Disabled"})
+    link(device / "device", made(sysfs.function(NIC) / "mlx5_core.sf.2"))
+
+    assert told(Infiniband(sysfs.root).look(START))["ib.state"] == "ACTIVE"
+    assert VirtualFunctions(sysfs.root).look(START).readings == []
 
 
 def test_missing_virtual_function_is_no_fault(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC, link_layer="Ethernet")
-    sysfs.rdma("mlx5_1", "0000:5c:00.2", link_layer="Ethernet", parent=NIC)
+    sysfs.rdma("mlx5_1", VIRTUAL, link_layer="Ethernet", parent=NIC)
     probe = Infiniband(sysfs.root)
     probe.look(START)
     sysfs.unplug("mlx5_1")
 
-    assert told(probe.look(START + SECOND), "0000:5c:00.2", part="") == {}
+    assert told(probe.look(START + SECOND), VIRTUAL, part="") == {}

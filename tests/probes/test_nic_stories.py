@@ -13,7 +13,8 @@ from healthd.core.signals import ethernet, infiniband, roce
 from healthd.core.signals.engine import Engine
 from healthd.core.signals.entering import reconcile
 from healthd.probes.ethernet import Ethernet, EthernetCounters
-from healthd.probes.infiniband import Infiniband, InfinibandCounters
+from healthd.probes.infiniband import Infiniband
+from healthd.probes.rdma_counters import InfinibandCounters, VirtualFunctions
 from tests.sysfs import Sysfs, set_link, write
 
 RAILS = range(8)
@@ -37,7 +38,7 @@ class Node:
         """A new agent on the same node."""
         tables = (infiniband.RULES, roce.RULES, ethernet.RULES)
         self.engine = Engine(rule for table in tables for rule in table)
-        probes = (Infiniband, InfinibandCounters, Ethernet, EthernetCounters)
+        probes = (Infiniband, InfinibandCounters, VirtualFunctions, Ethernet, EthernetCounters)
         self.probes = [probe(self.sysfs.root) for probe in probes]
 
     def runs(self, seconds: int) -> set[tuple[str, str]]:
