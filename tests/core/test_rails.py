@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from healthd.core.rails import Place, Rail, rails
 
 
@@ -78,3 +83,24 @@ def test_nothing_is_guessed_where_numbers_differ() -> None:
 
     assert rails(gpus, [place("0101:00:00.0", "pci0101:00")]) == {}
     assert rails([], PORTS) == {}
+
+
+ADDRESSES = st.builds(
+    "{:04x}:{:02x}:{:02x}.{}".format, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.integers(0, 1)
+)
+WAYS = st.lists(ADDRESSES, max_size=3).map(lambda bridges: "/".join(["pci0000:00", *bridges]))
+FUNCTIONS = st.lists(st.tuples(ADDRESSES, WAYS), max_size=10, unique_by=lambda function: function[0])
+
+
+@given(FUNCTIONS, FUNCTIONS, st.randoms(use_true_random=False))
+def test_any_machine_has_one_rail_a_port_numbered_from_zero_whatever_the_order(
+    gpus: list[tuple[str, str]], ports: list[tuple[str, str]], shuffled: Random
+) -> None:
+    have = [place(pci, way) for pci, way in gpus], [place(pci, way) for pci, way in ports]
+    found = rails(*have)
+    for places in have:
+        shuffled.shuffle(places)
+
+    assert rails(*have) == found
+    assert sorted(rail.number for rail in found.values()) == list(range(len(found)))
+    assert {rail.gpu for rail in found.values()} <= {pci for pci, _ in gpus}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from healthd.core.objects import Nic
 from healthd.probes.rdma import parse_rate, parse_state, read_gpus, read_nics, read_ports
@@ -106,6 +108,16 @@ def test_state_with_and_without_a_word() -> None:
 @pytest.mark.parametrize("text", ["", "N/A (no PMA)", "1.5", "9" * 21, "0x10"])
 def test_what_is_no_counter(text: str) -> None:
     assert as_number(text) is None
+
+
+@given(st.text())
+def test_no_text_of_a_file_makes_a_reader_fail(text: str) -> None:
+    rate, number = parse_rate(text), as_number(text)
+
+    assert rate is None or 0 <= rate < 100_000
+    assert number is None or abs(number) < 10**20
+    assert parse_state(text) in text
+    assert pci_of(text) in text
 
 
 def test_address_of_the_nearest_function_above() -> None:
