@@ -28,6 +28,7 @@ class Answer(NamedTuple):
 
     status: int
     body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/xml"),)
 
 
 SLOW_DOWN = Answer(
@@ -109,7 +110,7 @@ class Faulty:
         self.asked.append(f"{method} {path}")
         instead = self.rule(method, path)
         if instead is not None:
-            return instead.status, [("Content-Type", "application/xml")], instead.body
+            return instead.status, list(instead.headers), instead.body
         connection = http.client.HTTPConnection(self._server, timeout=30)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)

@@ -30,6 +30,7 @@ READ_AHEAD = 1 << 16
 """Bytes; an answer is waited for much longer than so many bytes take."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_SECOND = 10**9
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -130,12 +131,12 @@ class ObjectStore:
         from obstore.exceptions import PreconditionError
 
         options: GetOptions = {"range": (start, end)}
-        if entry.stamp.etag.startswith('"'):
-            options["if_match"] = entry.stamp.etag
+        if entry.stamp.etag:
+            options["if_match"] = f'"{entry.stamp.etag}"'
         try:
             with _told_as_os_errors(path):
                 answer = obstore.get(self._client, path.key, options=options)
-                if _entry(answer.meta) == entry:
+                if _is_same(_entry(answer.meta).stamp, entry.stamp):
                     return bytes(answer.bytes())
         except PreconditionError:
             pass
@@ -185,7 +186,14 @@ def _last_part(key: str) -> str:
 
 def _entry(meta: ObjectMeta) -> Entry:
     age = (meta["last_modified"] - _EPOCH) // _MICROSECOND
-    return Entry(Stamp(meta["size"], age * 1000, etag=meta["e_tag"] or meta["version"] or ""))
+    return Entry(Stamp(meta["size"], age * 1000, etag=(meta["e_tag"] or "").strip('"')))
+
+
+def _is_same(got: Stamp, listed: Stamp) -> bool:
+    """By tag, for a list may have parts of a second which an answer's header has not; some servers give no tag."""
+    if got.etag and listed.etag:
+        return (got.etag, got.size) == (listed.etag, listed.size)
+    return (got.mtime_ns // _SECOND, got.size) == (listed.mtime_ns // _SECOND, listed.size)
 
 
 @contextmanager
@@ -215,7 +223,5 @@ def _told_as_os_errors(path: ObjectPath, *, listing: bool = False) -> Iterator[N
 def _in_words(error: Exception) -> str:
     """What the store said, as S3 and GCS write it, or the first words of the client; not the request."""
     text = str(error)
-    told = [
-        match[1] for part in ("Code", "Message") if (match := re.search(rf"<{part}>(.*?)</{part}>", text, re.DOTALL))
-    ]
+    told = [match[1] for part in ("Code", "Message") if (match := re.search(rf"<{part}>([^<\n]*)", text))]
     return (": ".join(told) or text.split("Debug source", 1)[0]).strip()[:300] or type(error).__name__

@@ -37,7 +37,7 @@ class Stamp(NamedTuple):
     mtime_ns: int
     inode: int = 0
     etag: str = ""
-    """Of an object: its entity tag, or its generation where the store gives no tag."""
+    """Of an object: its entity tag without quotes, which some stores leave out of their lists."""
 
 
 class Entry(NamedTuple):

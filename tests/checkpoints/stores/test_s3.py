@@ -229,6 +229,32 @@ def test_what_was_proven_about_the_same_objects_is_not_read_again(
     assert not [path for path in faulty.asked if ".safetensors" in path]
 
 
+A_FILE = safetensors_bytes({"w": 4})
+
+
+@pytest.mark.parametrize("tag", ["", "<ETag>0x1FDD9DEF3F03530</ETag>"], ids=["no tag", "a tag without quotes"])
+def test_a_list_may_tell_less_or_more_of_an_object_than_the_answer_does(
+    bucket: Bucket, faulty: Faulty, tag: str
+) -> None:
+    """As Azure leaves out the quotes of tags in its lists, and GCS has parts of a second in them."""
+    listed = (
+        f"<ListBucketResult><Contents><Key>run/0.safetensors</Key><LastModified>2026-11-21T10:00:00.123Z</LastModified>"
+        f"{tag}<Size>{len(A_FILE)}</Size></Contents></ListBucketResult>"
+    )
+    headers = (
+        ("Last-Modified", "Sat, 21 Nov 2026 10:00:00 GMT"),
+        ("Content-Range", f"bytes 0-{len(A_FILE) - 1}/{len(A_FILE)}"),
+        ("ETag", '"0x1FDD9DEF3F03530"'),
+    )
+    faulty.rule = lambda method, path: (
+        Answer(200, listed.encode()) if "list-type" in path else Answer(206, A_FILE, headers)
+    )
+
+    outcome = verify(Candidate(path=locate("s3://training/run", faulty.environment), step=1))
+
+    assert isinstance(outcome, Checkpoint), outcome
+
+
 async def test_the_controller_finds_what_a_gang_saves_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     bucket.upload(a_sharded_step(tmp_path, 10))
     root = a_root(options=GangOptions(restart=True, checkpoint=bucket.url))
