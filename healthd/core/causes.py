@@ -22,7 +22,8 @@ TOLD_BY_THE_KERNEL = {
     "pcie-error": frozenset({"aer-fatal"}),
     "memory-uncorrectable": frozenset({"mce-fatal", "edac-ue"}),
     "nic-health": frozenset({"mlx5-health"}),
-    "nic-link-down": frozenset({"mlx5-link-down"}),
+    "nic-port-down": frozenset({"mlx5-link-down", "net-link-down"}),
+    "pcie-errors": frozenset({"aer-storm", "aer-nonfatal"}),
 }
 """By fault: the rules of the kernel log that tell of it."""
 

@@ -41,6 +41,23 @@ DIRT = [
 ]
 
 
+FILLERS = [
+    " ",
+    "0",
+    "a",
+    "[",
+    "<1>",
+    "0000:",
+    "name=",
+    "Out of memory: ",
+    "1:1:1 ",
+    "\\x0a",
+    "task=",
+    "INFO: task a:1 ",
+]
+FILLERS += ["rcu_", "a[1]: segfault at ", " in lib", "thermal: ", "error, dev ", "0000:00:00.0 ", "traps: a[1] trap "]
+
+
 def read_and_judge(line: str) -> None:
     kernel_line = parse_line(line)
     message = parse_message(kernel_line.text) if kernel_line else None
@@ -66,9 +83,7 @@ def test_lines_cut_anywhere_never_fail(line: str) -> None:
         read_and_judge(line[:end])
 
 
-@pytest.mark.parametrize(
-    "filler", [" ", "0", "a", "[", "<1>", "0000:", "name=", "Out of memory: ", "1:1:1 ", "\\x0a", "task="]
-)
+@pytest.mark.parametrize("filler", FILLERS)
 def test_a_line_of_a_megabyte_is_read_at_once(filler: str) -> None:
     """With a grammar that backtracks this would not end."""
     body = filler * (1_000_000 // len(filler))
@@ -78,6 +93,10 @@ def test_a_line_of_a_megabyte_is_read_at_once(filler: str) -> None:
         f"NVRM: Xid (PCI:0000:c1:00): 31, pid=1, name={body}",
         f"[ 1.0] {body} kernel: x",
         f"oom-kill:constraint={body}",
+        f"INFO: task {body}",
+        f"a[1]: segfault at {body}",
+        f"blk_update_request: {body}",
+        f"thermal: {body}",
     ):
         read_and_judge(line)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from healthd.core.judgement import Judgement
@@ -109,3 +111,17 @@ def test_a_crashed_process_is_named() -> None:
 
 def test_the_rest_of_an_xid_in_a_record_of_its_own_is_nothing() -> None:
     assert parse_message("Head 00000003 Count 0023070b") is None
+
+
+def without(text: str, words: tuple[str, ...]) -> str:
+    for word in words:
+        text = re.sub(re.escape(word), "…", text, flags=re.IGNORECASE)
+    return text
+
+
+@pytest.mark.parametrize(("text", "rule"), RAISED)
+def test_without_its_words_a_message_does_not_raise_its_rule(text: str, rule: str) -> None:
+    words = tuple(word for row in wordings() if row.rule == rule for word in row.any)
+    message = parse_message(without(text, words))
+
+    assert not words or message is None or judge(message).rule != rule
