@@ -89,6 +89,7 @@ _LINKS = (
         summary="an RDMA device is no longer there",
         advice="Look in the kernel log for why its driver gave it up; reload the driver or reboot the node.",
         holds=_MINUTE,
+        same_as="nic-lost",
         source=f"{_NVSENTINEL}: gone in three polls is fatal; not here, because a driver that is reloaded does it too",
     ),
     Rule(
