@@ -38,7 +38,7 @@ class Gpu:
     def __init__(self, index: int) -> None:
         """Raises NVMLError when NVML does not say which one it is."""
         self._handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        self.pci = text(pynvml.nvmlDeviceGetPciInfo(self._handle).busId)
+        self.pci = short(text(pynvml.nvmlDeviceGetPciInfo(self._handle).busId))
         self.key = address(self._handle)
         self.index = index
         self._codes: set[int] = set()
@@ -224,6 +224,21 @@ class Gpu:
 
 
 _NAMES = fields.VITAL | fields.MORE | fields.LINK_VITAL | fields.LINK_MORE
+
+
+def absent(pci: str, error: Any) -> dict[str, Any]:
+    """What is told of a GPU for which NVML gives no handle."""
+    state = {_LOST: LOST, _RESET_REQUIRED: RESET_REQUIRED}.get(error.value, ERROR)
+    return {"pci": pci, "state": state, "said": str(error), "values": {}, "links": {}}
+
+
+def short(pci: str) -> str:
+    """`00000000:3B:00.0` as the kernel writes it, `0000:3b:00.0`; what is no address stays as it is."""
+    domain, _, rest = pci.lower().partition(":")
+    try:
+        return f"{int(domain, 16):04x}:{rest}"
+    except ValueError:
+        return pci
 
 
 def text(word: str | bytes) -> str:

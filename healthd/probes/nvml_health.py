@@ -44,6 +44,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     gpus: list[GpuAnswer] | None = None
     node: dict[str, Value] = {}
     unreadable: list[str] = []
+    given: list[str] = []
+    """What NVML should list, as the kernel's driver tells; empty where that can not be known."""
     whole: bool = False
     """It has everything, not only what is read in every look."""
     xids: dict[str, dict[str, int]] = {}
@@ -76,16 +78,19 @@ class Nvml:
 
     source = "nvml"
 
-    def __init__(self, process: Teller | None = None, *, sys: Path = Path("/sys"), expected: int | None = None) -> None:
+    def __init__(
+        self, process: Teller | None = None, *, proc: Path = Path("/proc"), expected: int | None = None
+    ) -> None:
         """*expected*: how many GPUs the node should have, where somebody says so."""
         self._process: Teller = process or Process()
-        self._driver = sys / "bus/pci/drivers/nvidia"
+        self._driver = proc / "driver/nvidia"
         self._expected = expected
         self._lock = threading.Lock()
         self._gpus: dict[str, GpuAnswer] = {}
         self._node: dict[str, Value] = {}
         self._xids: dict[str, dict[str, int]] = {}
         self._seen: set[str] = set()
+        self._given: set[str] = set()
         self._last: Look | None = None
         self._trouble = ""
 
@@ -137,6 +142,7 @@ class Nvml:
             self._gpus = {pci: gpu if answer.whole else self._completed(pci, gpu) for pci, gpu in told.items()}
             self._node = {**answer.node, "nvml.gpus.unreadable": len(answer.unreadable)}
             self._seen |= self._gpus.keys()
+            self._given = {parse_pci(pci) for pci in answer.given}
 
     def _completed(self, pci: str, gpu: GpuAnswer) -> GpuAnswer:
         """With what is read only now and then, as it was. A GPU that is not well says nothing of the kind."""
@@ -149,7 +155,7 @@ class Nvml:
         readings = [Reading(NODE, name, value) for name, value in self._node.items()]
         if self._expected is not None:
             readings.append(Reading(NODE, "nvml.gpus.expected", self._expected))
-        known = sorted(self._seen | self._bound())
+        known = sorted(self._seen | self._given)
         readings += [Reading(pci, "nvml.listed", "yes" if pci in self._gpus else "no") for pci in known]
         best = max(_active(gpu) for gpu in self._gpus.values())
         for pci, gpu in self._gpus.items():
@@ -157,13 +163,6 @@ class Nvml:
             counts = self._xids.get(pci, {})
             readings += [Reading(pci, f"nvml.xid.{code}", counts.get(code, 0)) for code in _codes(counts)]
         return readings
-
-    def _bound(self) -> set[str]:
-        """The GPUs that the driver has taken, by the kernel's own list; empty where it is hidden from us."""
-        try:
-            return {parse_pci(entry.name) for entry in self._driver.iterdir() if entry.name[:1].isdigit()}
-        except (OSError, ValueError):
-            return set()
 
 
 class NvmlPulse:

@@ -68,13 +68,13 @@ Spawn = Callable[[Pace], Child]
 """Starts one. Raises OSError."""
 
 
-def asking(environ: Mapping[str, str] | None = None) -> Spawn:
-    """Starts the real one. *environ*: its environment, default our own."""
+def asking(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> Spawn:
+    """Starts the real one. *environ*: its environment, default our own; *root*: where /proc and /dev are."""
 
     def spawn(pace: Pace) -> Child:
         times = (pace.every, pace.whole, max(pace.first, pace.deadline), pace.anew)
         # -P: no module of the directory that we happen to run in may stand in for a real one.
-        command = [sys.executable, "-P", str(_PROGRAM), *(str(one.total_seconds()) for one in times)]
+        command = [sys.executable, "-P", str(_PROGRAM), *(str(one.total_seconds()) for one in times), str(root)]
         return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     return spawn
@@ -194,7 +194,7 @@ class Process:
         if child is None or heard:
             return
         if gap > _ATTENTIVE:
-            self._due += gap
+            self._due = max(self._due, now + self._pace.deadline.total_seconds())
         if now > self._due:
             self.responds = False
             self.trouble = f"NVML does not answer: process {child.pid} hangs in it, and is given up"

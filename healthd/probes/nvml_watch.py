@@ -1,11 +1,11 @@
 """
-The child that asks NVML for ever: `nvml_watch.py EVERY WHOLE DEADLINE ANEW`, started by path.
+The child that asks NVML for ever: `nvml_watch.py EVERY WHOLE DEADLINE ANEW ROOT`, started by path.
 
 A sick driver never answers, so its caller must be a process that nobody needs. Each line that it writes is either the
 monotonic time at which it began to ask (the parent counts from there) or a JSON object with what it was told. It looks
 every EVERY seconds, at everything every WHOLE seconds, and says an Xid event when it comes. While a GPU is not well,
 NVML is initialised anew every ANEW seconds, because it may have been reset. What that can not put right, a new process
-does: it says why, and ends. DEADLINE: the seconds after which an orphan gives up.
+does: it says why, and ends. DEADLINE: the seconds after which an orphan gives up. ROOT: where /proc and /dev are.
 
 Nothing but the standard library, the binding and its two neighbours is imported: no asyncio, no msgspec.
 """
@@ -23,7 +23,7 @@ import pynvml
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120 - pathlib costs memory
 
-from healthd.probes.nvml_gpu import OK, Gpu, text
+from healthd.probes.nvml_gpu import OK, Gpu, absent, short, text
 
 _MOST_EVENTS = 100
 """Between two looks; a driver that tells more is told no more, so that a storm costs nothing."""
@@ -34,9 +34,11 @@ _GRACE = 5
 class Session:
     """NVML, initialised: the GPUs that it names, and the Xid events that it told since the process began."""
 
-    def __init__(self, anew: float) -> None:
+    def __init__(self, anew: float, root: str) -> None:
         self._anew = anew
-        self._lost: list[dict[str, Any]] = []
+        self._root = root
+        self._given: list[str] = []
+        self._absent: list[dict[str, Any]] = []
         self._gpus: list[Gpu] = []
         self._events: Any = None
         self._known: dict[int, str] = {}
@@ -53,17 +55,28 @@ class Session:
         self._began = time.monotonic()
         count = pynvml.nvmlDeviceGetCount()
         self._node = {"nvml.driver": text(pynvml.nvmlSystemGetDriverVersion()), "nvml.gpus": count}
-        self._gpus, failed = [], {}
+        self._name(count)
+        self._events = self._listen()
+
+    def _name(self, count: int) -> None:
+        """Find out which GPUs there are, and of those that do not say so themselves which they must be."""
+        self._gpus, errors = [], {}
         for index in range(count):
             try:
                 self._gpus.append(Gpu(index))
             except pynvml.NVMLError as error:
-                failed[index] = error
+                errors[index] = error
         named = {gpu.pci for gpu in self._gpus}
-        self._lost = [_lost(pci, failed[at]) for at, pci in self._known.items() if at in failed and pci not in named]
-        self._unreadable = [f"GPU {at}: {error}" for at, error in failed.items() if at not in self._known]
+        hidden = {at for at, error in errors.items() if error.value == pynvml.NVML_ERROR_NO_PERMISSION}
+        self._given = [] if hidden else given(self._root)
+        self._known = {at: pci for at, pci in self._known.items() if pci not in named}
+        strange = [at for at in errors if at not in self._known and at not in hidden]
+        left = [pci for pci in self._given if pci not in named and pci not in self._known.values()]
+        if len(left) == len(strange):
+            self._known |= dict(zip(strange, left, strict=True))
+        self._absent = [absent(pci, errors[at]) for at, pci in self._known.items() if at in errors]
+        self._unreadable = [f"GPU {at}: {errors[at]}" for at in strange if at not in self._known]
         self._known |= {gpu.index: gpu.pci for gpu in self._gpus}
-        self._events = self._listen()
 
     def look(self, *, whole: bool) -> dict[str, Any]:
         """Everything that NVML says now. Raises NVMLError when it can not be initialised."""
@@ -71,9 +84,10 @@ class Session:
             self._end()
             self.begin()
             whole = True
-        gpus = [gpu.look(whole=whole) for gpu in self._gpus] + self._lost
+        gpus = [gpu.look(whole=whole) for gpu in self._gpus] + self._absent
         self._is_well = all(gpu["state"] == OK for gpu in gpus) and not self._unreadable
-        return {"gpus": gpus, "node": self._node, "unreadable": self._unreadable, "whole": whole, "xids": self.xids}
+        told = {"gpus": gpus, "node": self._node, "unreadable": self._unreadable, "given": self._given}
+        return told | {"whole": whole, "xids": self.xids}
 
     def wait(self, seconds: float) -> bool:
         """Wait, but not beyond an Xid event: True, and it is counted in `xids`."""
@@ -110,14 +124,29 @@ class Session:
                 self._events = None
 
 
-def _lost(pci: str, error: Any) -> dict[str, Any]:
-    state = "reset-required" if error.value == pynvml.NVML_ERROR_RESET_REQUIRED else "lost"
-    return {"pci": pci, "state": state, "said": str(error), "values": {}, "links": {}}
+def given(root: str) -> list[str]:
+    """
+    The GPUs that NVML should list here: the driver has them, and this process was given their device node.
+
+    In a container that was given some of a machine's GPUs, the others are nobody's fault. The driver may hang over it.
+    """
+    folder = f"{root}/proc/driver/nvidia/gpus"
+    try:
+        return [short(pci) for pci in sorted(os.listdir(folder)) if _is_given(root, f"{folder}/{pci}/information")]  # noqa: PTH208
+    except OSError:
+        return []
 
 
-def watch(answers: int, every: float, whole_every: float, deadline: float, anew: float) -> None:
+def _is_given(root: str, path: str) -> bool:
+    with open(path) as lines:
+        told = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    has_node = os.path.exists(f"{root}/dev/nvidia{told.get('Device Minor', ' none')}")  # noqa: PTH110
+    return has_node and told.get("GPU Excluded") != "Yes"
+
+
+def watch(answers: int, session: Session, every: float, whole_every: float, deadline: float) -> None:
     """Look and say, until NVML can not be asked, or nobody listens."""
-    session, whole_at = Session(anew), 0.0
+    whole_at = 0.0
     while True:
         began = time.monotonic()
         _say(answers, f"{began:.3f}")
@@ -157,7 +186,7 @@ def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)
     try:
-        watch(answers, every, whole, deadline, anew)
+        watch(answers, Session(anew, sys.argv[5]), every, whole, deadline)
     except BrokenPipeError:
         return
 

@@ -2,7 +2,8 @@
 What asking NVML costs: `python -m tests.bench.nvml_child [--seconds N] [--gpus N]`.
 
 A stand-in for the driver's library lies beneath the real binding, so this is the cost of healthd and of the binding
-alone; a real driver adds its own system calls. The child looks at the usual pace, and the parent asks it every second
+alone; a real driver adds its own system calls. At the end the driver hangs: the clock runs from the call that hangs to
+the reading that says so, asked for every second. The child looks at the usual pace, and the parent asks it every second
 as an agent does. CPU is the scheduler's own count of nanoseconds; memory is read at the end. `one look` is all readings
 of all GPUs, taken from the child's words and judged, in the parent.
 """
@@ -76,8 +77,23 @@ def measure(standin: StandIn, pace: Pace, seconds: int) -> dict[str, Any]:
         "one look ms": spread(looks),
         "readings": len(last.readings) if last else 0,
     }
+    return {**figures, **hang(standin, probe, pulse)}
+
+
+def hang(standin: StandIn, probe: Nvml, pulse: NvmlPulse) -> dict[str, float]:
+    """Let the driver hang, and ask on."""
+    standin.play("hang nvmlDeviceGetTemperature *")
+    while not standin.hangs:
+        pulse.look(START)
+        time.sleep(0.01)
+    begun, asked, answer = time.monotonic(), [], ""
+    while answer != "no":
+        time.sleep(1.0)
+        before = time.monotonic()
+        answer = str(pulse.look(START).readings[0].value)
+        asked.append(1000 * (time.monotonic() - before))
     probe.close()
-    return figures
+    return {"hang told after s": round(time.monotonic() - begun, 2), "longest look meanwhile ms": round(max(asked), 2)}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from healthd.core.findings import Ledger
+from healthd.core.model import Verdict
 from healthd.core.readings import Look
+from healthd.core.signals.engine import Engine
+from healthd.core.signals.entering import reconcile
+from healthd.core.signals.nvml import RULES
 from healthd.core.waits import Waits, alone
 from healthd.probes import nvml_process
 from healthd.probes.nvml_health import Nvml, NvmlPulse
@@ -47,15 +52,17 @@ class World:
     """A node whose driver is a stand-in, and the probe that looks at it."""
 
     standin: StandIn
-    sys: Path
+    root: Path
     clock: Clock = field(default_factory=Clock)
     pace: Pace = QUICK
     expected: int | None = None
 
     def __post_init__(self) -> None:
         waits = Waits(timedelta(seconds=0.2), timedelta(minutes=5), alone)
-        self.process = Process(self.pace, spawn=asking(self.standin.environ), monotonic=self.clock, waits=waits)
-        self.probe = Nvml(self.process, sys=self.sys, expected=self.expected)
+        self.process = Process(
+            self.pace, spawn=asking(self.standin.environ, self.root), monotonic=self.clock, waits=waits
+        )
+        self.probe = Nvml(self.process, proc=self.root / "proc", expected=self.expected)
         self.pulse = NvmlPulse(self.probe)
 
     def look_until(self, is_seen: Callable[[Look], object]) -> Look:
@@ -101,7 +108,7 @@ def standin(library: Path, tmp_path: Path) -> StandIn:
 
 @pytest.fixture
 def world(standin: StandIn, tmp_path: Path) -> Iterator[World]:
-    world = World(standin, tmp_path / "sys")
+    world = World(standin, tmp_path)
     yield world
     world.probe.close()
 
@@ -258,16 +265,73 @@ def test_a_gpu_that_can_not_even_be_named_is_counted(world: World) -> None:
     assert (GPU1, "nvml.state", "") not in values
 
 
+def give(root: Path, *gpus: str, nodes: int = 8) -> None:
+    """The kernel's driver has these GPUs, and there are so many device nodes."""
+    (root / "dev").mkdir()
+    for minor, gpu in enumerate(gpus):
+        folder = root / "proc/driver/nvidia/gpus" / gpu
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(f"Model: \t\t NVIDIA H100\nDevice Minor: \t {minor}\n")
+        if minor < nodes:
+            (root / f"dev/nvidia{minor}").touch()
+
+
+@pytest.mark.parametrize(("code", "state"), [(15, "lost"), (16, "reset-required"), (999, "error")])
+def test_a_gpu_that_does_not_say_which_it_is_must_be_the_one_that_is_left(world: World, code: int, state: str) -> None:
+    give(world.root, GPU0, GPU1, GPU2)
+    world.standin.play("gpus 3", f"error nvmlDeviceGetHandleByIndex 1 {code}")
+
+    values = world.values()
+
+    assert values[GPU1, "nvml.state", ""] == state
+    assert values[GPU1, "nvml.listed", ""] == "yes"
+    assert values["node", "nvml.gpus.unreadable", ""] == 0
+
+
+def test_nobody_is_blamed_where_two_could_be_meant(world: World) -> None:
+    give(world.root, GPU0, GPU1, GPU2)
+    world.standin.play("gpus 2", "error nvmlDeviceGetHandleByIndex 1 15")
+
+    values = world.values()
+
+    assert values["node", "nvml.gpus.unreadable", ""] == 1
+    assert (GPU1, "nvml.state", "") not in values
+
+
 def test_a_gpu_that_the_driver_has_and_nvml_does_not_list_is_missing(world: World) -> None:
-    for gpu in (GPU0, GPU1, GPU2):
-        (world.sys / "bus/pci/drivers/nvidia" / gpu).mkdir(parents=True)
-    (world.sys / "bus/pci/drivers/nvidia/bind").touch()
+    give(world.root, GPU0, GPU1, GPU2)
     world.standin.play("gpus 2")
 
     values = world.values()
 
     assert values[GPU1, "nvml.listed", ""] == "yes"
     assert values[GPU2, "nvml.listed", ""] == "no"
+
+
+def test_a_gpu_that_a_container_was_not_given_is_not_missing(world: World) -> None:
+    give(world.root, GPU0, GPU1, GPU2, nodes=2)
+    world.standin.play("gpus 2")
+
+    assert (GPU2, "nvml.listed", "") not in world.values()
+
+
+def test_a_gpu_that_an_operator_excluded_is_not_missing(world: World) -> None:
+    give(world.root, GPU0, GPU1, GPU2)
+    with (world.root / "proc/driver/nvidia/gpus" / GPU2 / "information").open("a") as information:
+        information.write("GPU Excluded:\t Yes\n")
+    world.standin.play("gpus 2")
+
+    assert (GPU2, "nvml.listed", "") not in world.values()
+
+
+def test_a_gpu_that_nvml_hides_from_us_is_neither_missing_nor_unreadable(world: World) -> None:
+    give(world.root, GPU0, GPU1, GPU2)
+    world.standin.play("gpus 3", "error nvmlDeviceGetHandleByIndex 2 4")
+
+    values = world.values()
+
+    assert (GPU2, "nvml.listed", "") not in values
+    assert values["node", "nvml.gpus.unreadable", ""] == 0
 
 
 def test_a_gpu_that_was_there_before_and_is_gone_is_missing(world: World) -> None:
@@ -282,7 +346,7 @@ def test_a_gpu_that_was_there_before_and_is_gone_is_missing(world: World) -> Non
 
 
 def test_how_many_gpus_there_should_be_is_told_beside_how_many_there_are(standin: StandIn, tmp_path: Path) -> None:
-    world = World(standin, tmp_path / "sys", expected=9)
+    world = World(standin, tmp_path, expected=9)
 
     values = world.values()
     world.probe.close()
@@ -324,7 +388,7 @@ OLD = ["nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetMarginTemperature", "nvmlDev
     ],
 )
 def test_a_driver_that_lacks_symbols_still_tells_the_rest(tmp_path: Path, without: list[str], there: str) -> None:
-    world = World(StandIn(build(tmp_path / "lib", without=without), tmp_path / "script"), tmp_path / "sys")
+    world = World(StandIn(build(tmp_path / "lib", without=without), tmp_path / "script"), tmp_path)
 
     values = world.values()
     world.probe.close()
@@ -334,7 +398,7 @@ def test_a_driver_that_lacks_symbols_still_tells_the_rest(tmp_path: Path, withou
 
 
 def test_an_xid_event_is_told_when_it_comes(standin: StandIn, tmp_path: Path) -> None:
-    world = World(standin, tmp_path / "sys", pace=Pace(every=timedelta(hours=1)))
+    world = World(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
     before = by_place(world.look_until(lambda look: look.readings))
     standin.play("event 1 1 79", "event 2 1 79", "event 3 2 31")
 
@@ -348,7 +412,7 @@ def test_an_xid_event_is_told_when_it_comes(standin: StandIn, tmp_path: Path) ->
 
 def test_what_is_read_now_and_then_stays_until_it_is_read_again(standin: StandIn, tmp_path: Path) -> None:
     pace = Pace(every=timedelta(milliseconds=20), whole=timedelta(hours=1))
-    world = World(standin, tmp_path / "sys", pace=pace)
+    world = World(standin, tmp_path, pace=pace)
     world.look_until(lambda look: look.readings)
     standin.play("value nvmlDeviceGetTemperature 0 77", "value nvmlDeviceGetComputeRunningProcesses 0 5")
 
@@ -360,7 +424,7 @@ def test_what_is_read_now_and_then_stays_until_it_is_read_again(standin: StandIn
 
 
 def test_the_same_look_is_given_until_there_is_news(standin: StandIn, tmp_path: Path) -> None:
-    world = World(standin, tmp_path / "sys", pace=Pace(every=timedelta(hours=1)))
+    world = World(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
     look = world.look_until(lambda look: look.readings)
 
     again = world.probe.look(NOW + timedelta(seconds=1))
@@ -384,7 +448,7 @@ def test_a_driver_that_hangs_is_told_after_its_deadline_and_blames_no_gpu(world:
 
 
 def test_a_driver_that_comes_back_is_believed(standin: StandIn, tmp_path: Path) -> None:
-    world = World(standin, tmp_path / "sys", pace=Pace(first=timedelta(seconds=1)))
+    world = World(standin, tmp_path, pace=Pace(first=timedelta(seconds=1)))
     standin.play("hang nvmlInit *")
     while world.responds() != ["no"]:
         world.probe.wait(0.01)
@@ -396,6 +460,54 @@ def test_a_driver_that_comes_back_is_believed(standin: StandIn, tmp_path: Path) 
 
     assert of(look, GPU0, "nvml.state") == "ok"
     assert responds == ["yes"]
+
+
+class Judge:
+    """What an agent makes of all this."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._engine = Engine(RULES)
+        self._ledger = Ledger()
+
+    def verdict(self, *, after: timedelta) -> tuple[Verdict, list[str]]:
+        """Of what is so now, and still so after a while."""
+        for now in (NOW, NOW + after):
+            self._world.look_until(lambda look: look.trouble or look.readings)
+            self._engine.take(self._world.pulse.look(now))
+            self._engine.take(replace(self._world.probe.look(now), at=now))
+            self._ledger = reconcile(self._ledger, self._engine, now=now, boot_id="boot")
+        return self._ledger.verdict()[0], sorted(finding.rule for finding in self._ledger.standing)
+
+
+def test_a_machine_that_is_well_is_healthy(world: World) -> None:
+    assert Judge(world).verdict(after=timedelta(minutes=20)) == (Verdict.HEALTHY, [])
+
+
+def test_a_lost_gpu_takes_the_node_out(world: World) -> None:
+    world.values()
+    world.standin.play("error * 1 15")
+    world.look_until(lambda look: of(look, GPU1, "nvml.state") == "lost")
+
+    assert Judge(world).verdict(after=timedelta(minutes=1)) == (Verdict.UNHEALTHY, ["nvml-gpu-lost"])
+
+
+def test_a_driver_that_hangs_takes_no_node_out(standin: StandIn, tmp_path: Path) -> None:
+    world = World(standin, tmp_path, pace=Pace(first=timedelta(seconds=1)))
+    standin.play("hang nvmlInit *")
+    while world.responds() != ["no"]:
+        world.probe.wait(0.01)
+
+    verdict = Judge(world).verdict(after=timedelta(hours=1))
+    world.probe.close()
+
+    assert verdict == (Verdict.DEGRADED, ["nvml-hangs"])
+
+
+def test_a_driver_that_says_no_is_no_fault(world: World) -> None:
+    world.standin.play("error nvmlInit * 18")
+
+    assert Judge(world).verdict(after=timedelta(hours=1)) == (Verdict.HEALTHY, [])
 
 
 def test_nothing_is_said_before_the_first_answer(world: World) -> None:
@@ -437,7 +549,7 @@ def test_an_address_that_is_none_is_a_reason(world: World) -> None:
 
 
 def without_a_library(tmp_path: Path) -> Nvml:
-    return Nvml(Process(QUICK, spawn=asking({"LD_LIBRARY_PATH": str(tmp_path)})), sys=tmp_path)
+    return Nvml(Process(QUICK, spawn=asking({"LD_LIBRARY_PATH": str(tmp_path)})), proc=tmp_path)
 
 
 def test_a_driver_without_the_field_of_link_states_is_asked_for_each_link(world: World) -> None:
@@ -496,7 +608,7 @@ WORDS = st.fixed_dictionaries(
 
 @given(st.lists(st.binary(max_size=30) | WORDS.map(lambda words: json.dumps(words).encode()), max_size=4))
 def test_whatever_a_child_says_is_a_look(lines: list[bytes]) -> None:
-    probe = Nvml(Says(*lines), sys=Path("/nowhere"))
+    probe = Nvml(Says(*lines), proc=Path("/nowhere"))
 
     look = probe.look(NOW)
 
@@ -517,7 +629,7 @@ def test_a_machine_without_gpus_is_in_no_trouble(tmp_path: Path) -> None:
 
 
 def test_a_machine_with_gpus_and_no_library_is(tmp_path: Path) -> None:
-    (tmp_path / "bus/pci/drivers/nvidia").mkdir(parents=True)
+    (tmp_path / "driver/nvidia").mkdir(parents=True)
     probe = without_a_library(tmp_path)
     troubles: list[str] = []
     while not any(troubles):

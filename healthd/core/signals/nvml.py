@@ -65,7 +65,7 @@ _STATE = (
         advice="See whether somebody took it away on purpose (nvidia-smi drain, passthrough); if not, reboot the node.",
         holds=_MINUTE,
         same_as="gpu-lost",
-        source="own choice: the kernel's list of devices of the driver is compared with NVML's",
+        source="own choice: what the kernel's driver lists (/proc/driver/nvidia/gpus) is compared with NVML's list",
     ),
     Rule(
         name="nvml-gpu-unreadable",
