@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -22,6 +23,28 @@ from healthd.telemetry.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 
+TELL_EVERY = timedelta(seconds=10)
+"""Between two words about lost records. In a flood every batch has lost some, a hundred times a second."""
+
+
+class Losses:
+    """Lost records that nobody was told of yet."""
+
+    def __init__(self) -> None:
+        self._untold = 0
+        self._told_at: datetime | None = None
+
+    def to_tell(self, lost: int, now: datetime) -> int:
+        """Of how many to tell now, with *lost* more; 0 while the last word is too fresh."""
+        self._untold += lost
+        if self._told_at is not None and timedelta(0) <= now - self._told_at < TELL_EVERY:
+            return 0
+        told, self._untold = self._untold, 0
+        if told:
+            self._told_at = now
+        return told
+
+
 class Listener:
     """Reads one kernel log for *agents* and calls *on_news* when a finding changed."""
 
@@ -32,6 +55,7 @@ class Listener:
         self._on_news = on_news
         self._trouble: str | None = "the kernel log is not open yet"
         self._decided = asyncio.Event()
+        self._losses = Losses()
 
     def trouble(self) -> str | None:
         """Why the kernel log is not being read; None while it is. A check of `/readyz`."""
@@ -81,9 +105,9 @@ class Listener:
 
     def _hear(self, news: KernelNews) -> None:
         self._metrics.kernel_records_lost.inc(news.lost)
-        if news.lost:
-            log.warning("kernel_log.lost", records=news.lost)
         now = self._clock.now()
+        if lost := self._losses.to_tell(news.lost, now):
+            log.warning("kernel_log.lost", records=lost)
         changed = [agent.take_in(news, now) for agent in self._agents]  # all of them, whatever the first one says
         if any(changed):
             self._on_news()
