@@ -111,11 +111,17 @@ class KernelTime:
         self._booted_at = booted_at
 
     def at(self, microseconds: int) -> datetime:
-        """The wall time of a stamp, by the present fit."""
-        return self._booted_at + timedelta(microseconds=microseconds)
+        """
+        The wall time of a stamp, by the present fit, and now at the latest: a later record than the one that was fitted
+        may have been read, and a repair counts only for what was before it.
+        """
+        return min(self._stamped(microseconds), self._clock.now())
 
     def fit(self, microseconds: int) -> None:
         """Learn from a record that was written just now."""
-        age = self._clock.now() - self.at(microseconds)
+        age = self._clock.now() - self._stamped(microseconds)
         if age < timedelta(0) or age > DRIFT:
             self._booted_at += age
+
+    def _stamped(self, microseconds: int) -> datetime:
+        return self._booted_at + timedelta(microseconds=microseconds)

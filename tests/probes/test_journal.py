@@ -35,7 +35,7 @@ def an_entry(**fields: object) -> str:
 
 
 def parse(line: str) -> KernelRecord | None:
-    return parse_entry(line.encode(), boot_id=BOOT, time=KernelTime(ManualClock(), START))
+    return parse_entry(line.encode(), boot_id=BOOT, time=KernelTime(ManualClock(START + timedelta(minutes=1)), START))
 
 
 async def read(tmp_path: Path, *lines: str, cursor: KernelLogCursor | None = None) -> list[KernelRecord]:

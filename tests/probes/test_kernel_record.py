@@ -19,7 +19,7 @@ from tests.fakes import START, ManualClock
 
 
 def parse(raw: bytes) -> KernelRecord | None:
-    return parse_record(raw, boot_id="boot-1", time=KernelTime(ManualClock(), START))
+    return parse_record(raw, boot_id="boot-1", time=KernelTime(ManualClock(START + timedelta(minutes=1)), START))
 
 
 def test_a_record_has_number_time_priority_and_text() -> None:
@@ -139,6 +139,26 @@ def test_a_stamp_that_fell_behind_corrects_the_clock() -> None:
     time.fit(3_600_000_000)
 
     assert time.at(3_600_000_000) == clock.now()
+
+
+def test_no_record_is_later_than_now() -> None:
+    clock = ManualClock()
+    time = KernelTime(clock, START - timedelta(seconds=10))
+
+    time.fit(10_000_000)
+
+    assert time.at(10_000_001) == clock.now()
+    assert time.at(9_000_000) == clock.now() - timedelta(seconds=1)
+
+
+def test_a_stamp_that_is_read_before_the_fit_is_learnt_is_not_later_than_now() -> None:
+    clock = ManualClock()
+    time = KernelTime(clock, START)
+
+    assert time.at(5_000_000) == clock.now()
+
+    time.fit(5_000_000)
+    assert time.at(4_000_000) == clock.now() - timedelta(seconds=1)
 
 
 def test_ordinary_lateness_is_not_drift() -> None:
