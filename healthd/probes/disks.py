@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -25,12 +25,13 @@ _FIELDS = 9
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a disk had done by *at*: requests, and the milliseconds that all of them together waited."""
+    """What a disk had done: requests, and the milliseconds that all of them together waited."""
 
     done: int
     waited_ms: int
     under_way: int
-    at: datetime
+    answered_at: datetime
+    """When it was last seen to answer, or to have nothing to answer."""
 
 
 class Disks:
@@ -47,7 +48,6 @@ class Disks:
     def __init__(self, sys: Path = Path("/sys")) -> None:
         self._folder = sys / "class" / "block"
         self._before: dict[str, _Work] = {}
-        self._answered_at: dict[str, datetime] = {}
 
     def look(self, now: datetime) -> Look:
         """Reads two small files for each disk. The kernel answers them also when the disk does not."""
@@ -65,10 +65,10 @@ class Disks:
         if work is None:
             return
         before = self._before.get(name, work)
+        if work.under_way and work.done == before.done:
+            work = replace(work, answered_at=before.answered_at)
         self._before[name] = work
-        if work.done != before.done or not work.under_way or name not in self._answered_at:
-            self._answered_at[name] = now
-        yield Reading(device, "disk.silent_s", (now - self._answered_at[name]).total_seconds(), name)
+        yield Reading(device, "disk.silent_s", (now - work.answered_at).total_seconds(), name)
         yield Reading(device, "disk.await_ms", _average_wait(before, work), name)
 
 
@@ -147,7 +147,7 @@ def _parse_work(stat: str, at: datetime) -> _Work | None:
         return None
     if len(fields) < _FIELDS:
         return None
-    return _Work(done=fields[0] + fields[4], waited_ms=fields[3] + fields[7], under_way=fields[8], at=at)
+    return _Work(done=fields[0] + fields[4], waited_ms=fields[3] + fields[7], under_way=fields[8], answered_at=at)
 
 
 def _average_wait(before: _Work, now: _Work) -> float:

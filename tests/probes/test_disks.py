@@ -88,6 +88,18 @@ def test_disk_that_has_nothing_to_do_is_not_silent(block: Block) -> None:
     assert [seen(probe, looks)["disk.silent_s"] for looks in range(9)] == [0] * 9
 
 
+def test_disk_that_took_the_place_of_a_silent_one_begins_anew(block: Block) -> None:
+    probe = Disks(block.sys)
+    block.work(under_way=3)
+    seen(probe)
+    slot = block.sys / "class" / "block" / "nvme0n1"
+    slot.rename(block.sys / "pulled")
+    seen(probe, 1)
+    (block.sys / "pulled").rename(slot)
+
+    assert seen(probe, 9)["disk.silent_s"] == 0
+
+
 def test_disk_that_cannot_be_written(block: Block) -> None:
     block.put("ro", "1")
 

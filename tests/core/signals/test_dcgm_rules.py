@@ -104,7 +104,10 @@ def test_gpu_that_does_not_join_its_fabric() -> None:
     assert told_of("fabric_manager", *[0] * 16) == set()
 
 
-@pytest.mark.parametrize("watch", ["pcie", "nvlink", "mem", "sm", "inforom", "thermal", "driver", "nvswitch_fatal"])
+WATCHES = sorted({rule.reads.rpartition(".")[2] for rule in dcgm.RULES if rule.reads.startswith("dcgm.health.")})
+
+
+@pytest.mark.parametrize("watch", WATCHES)
 def test_verdict_of_dcgms_own_health_check(watch: str) -> None:
     name = f"dcgm-health-{watch.replace('_', '-')}"
 
@@ -126,12 +129,14 @@ def test_verdict_that_is_over_is_no_longer_told() -> None:
     assert bench.engine.good_since(GPU, "dcgm-health-mem") == bench.now
 
 
-def test_xid_that_dcgm_saw_is_told_as_nvmls_would_be() -> None:
-    assert told_of("xid.79", 0, 1) == {"dcgm-xid-79"}
-    assert told_of("xid.79", 1, 1) == set()
-    assert {rule.name for rule in dcgm.RULES if rule.name.startswith("dcgm-xid-")} == {
-        f"dcgm-xid-{code}" for code in nvml.XIDS
-    }
+@pytest.mark.parametrize("code", nvml.XIDS)
+def test_xid_that_dcgm_saw_is_told_as_nvmls_would_be(code: int) -> None:
+    assert told_of(f"xid.{code}", 0, 1) == {f"dcgm-xid-{code}"}
+    assert told_of(f"xid.{code}", 1, 1) == set()
+
+
+def test_health_is_watched_as_a_whole_and_in_parts() -> None:
+    assert {"all", "mem", "nvlink", "pcie", "thermal", "power"} <= set(WATCHES)
 
 
 def test_same_fault_has_the_same_name_as_at_nvml() -> None:
