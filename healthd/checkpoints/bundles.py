@@ -1,5 +1,6 @@
 """
-Files beside each other that are one checkpoint together, told by names: TensorFlow's index and shards, files of ranks.
+Files beside each other that are one checkpoint together, told by names: TensorFlow's index and shards, PaddlePaddle's
+model and optimizer, files of ranks.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-_TENSORFLOW = re.compile(r"(?P<prefix>.+)\.(?:index|meta|data-\d{5,}-of-\d{5,})")
+_PREFIXED = re.compile(r"(?P<prefix>.+)\.(?:index|meta|data-\d{5,}-of-\d{5,}|pdparams|pdopt)")
 _RANK = re.compile(r"(?P<before>.*?rank[-_]?)(?P<rank>\d{1,6})(?P<after>(?:\D.*)?)")
 
 
@@ -16,12 +17,13 @@ def bundles(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """
     The bundles among *names*: what a loader is given, and its files.
 
-    TensorFlow is given what its names begin with; of ranks the lowest stands for all, and one rank alone is no bundle.
+    TensorFlow and PaddlePaddle are given what their names begin with; of ranks the lowest stands for all, and one rank
+    alone is no bundle.
     """
     found: dict[str, list[str]] = defaultdict(list)
     ranks: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
     for name in names:
-        if match := _TENSORFLOW.fullmatch(name):
+        if match := _PREFIXED.fullmatch(name):
             found[match["prefix"]].append(name)
         elif match := _RANK.fullmatch(name):
             ranks[match["before"], match["after"]][int(match["rank"])] = name

@@ -15,6 +15,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from healthd.checkpoints.tree import Damaged
 from healthd.checkpoints.windows import Window
 
@@ -28,6 +30,8 @@ _DATASPACE, _DATATYPE, _LAYOUT, _ATTRIBUTE, _CONTINUED, _MEMBERS = 1, 3, 8, 12, 
 """Kinds of message in the header of an object."""
 _COMPACT, _CONTIGUOUS, _CHUNKED = 0, 1, 2
 _OF_ANY_LENGTH = 9
+_JSON_NAME = b"_config"
+"""Keras keeps JSON in `model_config` and `training_config`."""
 
 
 class _Message(NamedTuple):
@@ -153,7 +157,9 @@ class _Walk:
                 raise Damaged(f"{self.window.name}: the members of a group should be at byte {node:,}")
             entries = self.window.at(node + 8, 40 * count)
             for at in range(0, 40 * count, 40):
-                offset, header = struct.unpack_from("<2Q", entries, at)
+                offset, header, cache = struct.unpack_from("<2QI", entries, at)
+                if cache > 2:
+                    raise ValueError
                 name = names[offset : names.index(b"\0", offset)]
                 if name <= before:  # the library looks names up by halving
                     raise Damaged(f"{self.window.name}: a group with its members out of order")
@@ -215,11 +221,21 @@ class _Walk:
         if kind[0] & 15 == _OF_ANY_LENGTH:
             for place in range(0, count * 16, 16):
                 length, heap, index = struct.unpack_from("<IQI", value, place)
-                if length and (length > self.window.size or index > 0xFFFF or not self._has_text(heap)):
-                    raise Damaged(f"{self.window.name}: the text of an attribute should be at byte {heap:,}")
+                text = self._text(heap, index, length) if length else b""
+                if data[at : at + name].rstrip(b"\0").endswith(_JSON_NAME):
+                    _refuse_no_json(text, self.window.name)
 
-    def _has_text(self, heap: int) -> bool:
-        return self.window.at(heap, 4) == b"GCOL"
+    def _text(self, heap: int, index: int, length: int) -> bytes:
+        """One text of a heap that several attributes share."""
+        signature, size = struct.unpack("<4s4xQ", self.window.at(heap, 16))
+        block = self.window.at(heap, size) if signature == b"GCOL" else b""
+        at = 16
+        while at + 16 <= len(block):
+            here, room = struct.unpack_from("<H6xQ", block, at)
+            if here == index and length <= room <= len(block) - at - 16:
+                return block[at + 16 : at + 16 + length]
+            at += 16 + -(-room // 8) * 8
+        raise Damaged(f"{self.window.name}: the text of an attribute should be at byte {heap:,}")
 
     def _require(self, begin: int, size: int, what: str) -> None:
         if begin + size > self.window.size:
@@ -241,6 +257,14 @@ def _item_bytes(datatype: bytes) -> int:
     if not 1 <= kind >> 4 <= 4 or kind & 15 > 10 or not size:
         raise ValueError
     return size
+
+
+def _refuse_no_json(text: bytes, name: str) -> None:
+    try:
+        text.decode()
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(f"{name}: a configuration that is not whole JSON") from error
 
 
 def lookup3(data: bytes) -> int:

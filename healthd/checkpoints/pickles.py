@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Container
-from typing import Any
+from typing import Any, Protocol
 
 MOST_INSTRUCTIONS = 20_000_000
 """Bounds time (about ten seconds) and memory."""
@@ -45,7 +45,51 @@ class Built:
         self.state: Any = None
 
 
-def read_pickle(data: bytes, allowed: Container[str], *, most: int = MOST_INSTRUCTIONS) -> Any:
+class Skipped:
+    """Contents that were stepped over, in the place of bytes."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+
+class Source(Protocol):
+    """A pickle that is not all in memory."""
+
+    def __len__(self) -> int: ...
+
+    def byte(self, at: int) -> int:
+        """One byte. Raises IndexError at the end."""
+
+    def piece(self, begin: int, end: int) -> bytes | Skipped:
+        """These bytes, which are there, or something in their place when they are many."""
+
+    def line_end(self, begin: int) -> int:
+        """Where the next line feed is. Raises ValueError."""
+
+
+class _Held:
+    """A pickle in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.byte = data.__getitem__
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def piece(self, begin: int, end: int) -> bytes:
+        return self._data[begin:end]
+
+    def line_end(self, begin: int) -> int:
+        return self._data.index(b"\n", begin)
+
+
+def read_pickle(data: bytes | Source, allowed: Container[str], *, most: int = MOST_INSTRUCTIONS) -> Any:
     """
     The value: plain Python data, with `Built` in place of objects and `Named` in place of classes.
 
@@ -56,7 +100,7 @@ def read_pickle(data: bytes, allowed: Container[str], *, most: int = MOST_INSTRU
     Raises:
         BadPickle: says which name was not allowed, or what is wrong with the bytes.
     """
-    machine = _Machine(data, allowed, most)
+    machine = _Machine(_Held(data) if isinstance(data, bytes) else data, allowed, most)
     try:
         return machine.run()
     except (IndexError, KeyError, TypeError, ValueError, struct.error, AttributeError) as error:
@@ -76,7 +120,7 @@ class _Stop(Exception): ...
 
 
 class _Machine:
-    def __init__(self, data: bytes, allowed: Container[str], most: int) -> None:
+    def __init__(self, data: Source, allowed: Container[str], most: int) -> None:
         self.data = data
         self.allowed = allowed
         self.most = most
@@ -87,34 +131,39 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        data, table = self.data, _TABLE
+        byte, table = self.data.byte, _TABLE
         try:
             for _ in range(self.most):
-                step = table[data[self.at]]
+                step = table[byte(self.at)]
                 self.at += 1
                 if step is None:
-                    raise BadPickle(f"instruction {data[self.at - 1]:#x} is not plain data")
+                    raise BadPickle(f"instruction {byte(self.at - 1):#x} is not plain data")
                 step(self)
         except _Stop:
             return self.stack.pop()
         raise BadPickle(f"more than {self.most:,} instructions")
 
-    def take(self, size: int) -> bytes:
+    def blob(self, size: int) -> bytes | Skipped:
         begin, self.at = self.at, self.at + size
         if size < 0 or self.at > len(self.data):
             raise ValueError
-        return self.data[begin : self.at]
+        return self.data.piece(begin, self.at)
+
+    def take(self, size: int) -> bytes:
+        piece = self.blob(size)
+        if not isinstance(piece, bytes):
+            raise BadPickle(f"a text or a number of {size:,} bytes")
+        return piece
 
     def number(self, size: int) -> int:
         if size == 1:  # most of them
             self.at += 1
-            return self.data[self.at - 1]
+            return self.data.byte(self.at - 1)
         return int.from_bytes(self.take(size), "little")
 
     def line(self) -> str:
-        end = self.data.index(b"\n", self.at)
-        text = self.data[self.at : end].decode()
-        self.at = end + 1
+        text = self.take(self.data.line_end(self.at) - self.at).decode()
+        self.at += 1
         return text
 
     def since_mark(self) -> list[Any]:
@@ -142,7 +191,7 @@ def _fixed(value: Any) -> Callable[[_Machine], None]:
 
 
 def _blob(width: int) -> Callable[[_Machine], None]:
-    return lambda m: m.stack.append(m.take(m.number(width)))
+    return lambda m: m.stack.append(m.blob(m.number(width)))
 
 
 def _text(width: int) -> Callable[[_Machine], None]:

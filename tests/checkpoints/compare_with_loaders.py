@@ -105,7 +105,7 @@ def load_keras(path: Path) -> None:
     if path.name.endswith(".weights.h5"):
         a_keras_model().load_weights(path)
     else:
-        keras.saving.load_model(path)
+        keras.saving.load_model(path, compile=path.suffix == ".keras")  # of HDF5 it no longer finds the name of a loss
 
 
 def load_xgboost(path: Path) -> None:

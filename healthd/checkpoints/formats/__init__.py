@@ -16,6 +16,7 @@ from healthd.checkpoints.formats.megatron import Megatron
 from healthd.checkpoints.formats.nemo import NeMo
 from healthd.checkpoints.formats.numpy_files import NumPy
 from healthd.checkpoints.formats.orbax import Orbax
+from healthd.checkpoints.formats.paddle import Paddle
 from healthd.checkpoints.formats.ray import Ray
 from healthd.checkpoints.formats.safetensors import Safetensors
 from healthd.checkpoints.formats.tensorflow import TensorFlow
@@ -40,6 +41,7 @@ _OF_FILES: tuple[Format, ...] = (
     TensorFlow(),
     Keras(),
     Flax(),
+    Paddle(),
     XGBoost(),
     LightGBM(),
     NumPy(),

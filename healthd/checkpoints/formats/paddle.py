@@ -1,0 +1,115 @@
+"""
+PaddlePaddle: `epoch_5.pdparams` with `epoch_5.pdopt` beside it, each a pickle of arrays.
+
+Written in place, the optimizer after the model. A pickle is never loaded: its data instructions are walked, only the
+names of NumPy's arrays are let through, large contents are stepped over, and each array must be as long as its type and
+shape say. There is no checksum: changed bytes inside an array are not seen.
+Source: python/paddle/framework/io.py.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import partial
+from typing import Any
+
+from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.pickles import BadPickle, Built, Skipped, read_pickle
+from healthd.checkpoints.tree import Damaged, Tree
+from healthd.checkpoints.windows import Window, open_window
+from healthd.checkpoints.workers import for_each
+
+MODEL, OPTIMIZER = ".pdparams", ".pdopt"
+MOST_INSTRUCTIONS = 4_000_000
+_HELD = 1 << 16
+"""Contents longer than this are stepped over."""
+_ARRAYS = ("numpy.core.multiarray", "numpy._core.multiarray")
+_ALLOWED = frozenset(
+    (
+        *(f"{module}.{name}" for module in _ARRAYS for name in ("_reconstruct", "scalar")),
+        *("numpy.ndarray", "numpy.dtype", "collections.OrderedDict"),
+        *("builtins.tuple", "builtins.list", "builtins.dict", "__builtin__.tuple", "_codecs.encode"),
+    )
+)
+_TYPE = re.compile(r"[<>|=]?[biufcSUV](\d{1,6})")
+
+
+class Paddle:
+    """Each file is one whole pickle of arrays, and no optimizer is without its model."""
+
+    name = "paddle"
+
+    def owns(self, filename: str) -> bool:
+        """By suffix."""
+        return filename.endswith((MODEL, OPTIMIZER))
+
+    def detect(self, tree: Tree) -> bool:
+        """Any file with the suffix."""
+        return any(self.owns(name) for name in tree.entries)
+
+    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - there is nothing more to read
+        """The same at both levels, for want of checksums. Raises Damaged."""
+        names = sorted(name for name in tree.entries if self.owns(name))
+        for name in names:
+            if name.endswith(OPTIMIZER):
+                tree.require(name.removesuffix(OPTIMIZER) + MODEL)
+        for_each(partial(_verify_file, tree), names, at_once=tree.at_once)
+
+
+class _Lazy:
+    """A file in the place of its bytes; of long stretches only the length is known."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+
+    def __len__(self) -> int:
+        return self._window.size
+
+    def byte(self, at: int) -> int:
+        """One byte. Raises IndexError at the end."""
+        if at >= self._window.size:
+            raise IndexError
+        return self._window.at(at, 1)[0]
+
+    def piece(self, begin: int, end: int) -> bytes | Skipped:
+        """The bytes, when they are few."""
+        return Skipped(end - begin) if end - begin > _HELD else self._window.at(begin, end - begin)
+
+    def line_end(self, begin: int) -> int:
+        """Where the line ends. Raises ValueError."""
+        size = min(_HELD, self._window.size - begin)
+        return begin + self._window.at(begin, size).index(b"\n")
+
+
+def _verify_file(tree: Tree, name: str) -> None:
+    with open_window(tree, name) as window:
+        if not window.at(0, min(64, window.size)).strip(b"\0"):
+            raise Damaged(f"{name}: begins with zeros, never written (torn write)")
+        try:
+            state = read_pickle(_Lazy(window), _ALLOWED, most=MOST_INSTRUCTIONS)
+        except BadPickle as error:
+            raise Damaged(f"{name}: {error}") from error
+        if not isinstance(state, dict):
+            raise Damaged(f"{name}: not a state of PaddlePaddle: it has no names")
+        for key, value in state.items():
+            if isinstance(value, Built):
+                _verify_array(value, f"{name}: {key!r:.80}")
+
+
+def _verify_array(array: Built, name: str) -> None:
+    """Of what else a pickle may have built, nothing is known."""
+    match array.state:
+        case (_, tuple(shape), Built(args=(str(kind), *_)), _, bytes() | Skipped() as data):
+            _refuse_wrong_size(shape, kind, len(data), name)
+        case None if array.name.endswith("._reconstruct"):
+            raise Damaged(f"{name}: an array without its content")
+
+
+def _refuse_wrong_size(shape: tuple[Any, ...], kind: str, size: int, name: str) -> None:
+    match = _TYPE.fullmatch(kind)
+    if match is None or not all(isinstance(length, int) and length >= 0 for length in shape):
+        raise Damaged(f"{name}: an array of type {kind[:20]!r} and shape {shape[:8]}")
+    expected = math.prod(shape) * int(match[1]) * (4 if "U" in kind else 1)
+    if size != expected:
+        raise Damaged(f"{name}: an array of {size:,} bytes, its type and shape need {expected:,}")
