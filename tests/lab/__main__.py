@@ -14,12 +14,15 @@ from pathlib import Path
 
 from tests.lab import control_plane
 from tests.lab.build import KUBERNETES, CannotBuild, binaries
-from tests.lab.control_plane import STATE, ControlPlane
+from tests.lab.control_plane import STATE, ControlPlane, Options
 from tests.lab.jobset import start_jobset
 from tests.lab.programs import LabError, is_abandoned, running
 from tests.lab.real import nodes as real
 from tests.lab.real.possible import why_not
 from tests.lab.simulated import SimulatedNodes
+
+SHORTEST_GRACE = 20
+"""Seconds."""
 
 _ABOUT = """\
 A real Kubernetes control plane on this machine, for trying things out.
@@ -48,10 +51,24 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--nodes", type=int, default=0, metavar="N", help="simulated nodes with 8 GPUs each; default 0")
     up.add_argument("--real", type=int, default=0, metavar="N", help="nodes with a real kubelet, up to 3; default 0")
     up.add_argument("--jobset", action="store_true", help="also run the JobSet controller")
+    up.add_argument(
+        "--node-grace",
+        type=_seconds,
+        metavar="SECONDS",
+        help="call a node NotReady that is silent for so long, 20 or more; default: never. Without it a kubelet that "
+        "you kill is not missed",
+    )
     up.set_defaults(command=_up)
     commands.add_parser("status", help="say what runs").set_defaults(command=_status)
     commands.add_parser("down", help="end everything and clean up").set_defaults(command=_down)
     return parser
+
+
+def _seconds(text: str) -> int:
+    """Kubelets say every ten seconds that they live; on a busy machine one word may be late."""
+    if not text.isdecimal() or int(text) < SHORTEST_GRACE:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from {SHORTEST_GRACE} on")
+    return int(text)
 
 
 def _up(options: argparse.Namespace) -> int:
@@ -59,10 +76,11 @@ def _up(options: argparse.Namespace) -> int:
         raise LabError("one is up already; see `python -m tests.lab status`, or end it with `python -m tests.lab down`")
     if options.real and (reason := why_not()):
         raise LabError(reason)
-    lab = ControlPlane(stays=True)
+    grace = options.node_grace
+    lab = ControlPlane(Options(node_grace_seconds=grace) if grace else Options(), stays=True)
     try:
         lab.start()
-        nodes = SimulatedNodes(lab)
+        nodes = SimulatedNodes(lab, leases=grace is not None)
         nodes.start()
         nodes.add(options.nodes)
         if options.jobset:
