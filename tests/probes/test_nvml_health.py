@@ -410,6 +410,19 @@ def test_an_xid_event_is_told_when_it_comes(standin: StandIn, tmp_path: Path) ->
     assert of(look, GPU1, "nvml.temperature") == 41
 
 
+def test_a_storm_of_events_is_cut_short_until_the_next_look(standin: StandIn, tmp_path: Path) -> None:
+    world = World(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
+    world.look_until(lambda look: look.readings)
+    standin.play(*(f"event {number} 0 13" for number in range(1, 151)))
+
+    look = world.look_until(lambda look: of(look, GPU0, "nvml.xid.13") == 100)
+    world.probe.wait(0.1)
+    later = world.probe.look(NOW)
+    world.probe.close()
+
+    assert later is look
+
+
 def test_what_is_read_now_and_then_stays_until_it_is_read_again(standin: StandIn, tmp_path: Path) -> None:
     pace = Pace(every=timedelta(milliseconds=20), whole=timedelta(hours=1))
     world = World(standin, tmp_path, pace=pace)
