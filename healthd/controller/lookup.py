@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 LONGEST_LOOK = 10.0
 """Seconds; a file server that hangs must not hold up everything else for the sake of a look at progress."""
+LONGEST_REPORT = 120.0
+"""Seconds; nobody waits for this one, and tens of thousands of files take their time."""
 KEPT_REJECTIONS = 20
 """They are stored in the Recovery, and an object has a size limit; the newest tell the story."""
 VERIFIERS, LOOKERS = 4, 16
@@ -140,7 +142,8 @@ class FileCheckpoints:
         place = self._place_of(root)
         if isinstance(place, str):
             return None
-        return await self._once(f"report {place.here}", lambda: self._report(place, root.options.checkpoint_format))
+        declared = root.options.checkpoint_format
+        return await self._once(f"report {place.here}", lambda: self._report(place, declared), LONGEST_REPORT)
 
     def _report(self, place: Place, declared: str) -> Report:
         if refusal := place.out_of_bounds():
@@ -154,7 +157,7 @@ class FileCheckpoints:
     def _place_of(self, root: Root) -> Place | str:
         return place_of(root, self._volumes_at, self._bounds, self._environment)
 
-    async def _once(self, where: str, look: Callable[[], T]) -> T:
+    async def _once(self, where: str, look: Callable[[], T], longest: float = LONGEST_LOOK) -> T:
         """What *look* answers, unless an earlier look there has not come back."""
         if where in self._looked_at:
             raise TimeoutError(f"{where} has not answered an earlier look")
@@ -166,7 +169,7 @@ class FileCheckpoints:
             finally:
                 self._looked_at.discard(where)
 
-        async with asyncio.timeout(LONGEST_LOOK):
+        async with asyncio.timeout(longest):
             return await self._lookers.run(looking)
 
     def _look(self, place: Place, declared: str, newer_than: int | None) -> CheckpointAnswer:

@@ -52,8 +52,11 @@ def take_report(saves: Saves, report: Report, now: datetime) -> Saves:
     last = saves.good[-1] if saves.good else None
     if last is None or save.step < last.step:
         return replace(seen, good=[save])
-    if save.step == last.step and (save.step >= 0 or save.at <= last.at):
+    if save.at <= last.at and save.step == last.step:
         return seen
+    if save.step == last.step >= 0:
+        # Saved again, after a restart that went back behind it.
+        return replace(seen, good=[*saves.good[:-1], save])
     return replace(seen, good=[*saves.good, save][-KEPT_SAVES:])
 
 

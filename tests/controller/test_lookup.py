@@ -173,3 +173,29 @@ async def test_a_bucket_that_is_not_allowed_is_not_asked(location: str) -> None:
 @pytest.mark.parametrize("location", ["s3://team-a/runs", "s3://team-a/runs/llama"])
 def test_a_place_in_an_allowed_bucket_is_read(location: str) -> None:
     assert FileCheckpoints(allowed=["s3://team-a/runs"]).reads(saving_to(location))
+
+
+async def test_a_report_has_the_names_of_the_pods_and_the_size(volumes: Path) -> None:
+    folder = volumes / "default" / "data" / "runs" / "llama"
+    (folder / "step_7.safetensors").write_bytes(safetensors_bytes({"weights": 64}))
+    (folder / "step_8.safetensors").write_bytes(b"torn")
+    root = saving_to("pvc://data/runs/llama", Mount(claim="data", path="/mnt"))
+
+    report = await FileCheckpoints(volumes).report(root)
+
+    assert report is not None
+    assert report.found is not None
+    assert report.found.path == "/mnt/runs/llama/step_7.safetensors"
+    assert [refused.path for refused in report.rejected] == ["/mnt/runs/llama/step_8.safetensors"]
+    assert report.size == (folder / "step_7.safetensors").stat().st_size
+
+
+async def test_a_place_out_of_bounds_is_reported_as_refused(tmp_path: Path, volumes: Path) -> None:
+    report = await FileCheckpoints(volumes, allowed=[]).report(saving_to(f"file://{tmp_path.parent}"))
+
+    assert report is not None
+    assert "outside of what the controller may read" in report.rejected[0].reason
+
+
+async def test_of_a_claim_that_is_not_mounted_there_is_no_report(tmp_path: Path) -> None:
+    assert await FileCheckpoints(tmp_path).report(saving_to("pvc://data/runs")) is None

@@ -68,6 +68,13 @@ def test_a_checkpoint_whose_name_stays_counts_when_it_was_saved_again() -> None:
     assert [save.at for save in again.good] == [START, after(minutes=9)]
 
 
+def test_a_step_that_was_done_again_counts_from_its_second_save() -> None:
+    again = take_report(saves(5), a_report(5, saved=after(hours=2)), after(hours=2))
+
+    assert [save.step for save in again.good] == [1, 2, 3, 4, 5]
+    assert again.good[-1].at == after(hours=2)
+
+
 def test_steps_that_go_back_are_a_new_run() -> None:
     again = take_report(saves(5), a_report(2, saved=after(hours=2)), after(hours=2))
 
