@@ -102,6 +102,11 @@ class Question:
         return self.root.ref.namespace, self.name
 
     @property
+    def folder(self) -> Path:
+        """What that pod looks at, as it sees it."""
+        return Path(VOLUME) / self.place.inside
+
+    @property
     def owner(self) -> OwnerReference:
         """With whom the pod goes, should nobody ask again."""
         if self.recovery is not None:
@@ -227,7 +232,7 @@ class VerifierPods:
             owner=question.owner,
             image=self._image,
             claim=question.place.claim,
-            inside=question.place.inside,
+            folder=str(question.folder),
             format=root.options.checkpoint_format,
             quick=question.purpose is Purpose.CHECK,
             newer_than=question.newer_than,
@@ -279,7 +284,7 @@ async def image_of(cluster: Cluster, namespace: str, pod: str) -> str:
 
 def _place_of(question: Question) -> Place:
     there = in_pods(question.root.mounts, question.place) or question.root.options.checkpoint
-    return Place(Path(VOLUME / question.place.inside), there)
+    return Place(question.folder, there)
 
 
 def _answer(question: Question, verdict: Verdict) -> CheckpointAnswer:

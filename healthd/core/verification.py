@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
@@ -22,7 +21,7 @@ LABEL_VERIFIER = "healthd.dev/verifier"
 """On a pod that verifies checkpoints, value `true`: the admission policy lets the controller make only such pods."""
 CONTAINER = "verifier"
 """Its container; others may have been put beside it."""
-VOLUME = PurePosixPath("/volume")
+VOLUME = "/volume"
 """Where that pod sees the claim."""
 NO_SIDECARS = {"sidecar.istio.io/inject": "false"}
 """Nobody is to put a proxy beside it, that would never end."""
@@ -80,8 +79,8 @@ class Order:
     owner: OwnerReference
     image: str
     claim: str
-    inside: PurePosixPath
-    """The folder on the claim."""
+    folder: str
+    """Below `VOLUME`: what is to be looked at."""
     format: str = ""
     quick: bool = False
     """Headers and sizes alone."""
@@ -186,7 +185,7 @@ def _container(order: Order) -> dict[str, Any]:
         "name": CONTAINER,
         "image": order.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["healthd", "checkpoints", "report", str(VOLUME / order.inside), f"--to={LAST_WORDS}", *options],
+        "command": ["healthd", "checkpoints", "report", order.folder, f"--to={LAST_WORDS}", *options],
         "terminationMessagePath": LAST_WORDS,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
@@ -195,7 +194,7 @@ def _container(order: Order) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
-        "volumeMounts": [{"name": "claim", "mountPath": str(VOLUME), "readOnly": True}],
+        "volumeMounts": [{"name": "claim", "mountPath": VOLUME, "readOnly": True}],
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
@@ -32,7 +31,7 @@ WHOLE = ChosenCheckpoint(path="/volume/step_7", step=7, format="safetensors")
 
 
 def an_order(**fields: Any) -> Order:
-    known: dict[str, Any] = {"claim": "data", "inside": PurePosixPath("llama"), "runs_as": RunsAs(), **fields}
+    known: dict[str, Any] = {"claim": "data", "folder": "/volume/llama", "runs_as": RunsAs(), **fields}
     return Order(name="v", namespace="default", owner=OWNER, image="healthd", **known)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -76,7 +75,7 @@ def a_verifier(
         owner=OwnerReference(api_version="healthd.dev/v1alpha1", kind="Recovery", name="r", uid="no-such-uid"),
         image=IMAGE,
         claim="data",
-        inside=PurePosixPath("llama"),
+        folder="/volume/llama",
         runs_as=RunsAs(user=1000, fs_group=1000, tolerations=(Toleration(key="nvidia.com/gpu", operator="Exists"),)),
         near=["n-1"],
         not_on=["n-2"],
