@@ -31,7 +31,7 @@ from healthd.cluster.port import Cluster, ClusterError, Conflict, Unusable
 from healthd.core import quarantine
 from healthd.core.findings import BY_DEFAULT
 from healthd.core.model import Finding, KernelRecord
-from healthd.core.objects import Device, KernelLogCursor, Node, NodeHealthStatus
+from healthd.core.objects import Device, KernelLogCursor, Nic, Node, NodeHealthStatus
 from healthd.core.pod_lives import PodLives, PodTasks
 from healthd.core.policy import JudgePolicy, QuarantinePolicy
 from healthd.core.readings import Look
@@ -159,9 +159,13 @@ class Agent:
         """Whether the kernel log can be read: an agent that sees nothing must not say healthy."""
         self._log_readable = readable
 
-    def set_inventory(self, devices: Sequence[Device]) -> None:
+    def set_gpus(self, gpus: Sequence[Device]) -> None:
         """The GPUs of the node, once they are known."""
-        self._status = msgspec.structs.replace(self._status, inventory=list(devices))
+        self._status = msgspec.structs.replace(self._status, inventory=list(gpus))
+
+    def set_nics(self, nics: Sequence[Nic]) -> None:
+        """The RDMA ports of the node, once they are known."""
+        self._status = msgspec.structs.replace(self._status, nics=list(nics))
 
     def look_at_pods(self, pods: Iterable[PodTasks], now: datetime) -> bool:
         """Enter which pods have processes. True when one began or ended, so that `cycle` should run."""

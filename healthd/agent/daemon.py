@@ -25,7 +25,7 @@ from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
 from healthd.core.klog import parse_message
-from healthd.core.objects import KernelLogCursor
+from healthd.core.objects import KernelLogCursor, Nic
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config
 from healthd.core.readings import Look
@@ -67,6 +67,7 @@ class NodeSources:
     read_inventory: Callable[[], Inventory]
     read_pods: Callable[[], Sequence[PodTasks]]
     """Raises CannotRead."""
+    read_nics: Callable[[], Sequence[Nic]] = tuple
     probes: Sequence[Probe] = ()
     """Everything else that is read."""
 
@@ -178,8 +179,10 @@ class AgentDaemon:
         for gpu in found.unreadable:
             log.warning("gpu.unreadable", why=gpu)
         if found.devices or not found.reason:
-            self._agent.set_inventory(found.devices)
-            self._wake.set()
+            self._agent.set_gpus(found.devices)
+        if nics := await in_thread(self._sources.read_nics, "ports"):
+            self._agent.set_nics(nics)
+        self._wake.set()
 
     async def _look_at_pods(self) -> None:
         trouble = ""

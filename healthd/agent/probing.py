@@ -57,6 +57,7 @@ class Prober:
         self._metrics = metrics
         self._take = take
         self._troubles: dict[str, str] = {}
+        self._last: dict[str, Look] = {}
 
     @property
     def troubles(self) -> dict[str, str]:
@@ -106,7 +107,9 @@ class Prober:
                 del self._troubles[look.source]
                 log.info("probe.sees_again", source=look.source)
         self._metrics.probe_up.labels(look.source).set(0 if look.trouble else 1)
-        self._take(look)
+        if look is not self._last.get(look.source):  # a probe may have nothing new
+            self._last[look.source] = look
+            self._take(look)
 
 
 def _outcome(asked: asyncio.Task[Look], probe: Probe, began: datetime) -> Look:

@@ -12,11 +12,13 @@ import random
 import signal
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from healthd.agent.daemon import AgentDaemon, NodeSources
+from healthd.cli.probes import probes_of
 from healthd.clock import Clock
 from healthd.cluster.remote import Connection, Limits, connect
 from healthd.core.objects import KernelLogCursor
@@ -25,8 +27,9 @@ from healthd.core.policy import Config
 from healthd.probes.errors import CannotRead
 from healthd.probes.kernel_log import KernelLog
 from healthd.probes.kmsg import read_boot_id
-from healthd.probes.nvml import inventory
+from healthd.probes.nvml import Inventory, inventory
 from healthd.probes.pod_processes import PodProcesses
+from healthd.probes.rdma import read_nics
 from healthd.probes.source import open_kernel_log
 
 log = structlog.get_logger(__name__)
@@ -55,12 +58,21 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
     def open_log(cursor: KernelLogCursor) -> KernelLog:
         return open_kernel_log(config.kernel_log, clock, boot_id=boot_id, cursor=cursor)
 
+    addresses: dict[str, str] = {}
+
+    def read_inventory() -> Inventory:
+        found = inventory()
+        addresses.update({gpu.uuid: gpu.pci for gpu in found.devices})
+        return found
+
     pods = PodProcesses(Path(config.pods.cgroups), own_uid=os.environ.get("POD_UID", ""))
     return NodeSources(
         boot_id=boot_id,
         open_kernel_log=open_log,
-        read_inventory=inventory,
+        read_inventory=read_inventory,
+        read_nics=partial(read_nics, Path(config.probes.sys)),
         read_pods=pods.read if config.pods.cgroups else _no_pods,
+        probes=probes_of(config.probes, gpus=lambda: addresses),
     )
 
 

@@ -457,6 +457,50 @@ class PodsPolicy(Policy, frozen=True, kw_only=True):
     ] = "/sys/fs/cgroup"
 
 
+class ProbesPolicy(Policy, frozen=True, kw_only=True):
+    """What an agent on Kubernetes reads of its node besides the kernel log; docs/findings.md says what follows."""
+
+    sys: Annotated[
+        str,
+        Meta(description="Where the host's `/sys` is to be seen, or parts of it.", pattern="^/"),
+    ] = "/sys"
+    proc: Annotated[
+        str,
+        Meta(description="Where a `/proc` is to be seen: memory and disks of the host are in anybody's.", pattern="^/"),
+    ] = "/proc"
+    run: Annotated[
+        str,
+        Meta(
+            description="Where the host's `/run` is mounted, to see whether nvidia-persistenced and the fabric manager "
+            "answer. Empty: it is not looked at."
+        ),
+    ] = ""
+    file_systems: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Files or folders whose file systems must have room and be writable. In a pod `/etc/hosts` is "
+            "a file of the kubelet's own file system.",
+            pattern="^/",
+            extra={"shape": "an absolute path"},
+        ),
+    ] = ("/etc/hosts",)
+    gpus: Annotated[
+        int | None,
+        Meta(description="How many GPUs a node has. `null`: as many as were seen before.", ge=1),
+    ] = None
+    dcgm_url: Annotated[
+        str,
+        Meta(
+            description="The page of the node's own dcgm-exporter, such as `http://${NODE_IP}:9400/metrics`; it is "
+            "heard as a second witness. Environment variables are filled in. Empty: there is none."
+        ),
+    ] = ""
+    off: Annotated[
+        tuple[str, ...],
+        Meta(description="Sources that are not read, such as `nvml`. The metric `healthd_probe_up` names them."),
+    ] = ()
+
+
 class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
     """How the controller on Kubernetes reads the checkpoints of gangs."""
 
@@ -651,6 +695,7 @@ class Config(Policy, frozen=True, kw_only=True):
     judge: JudgePolicy = JudgePolicy()
     kernel_log: KernelLogPolicy = KernelLogPolicy()
     pods: PodsPolicy = PodsPolicy()
+    probes: ProbesPolicy = ProbesPolicy()
     checkpoints: CheckpointsPolicy = CheckpointsPolicy()
     precheck: PrecheckPolicy = PrecheckPolicy()
     leader: LeaderPolicy = LeaderPolicy()

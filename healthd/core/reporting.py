@@ -64,7 +64,8 @@ def write_at(
 
 def _what_others_act_on(status: NodeHealthStatus) -> tuple[object, ...]:
     findings = [(finding.id, finding.quarantines, finding.cleared_at) for finding in status.findings]
-    return status.verdict, status.message, findings, status.inventory, status.boot_id
+    ports = [(nic.pci, nic.port, nic.rail) for nic in status.nics]
+    return status.verdict, status.message, findings, status.inventory, ports, status.boot_id
 
 
 def _is_far(stored: KernelLogCursor, known: KernelLogCursor) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -77,6 +77,8 @@ class Nvml:
     """All that NVML says of the GPUs. The same `Look` object is given again until the child has said something new."""
 
     source = "nvml"
+    every = timedelta(seconds=2)
+    """What the child says by itself is fetched; this asks no driver."""
 
     def __init__(
         self, process: Teller | None = None, *, proc: Path = Path("/proc"), expected: int | None = None
@@ -169,6 +171,7 @@ class NvmlPulse:
     """Whether NVML answers in time: a driver that hangs tells nothing else, and that alone proves nothing."""
 
     source = "nvml-pulse"
+    every = timedelta(seconds=1)
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
@@ -14,9 +14,10 @@ from healthd.agent.daemon import LOOK_AT_PODS, REPORT_WITHIN, AgentDaemon, NodeS
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable, Unusable
 from healthd.core.model import Verdict
-from healthd.core.objects import ANNOTATION_QUARANTINE, Device, KernelLogCursor, Node, NodeHealth, Occurrence, Slim
+from healthd.core.objects import ANNOTATION_QUARANTINE, Device, KernelLogCursor, Nic, Node, NodeHealth, Occurrence, Slim
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config, HttpPolicy
+from healthd.core.readings import Look, Reading
 from healthd.probes.errors import CannotRead
 from healthd.probes.kernel_log import KernelLog
 from healthd.probes.kmsg import open_kmsg
@@ -34,6 +35,20 @@ PATIENCE = 60
 GPU = Device(pci="0000:3b:00.0", uuid="GPU-1")
 
 
+class Gauge:
+    """A source that tells the state of the GPU."""
+
+    source = "nvml"
+    every = timedelta(seconds=1)
+
+    def __init__(self) -> None:
+        self.state = "ok"
+
+    def look(self, now: datetime) -> Look:
+        """As it is."""
+        return Look(source=self.source, at=now, readings=[Reading(GPU.pci, "nvml.state", self.state)])
+
+
 class Machine:
     """What the daemon reads, turned by the test."""
 
@@ -42,6 +57,8 @@ class Machine:
         self.refusal: CannotRead | None = None
         self.pods: list[PodTasks] | None = None
         self.inventory = Inventory(devices=[GPU])
+        self.nics: list[Nic] = []
+        self.gpu = Gauge()
         self.opened = 0
         self._clock = clock
 
@@ -52,6 +69,8 @@ class Machine:
             open_kernel_log=self._open,
             read_inventory=lambda: self.inventory,
             read_pods=self._read_pods,
+            read_nics=lambda: self.nics,
+            probes=[self.gpu],
         )
 
     def _open(self, cursor: KernelLogCursor) -> KernelLog:
@@ -145,6 +164,25 @@ async def test_a_record_of_the_kernel_becomes_a_cordon_and_a_report(node: Node1)
         health = await node.until_reported()
 
     assert [finding.rule for finding in health.status.findings] == ["xid-79"]
+
+
+async def test_a_state_that_a_probe_reads_becomes_a_cordon_once_it_has_held(node: Node1) -> None:
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        node.machine.gpu.state = "lost"
+        while not is_quarantined(await node.truth.get(Node, "node-a")):
+            await node.clock.run_for(timedelta(seconds=1))
+        health = await node.until_reported()
+
+    assert [finding.rule for finding in health.status.findings] == ["nvml-gpu-lost"]
+
+
+async def test_the_network_ports_of_the_node_are_in_its_report(node: Node1) -> None:
+    node.machine.nics = [Nic(pci="0000:5c:00.0", port=1, device="mlx5_0", rail=0)]
+    async with node.running():
+        health = await node.until(NodeHealth, lambda health: bool(health.status.nics))
+
+    assert health.status.nics == node.machine.nics
 
 
 async def test_an_agent_that_works_is_ready(node: Node1) -> None:

@@ -1,0 +1,55 @@
+"""The sources of readings of this machine, put together as the configuration says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from string import Template
+
+from healthd.agent.probing import Probe
+from healthd.core.policy import ProbesPolicy
+from healthd.probes.dcgm import Dcgm
+from healthd.probes.disks import Disks, FileSystems
+from healthd.probes.edac import Edac
+from healthd.probes.ethernet import Ethernet, EthernetCounters, EthernetStatistics
+from healthd.probes.host import Host
+from healthd.probes.infiniband import Infiniband
+from healthd.probes.nvml_health import Nvml, NvmlPulse
+from healthd.probes.pcie import PcieAdvice, PcieErrors, PcieLinks
+from healthd.probes.rdma_counters import InfinibandCounters, VirtualFunctions
+from healthd.probes.services import Services
+from healthd.probes.thermal import Thermal
+
+
+def probes_of(policy: ProbesPolicy, *, gpus: Callable[[], Mapping[str, str]] = dict) -> Sequence[Probe]:
+    """
+    Every source that *policy* leaves on. A machine that lacks a device has a source without readings.
+
+    *gpus* answers the addresses of the node's GPUs by their UUIDs: an exporter may name them by these alone.
+    """
+    sys, proc, run = Path(policy.sys), Path(policy.proc), Path(policy.run) if policy.run else None
+    nvml = Nvml(proc=proc, expected=policy.gpus)
+    probes: list[Probe] = [
+        nvml,
+        NvmlPulse(nvml),
+        PcieLinks(sys),
+        PcieErrors(sys),
+        PcieAdvice(sys, Path("/sys/kernel")),  # a container sees it, and has no more than parts of the host's /sys
+        Infiniband(sys),
+        InfinibandCounters(sys),
+        VirtualFunctions(sys),
+        Ethernet(sys),
+        EthernetCounters(sys),
+        EthernetStatistics(sys),
+        Host(proc),
+        Disks(sys),
+        FileSystems([Path(path) for path in policy.file_systems], proc),
+        Edac(sys),
+        Thermal(sys),
+        Services(sys, run=run, proc=proc),
+    ]
+    if policy.dcgm_url:
+        url = Template(policy.dcgm_url).safe_substitute(os.environ)
+        probes.append(Dcgm(url, node=os.environ.get("NODE_NAME", ""), gpus=gpus))
+    return [probe for probe in probes if probe.source not in policy.off]
