@@ -14,7 +14,7 @@ import re
 from healthd.core.klog.message import FULL_ADDRESS, Kind, LinkFault, Message, Mig, first_address, normal_address
 
 _XID = re.compile(
-    r"NVRM:\s{1,8}Xid\s{0,4}\(\s{0,4}(?:"
+    r"NVRM:[ \t]{1,8}Xid\s{0,4}\(\s{0,4}(?:"
     r"(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
     r"|(?:PCI:)?(?P<short>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
     r"|(?:PCI:)?00(?P<bus>[0-9a-fA-F]{2}):(?P<slot>[0-9a-fA-F]{2})"
