@@ -110,11 +110,24 @@ def write_lightgbm(root: Path) -> None:
     model.save_model(root / "lightgbm" / "model.txt.snapshot_iter_5")
 
 
+def write_ocdbt(root: Path) -> None:
+    """The store of Orbax with nodes so small that the tree is deep, and values outside of it; without Orbax."""
+    import tensorstore
+
+    config = {"max_inline_value_bytes": 16, "max_decoded_node_bytes": 200}
+    spec = {"driver": "ocdbt", "base": f"file://{root.absolute()}/ocdbt/", "config": config}
+    store = tensorstore.KvStore.open(spec).result()
+    with tensorstore.Transaction() as transaction:
+        for number in range(30):
+            store.with_transaction(transaction)[f"layer{number}.kernel/0.0"] = bytes([number]) * (8 + 4 * number)
+
+
 WRITERS = {
     "numpy": write_numpy,
     "flax": write_flax,
     "tensorflow": write_tensorflow,
     "keras": write_keras,
+    "tensorstore": write_ocdbt,
     "xgboost": write_xgboost,
     "lightgbm": write_lightgbm,
 }

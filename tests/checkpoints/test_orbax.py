@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.formats.orbax import crc32c
 from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.ocdbt import read_keys
+from healthd.checkpoints.sstables import crc32c
+from healthd.checkpoints.tree import Damaged, survey
 from tests.checkpoints.builders import REAL, refusal
+from tests.checkpoints.damages import held_when_flipped
 
 
 @pytest.fixture
@@ -73,7 +76,43 @@ def test_an_empty_file_of_data_is_refused(real: Path) -> None:
     file = next((real / "state" / "d").iterdir())
     file.write_bytes(b"")
 
-    assert refusal(real) == f"state/d/{file.name}: empty file"
+    assert refusal(real) == f"state/d/{file.name}: 0 of at least 318 bytes (torn write)"
+
+
+def test_a_data_file_that_the_index_names_has_to_be_there(real: Path) -> None:
+    file = next((real / "state" / "d").iterdir())
+    file.rename(file.with_name("0" * 32))
+
+    assert refusal(real, level=Level.QUICK) == f"state/d/{file.name}: missing"
+
+
+def test_a_flipped_byte_anywhere_in_the_index_is_refused(real: Path) -> None:
+    file = next((real / "state" / "d").iterdir())
+
+    assert held_when_flipped(real, file, times=318) == []
+
+
+def test_an_array_that_the_store_does_not_have_is_named(real: Path) -> None:
+    file = real / "state" / "_METADATA"
+    file.write_text(file.read_text().replace('"w"', '"v"'))
+
+    assert refusal(real) == "state/v: missing, or without its metadata"
+
+
+def test_a_tree_of_many_nodes_is_read_to_its_leaves() -> None:
+    keys = read_keys(survey(REAL / "ocdbt"), "manifest.ocdbt")
+
+    assert keys == {f"layer{number}.kernel/0.0" for number in range(30)}
+
+
+def test_a_file_of_values_that_was_cut_is_refused(tmp_path: Path) -> None:
+    store = Path(shutil.copytree(REAL / "ocdbt", tmp_path / "store"))
+    for file in (store / "d").iterdir():
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(Damaged, match=r"torn write|checksum"):
+            read_keys(survey(store), "manifest.ocdbt")
+        file.write_bytes(whole)
 
 
 @pytest.mark.parametrize(

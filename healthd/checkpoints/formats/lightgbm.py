@@ -26,7 +26,12 @@ _NUMBER = re.compile(rb"-?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|inf|nan)")
 _END = b"end of trees"
 _OF_LEAVES = (b"leaf_value",)
 _OF_SPLITS = (b"split_feature", b"threshold", b"decision_type", b"left_child", b"right_child")
-_REQUIRED = (b"version", b"num_class", b"max_feature_idx", b"feature_names", b"feature_infos", b"tree_sizes")
+_REQUIRED = tuple(
+    name.encode()
+    for name in "version num_class label_index max_feature_idx feature_names feature_infos tree_sizes".split()
+)
+_CATEGORICAL = 1
+"""Bit of a decision's type."""
 
 
 class LightGBM:
@@ -108,14 +113,22 @@ def _verify_tree(raw: bytes, name: str, number: int, features: int) -> None:
         if len(values) != count or not all(map(_NUMBER.fullmatch, values)):
             raise Damaged(f"{name}: tree {number:,} has not its {count:,} numbers of {field.decode()}")
     if leaves > 1:
-        _refuse_wild_indexes(fields, name, number, range(-leaves, leaves - 1), range(features))
+        try:
+            _refuse_wild_indexes(fields, leaves, features)
+        except ValueError as error:
+            raise Damaged(f"{name}: tree {number:,} has {error} that cannot be") from error
 
 
-def _refuse_wild_indexes(fields: dict[bytes, bytes], name: str, number: int, nodes: range, features: range) -> None:
-    """The loader follows them without a look, and ends its process."""
-    for field, allowed in ((b"left_child", nodes), (b"right_child", nodes), (b"split_feature", features)):
-        if not all(value.lstrip(b"-").isdigit() and int(value) in allowed for value in fields[field].split(b" ")):
-            raise Damaged(f"{name}: tree {number:,} has a {field.decode()} that is not in the model")
+def _refuse_wild_indexes(fields: dict[bytes, bytes], leaves: int, features: int) -> None:
+    """The loader follows them without a look, and ends its process or goes in a circle. Raises ValueError."""
+    children = [int(child) for field in (b"left_child", b"right_child") for child in fields[field].split(b" ")]
+    if sorted(children) != [*range(-leaves, 0), *range(1, leaves - 1)]:
+        raise ValueError("children")
+    if not all(0 <= int(feature) < features for feature in fields[b"split_feature"].split(b" ")):
+        raise ValueError("features")
+    kinds = [int(kind) for kind in fields[b"decision_type"].split(b" ")]
+    if fields.get(b"num_cat") == b"0" and any(kind & _CATEGORICAL or kind > 15 for kind in kinds):
+        raise ValueError("decisions")
 
 
 def _verify_end(window: Window, at: int) -> None:

@@ -2,18 +2,20 @@
 Folders of Orbax, which Flax and MaxText use: one step, with one folder for each item or the arrays directly in it.
 
 A step is renamed into place, or on an object store gets `commit_success.txt`, when all is written; its own metadata
-then has the time of the commit. Arrays lie in OCDBT (one key-value store for all) or in one Zarr folder each. What the
-store's compressed index names is not looked into: the loss of a single data file after the commit is not seen.
-Source: orbax/checkpoint (metadata, atomicity) and the OCDBT storage format of TensorStore.
+then has the time of the commit. Arrays lie in OCDBT (one key-value store for all, see `ocdbt`) or in one Zarr folder
+each; a piece of an array that the store does not have reads as zeros there, and is not missed.
+Source: orbax/checkpoint (metadata, atomicity).
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, TypeVar
 
 import msgspec
 
 from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.ocdbt import LARGEST_MANIFEST, read_keys, verify_manifest
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
 
 STEP = "_CHECKPOINT_METADATA"
@@ -21,10 +23,6 @@ ITEM = "_METADATA"
 COMMITTED = "commit_success.txt"
 MANIFEST = "manifest.ocdbt"
 LARGEST_METADATA = 64 << 20
-LARGEST_MANIFEST = 1 << 20
-_MAGIC = bytes.fromhex("0cdb3a2a")
-_FRAME = 17
-"""Bytes of a manifest around its content: magic, length, version, and the checksum at the end."""
 JSON = "metadata"
 """All that an item of plain values consists of."""
 _OF_ARRAYS = ("StandardCheckpointHandler", "PyTreeCheckpointHandler")
@@ -47,7 +45,7 @@ class _Item(msgspec.Struct):
 
 
 class Orbax:
-    """Committed, and each item of arrays has its store with sound framing."""
+    """Committed, and each item of arrays has its store with every file that its index names."""
 
     name = "orbax"
 
@@ -69,35 +67,6 @@ class Orbax:
                 verify_manifest(tree.read(name, at_most=LARGEST_MANIFEST), name)
             elif "/d/" in f"/{name}" and not tree.size(name):
                 raise Damaged(f"{name}: empty file")
-
-
-def verify_manifest(raw: bytes, name: str) -> None:
-    """Raise Damaged unless *raw* is one whole manifest of OCDBT."""
-    if len(raw) < _FRAME or raw[:4] != _MAGIC:
-        what = "empty file" if not raw else "not a manifest of OCDBT (torn write)"
-        raise Damaged(f"{name}: {what}")
-    length = int.from_bytes(raw[4:12], "little")
-    if length != len(raw):
-        raise Damaged(f"{name}: {len(raw):,} of {length:,} bytes (torn write)")
-    if crc32c(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
-        raise Damaged(f"{name}: its checksum does not match its {length:,} bytes")
-
-
-def crc32c(data: bytes) -> int:
-    """Castagnoli's CRC-32, a few MB each second: manifests are small."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
-
-
-def _crc_entry(value: int) -> int:
-    for _ in range(8):
-        value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-    return value
-
-
-_CRC_TABLE = [_crc_entry(value) for value in range(256)]
 
 
 def _refuse_unfinished(tree: Tree) -> None:
@@ -131,15 +100,16 @@ def _verify_item(tree: Tree, name: str) -> None:
         tree.require(f"{prefix}{MANIFEST}")
         if not any(entry.startswith(prefix) and "/d/" in f"/{entry}" for entry in tree.entries):
             raise Damaged(f"{prefix}d: missing, with all the data")
+        _refuse_missing_arrays(read_keys(tree, f"{prefix}{MANIFEST}"), "", prefix, item)
     else:
-        _refuse_missing_arrays(tree, prefix, item)
+        _refuse_missing_arrays(tree.entries, prefix, prefix, item)
 
 
-def _refuse_missing_arrays(tree: Tree, prefix: str, item: _Item) -> None:
-    """Without OCDBT each array is a folder, named by its place in the tree."""
+def _refuse_missing_arrays(names: Container[str], within: str, prefix: str, item: _Item) -> None:
+    """Each array is a folder, named by its place in the tree: on the disk, or among the keys of OCDBT."""
     for leaf in item.tree_metadata.values():
         array = _array_of(leaf)
-        if array and not any(f"{prefix}{array}/{file}" in tree.entries for file in _ARRAY_FILES):
+        if array and not any(f"{within}{array}/{file}" in names for file in _ARRAY_FILES):
             raise Damaged(f"{prefix}{array}: missing, or without its metadata")
 
 
