@@ -23,7 +23,8 @@ def _way(policy: HintPolicy) -> Iterator[Remark]:
         yield Remark(
             Level.NOTE,
             "the API server has no MutatingAdmissionPolicy (it is older than 1.36)",
-            f"the hint reaches pods as annotations of their template; {VARIABLE} only where they ask for it",
+            f"the hint reaches pods as annotations of their template; {VARIABLE} only where they ask for it; and "
+            "healthd was tried on a newer API server that was told not to serve it, never on one of 1.30 to 1.35",
             "see the remark about env, if there is one; or upgrade Kubernetes",
         )
     elif policy is HintPolicy.MISSING:

@@ -1,0 +1,97 @@
+"""
+An API server that serves no MutatingAdmissionPolicy, as before 1.36: the hint reaches pods by their template.
+
+It is one of today that was told not to serve it; what else was different in 1.30 to 1.35 is not shown by this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from healthd.cli.doctor import parse_target, read_chart
+from healthd.cluster.crds import definitions
+from healthd.cluster.remote import RemoteCluster
+from healthd.core.doctor import HintPolicy, examine
+from healthd.core.model import Phase
+from healthd.core.objects import ANNOTATION_RESUME_FROM
+from tests.deploy.test_apply import with_component
+from tests.kubernetes.conftest import DEPLOY, SYSTEM
+from tests.kubernetes.gangs import GANGS
+from tests.kubernetes.replicas import Replicas
+from tests.kubernetes.stage import Stage
+from tests.lab.build import JOBSET, KWOK
+from tests.lab.control_plane import ControlPlane, Options
+from tests.lab.fixtures import get
+from tests.lab.jobset import start_jobset
+from tests.lab.programs import LabError
+from tests.lab.simulated import SimulatedNodes
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+POLICIES = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+NOT_SERVED = ",".join(f"admissionregistration.k8s.io/v1/{each}=false" for each in POLICIES)
+
+
+@pytest.fixture(scope="module")
+def kubernetes(built_control_plane: None, request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """A control plane with healthd's kinds, the JobSet controller, and no policy for gangs."""
+    get(KWOK, request)
+    get(JOBSET, request)
+    flags = (f"--runtime-config={NOT_SERVED}", "--disable-admission-plugins=MutatingAdmissionPolicy")
+    with ControlPlane(Options(api_server_flags=flags)) as control_plane:
+        control_plane.apply(yaml.safe_dump_all(definitions()))
+        control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        control_plane.kubectl("create", "namespace", SYSTEM)
+        start_jobset(control_plane)
+        yield control_plane
+
+
+@pytest.fixture(scope="module")
+def simulated(kubernetes: ControlPlane) -> SimulatedNodes:
+    nodes = SimulatedNodes(kubernetes)
+    nodes.start()
+    return nodes
+
+
+def test_the_policy_for_gangs_cannot_be_installed(kubernetes: ControlPlane) -> None:
+    with pytest.raises(LabError, match="MutatingAdmissionPolicy"):
+        kubernetes.apply(DEPLOY / "admission-gangs.yaml")
+
+
+def test_all_that_is_shipped_for_it_is_taken(kubernetes: ControlPlane, tmp_path: Path) -> None:
+    theirs = with_component("before-1.36", tmp_path)
+
+    told = kubernetes.kubectl("apply", "--dry-run=server", "-k", str(theirs))
+    assert "daemonset.apps/healthd-agent created" in told
+
+
+@pytest.mark.parametrize("which", GANGS)
+async def test_gang_on_a_broken_node_runs_again_on_a_spare(stage: Stage, replicas: Replicas, which: str) -> None:
+    await replicas.add()
+    await stage.play(which)
+    bad = stage.node_of(rank=0)
+
+    stage.break_gpu(bad)
+    recovery = await stage.until_phase(Phase.RECOVERED)
+
+    pods = await stage.until_running(1)
+    assert bad not in {pod.spec.node_name for pod in pods}
+    assert stage.spares[0] in {pod.spec.node_name for pod in pods}
+    assert [attempt.number for attempt in recovery.status.attempts] == [1]
+    assert stage.ranks.overlaps == []
+
+
+async def test_doctor_says_that_it_is_so(stage: Stage, remote: RemoteCluster) -> None:
+    await stage.play()
+
+    chart = await read_chart(remote, parse_target("job/llama", stage.namespace))
+
+    assert chart.hint_policy is HintPolicy.NOT_SERVED
+    told = [remark.what for remark in examine(chart)]
+    assert "the API server has no MutatingAdmissionPolicy (it is older than 1.36)" in told
+    assert any(ANNOTATION_RESUME_FROM in remark.remedy for remark in examine(chart))
+    assert any("never on one of 1.30 to 1.35" in remark.why for remark in examine(chart))
