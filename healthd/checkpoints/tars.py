@@ -7,7 +7,7 @@ Source: POSIX.1-2017, pax, "ustar Interchange Format", and GNU tar's manual for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -65,6 +65,10 @@ class _Part:
     def read_at(self, offset: int, size: int) -> bytes:
         """Bytes of the member."""
         return self._file.read_at(self._member.start + offset, max(0, min(size, self._member.size - offset)))
+
+    def expect(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Passed on."""
+        self._file.expect([(self._member.start + offset, size) for offset, size in spans])
 
 
 class TarTree(Tree):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,6 +34,8 @@ _ENCRYPTED = 0x2061
 _STORED, _DEFLATED = 0, 8
 _MAX_16 = 0xFFFF
 _MAX_32 = 0xFFFFFFFF
+_AT_ONCE = 1000
+"""Members whose local headers are asked for together, where each request is waited for."""
 _MISPLACED = "its archive directory is not where its end record says"
 
 
@@ -61,6 +63,11 @@ class Slice:
         if self.held:
             return self.held[offset : offset + size]
         return read_at(self.file, self.name, offset=self.start + offset, size=size)
+
+    def expect(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Says which bytes of the archive are read next."""
+        if not self.held:
+            self.file.expect([(self.start + offset, size) for offset, size in spans])
 
 
 class Member(NamedTuple):
@@ -96,7 +103,12 @@ def read_members(archive: Slice, *, deflated: bool = False) -> list[Member]:
     if sum(member.size for member in members) > MOST_INFLATED * archive.length + (1 << 30):
         raise Damaged(f"{archive.name}: claims to be many times its {archive.length:,} bytes when inflated")
     ends = [*(member.header for member in members[1:]), directory.offset]
-    return [_placed(archive, member, end) for member, end in zip(members, ends, strict=True)]
+    placed: list[Member] = []
+    for start in range(0, len(members), _AT_ONCE):
+        some = members[start : start + _AT_ONCE]
+        archive.expect([(member.header, _LOCAL.size + len(member.name)) for member in some])
+        placed += (_placed(archive, member, end) for member, end in zip(some, ends[start:], strict=False))
+    return placed
 
 
 def check_data(archive: Slice, member: Member) -> None:

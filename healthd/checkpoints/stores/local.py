@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -40,6 +40,9 @@ class LocalFile:
     def read_at(self, offset: int, size: int) -> bytes:
         """At most *size* bytes from *offset* on. Raises OSError."""
         return os.pread(self._fd, size, offset)
+
+    def expect(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Nothing is gained by it here."""
 
     def stamp(self) -> Stamp:
         """As it is now. Raises OSError."""

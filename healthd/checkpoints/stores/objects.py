@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 MOST_LEVELS = 16
 READ_AHEAD = 1 << 16
 """Bytes; an answer is waited for much longer than so many bytes take."""
+STRIDE = 1 << 20
+"""Bytes at a time where one read follows the other."""
+_TOGETHER = 1 << 12
+"""Spans with no more bytes than this between them are one request: what lies between costs memory."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SECOND = 10**9
@@ -65,9 +69,11 @@ class ObjectPath:
 
 
 class ObjectFile:
-    """One state of one object. Keeps what it read last, so that small reads near each other cost one request."""
+    """
+    One state of one object. Keeps what it read last, at most `STRIDE` bytes, so that small reads cost few requests.
+    """
 
-    __slots__ = ("_entry", "_held", "_path", "_start", "_store")
+    __slots__ = ("_entry", "_expected", "_held", "_path", "_start", "_store")
 
     def __init__(self, store: ObjectStore, path: ObjectPath, entry: Entry) -> None:
         self._store = store
@@ -75,19 +81,37 @@ class ObjectFile:
         self._entry = entry
         self._start = 0
         self._held = b""
+        self._expected: dict[int, bytes] = {}
 
     def read_at(self, offset: int, size: int) -> bytes:
         """At most *size* bytes from *offset* on. Raises OSError and Unstable."""
         end = min(offset + size, self._entry.stamp.size)
         if offset >= end:
             return b""
-        if size >= READ_AHEAD:
-            return self._store.fetch(self._path, self._entry, offset, end)
+        if offset in self._expected:
+            self._start, self._held = offset, self._expected.pop(offset)
         if not self._start <= offset <= end <= self._start + len(self._held):
-            self._start = max(0, min(offset, self._entry.stamp.size - READ_AHEAD))
-            until = min(self._start + READ_AHEAD, self._entry.stamp.size)
-            self._held = self._store.fetch(self._path, self._entry, self._start, until)
+            if end - offset > STRIDE:
+                return self._store.fetch(self._path, self._entry, offset, end)
+            self._hold(offset, end)
         return self._held[offset - self._start : end - self._start]
+
+    def expect(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Fetch them now, side by side. Raises OSError."""
+        total = self._entry.stamp.size
+        inside = [(offset, min(offset + size, total)) for offset, size in spans if offset < total and size > 0]
+        self._expected = dict(
+            zip((offset for offset, _ in inside), self._store.fetch_spans(self._path, inside), strict=True)
+        )
+
+    def _hold(self, offset: int, end: int) -> None:
+        """Fetch these bytes and some more: a stride where reads follow each other, else what is around."""
+        total = self._entry.stamp.size
+        follows = 0 <= offset - (self._start + len(self._held)) < READ_AHEAD and self._held
+        length = max(end - offset, STRIDE if follows else READ_AHEAD)
+        self._start = offset if follows else max(0, min(offset, total - length))
+        until = min(self._start + length, total)
+        self._held = self._store.fetch(self._path, self._entry, self._start, until)
 
 
 class ObjectStore:
@@ -141,6 +165,19 @@ class ObjectStore:
         except PreconditionError:
             pass
         raise Unstable(f"{path.name}: changed while being read")
+
+    def fetch_spans(self, path: ObjectPath, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """
+        The bytes of each span, some requests at a time. Raises OSError.
+
+        Without a condition: that the object did not change meanwhile is for the list at the end to say.
+        """
+        import obstore
+
+        starts, ends = [start for start, _ in spans], [end for _, end in spans]
+        with _told_as_os_errors(path):
+            found = obstore.get_ranges(self._client, path.key, starts=starts, ends=ends, coalesce=_TOGETHER)
+            return [bytes(each) for each in found]
 
     def _below(self, place: ObjectPath, most: int) -> Iterator[tuple[str, Entry]]:
         import obstore

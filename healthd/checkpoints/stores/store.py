@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -62,6 +62,11 @@ class File(Protocol):
 
     def read_at(self, offset: int, size: int) -> bytes:
         """At most *size* bytes from *offset* on; none at the end. Raises OSError and Unstable."""
+
+    def expect(self, spans: Sequence[tuple[int, int]]) -> None:
+        """
+        Says that these few bytes, by offset and size, are read next: a store that is far away may ask for them at once.
+        """
 
 
 P_contra = TypeVar("P_contra", contravariant=True)

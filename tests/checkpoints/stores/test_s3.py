@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -214,6 +216,17 @@ def test_a_shard_with_a_short_header_costs_one_request(bucket: Bucket, faulty: F
 
     assert not refusal_of(through(faulty, bucket), "step-000010")
     assert sum(".safetensors" in path and "json" not in path for path in faulty.asked) == 20
+
+
+def test_an_archive_of_many_small_tensors_costs_few_requests(bucket: Bucket, faulty: Faulty, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({}, protocol=2))
+        for tensor in range(600):
+            archive.writestr(f"archive/data/{tensor}", bytes(2000))
+    bucket.put("model.pt", (tmp_path / "model.pt").read_bytes())
+
+    assert not refusal_of(through(faulty, bucket), "model.pt")
+    assert sum(path.endswith("model.pt") for path in faulty.asked) < 15
 
 
 def test_what_was_proven_about_the_same_objects_is_not_read_again(
