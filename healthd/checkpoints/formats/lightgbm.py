@@ -26,9 +26,14 @@ _NUMBER = re.compile(rb"-?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|inf|nan)")
 _END = b"end of trees"
 _OF_LEAVES = (b"leaf_value",)
 _OF_SPLITS = (b"split_feature", b"threshold", b"decision_type", b"left_child", b"right_child")
-_REQUIRED = tuple(
-    name.encode()
-    for name in "version num_class label_index max_feature_idx feature_names feature_infos tree_sizes".split()
+_REQUIRED = (
+    b"version",
+    b"num_class",
+    b"label_index",
+    b"max_feature_idx",
+    b"feature_names",
+    b"feature_infos",
+    b"tree_sizes",
 )
 _CATEGORICAL = 1
 """Bit of a decision's type."""
