@@ -107,7 +107,7 @@ class ObjectFile:
     def _hold(self, offset: int, end: int) -> None:
         """Fetch these bytes and some more: a stride where reads follow each other, else what is around."""
         total = self._entry.stamp.size
-        follows = 0 <= offset - (self._start + len(self._held)) < READ_AHEAD and self._held
+        follows = self._start < offset < self._start + len(self._held) + READ_AHEAD
         length = max(end - offset, STRIDE if follows else READ_AHEAD)
         self._start = offset if follows else max(0, min(offset, total - length))
         until = min(self._start + length, total)
