@@ -71,7 +71,7 @@ class Prechecks:
             while True:
                 for root in self._start(self._clock.now()):
                     tasks.create_task(self._check_safely(root), name=f"precheck {root.ref.name}")
-                self._show(self._clock.now())
+                self._show_safely(self._clock.now())
                 await self._clock.sleep(TICK)
 
     def _checked(self) -> dict[str, Root]:
@@ -132,6 +132,12 @@ class Prechecks:
         note = {ANNOTATION_SAVES: msgspec.json.encode(saves).decode()}
         with suppress(NotFound, Conflict):
             await self._adapters[root.ref.kind].note(self._cluster, root, note)
+
+    def _show_safely(self, now: datetime) -> None:
+        try:
+            self._show(now)
+        except Exception as error:  # what is only shown must not end what is guarded
+            log.exception("precheck.not_shown", error=str(error))
 
     def _show(self, now: datetime) -> None:
         """The gauges, which go on counting between two looks."""

@@ -22,6 +22,8 @@ from healthd.core.verification import Report
 
 ENOUGH = 3
 """So many earlier ones say what is usual."""
+LONGEST = 1e9
+"""Seconds. What is usual stands in annotations, where anybody may write."""
 SHORT_WRITE = 30.0
 """Seconds. A write that takes less keeps nobody waiting, whatever it took before."""
 SLOWER = 2.0
@@ -65,7 +67,7 @@ def usual_interval(root: Root) -> timedelta | None:
     seen = root.progress.intervals
     if len(seen) < ENOUGH:
         seen = [(after.at - before.at).total_seconds() for before, after in pairwise(root.saves.good)]
-    return timedelta(seconds=median(seen)) if len(seen) >= ENOUGH else None
+    return timedelta(seconds=min(max(median(seen), 0), LONGEST)) if len(seen) >= ENOUGH else None
 
 
 def lost_work(root: Root, now: datetime) -> timedelta | None:

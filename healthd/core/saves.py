@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 KEPT_SAVES = 12
 """Enough to know what is usual; small enough for an annotation."""
+
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+"""With its zone: it is read from an annotation, where anybody may have written it without."""
 
 
 class Concern(StrEnum):
@@ -28,7 +33,7 @@ class Save(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """One good checkpoint. *at* is the store's time of its newest file, *size* bytes, *seconds* what writing took."""
 
     step: int = -1
-    at: datetime
+    at: Moment
     size: int = 0
     seconds: float = 0.0
 
@@ -40,7 +45,7 @@ class Saves(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     refused: str = ""
     """The newest one, where it was not good at the last look."""
     why_refused: str = ""
-    refused_since: datetime | None = None
+    refused_since: Moment | None = None
     """Since when the same one is refused: one that is being written is refused, too, for a while."""
     concerns: list[Concern] = []
     """Those that stood at the last look, so that each is told once."""

@@ -29,6 +29,8 @@ LAST_WORDS = "/dev/termination-log"
 """Where a container leaves its last words, unless its pod names another place."""
 MOST_WORDS = 4096
 """Bytes of them that a kubelet hands on."""
+MOST = 2**62
+"""Every number is smaller than this."""
 PLACED_WITHIN = timedelta(minutes=5)
 """A pod that has not started by then waits for something that somebody has to bring."""
 _REASON_LENGTHS = (500, 200, 80)
@@ -130,10 +132,28 @@ def judge_verifier(pod: Pod, deadline: timedelta, now: datetime) -> Verdict:
 
 
 def _read_report(message: str) -> Report | None:
+    """None where it is none. Whoever may make pods there can say anything, and people read it on terminals."""
     try:
-        return msgspec.json.decode(message, type=Report) if message else None
+        report = msgspec.json.decode(message, type=Report) if message else None
     except msgspec.MsgspecError:
         return None
+    if report is None or not _is_plausible(report):
+        return None
+    told = [msgspec.structs.replace(each, reason=_line(each.reason)) for each in report.rejected]
+    return msgspec.structs.replace(report, rejected=told)
+
+
+def _is_plausible(report: Report) -> bool:
+    """Numbers that an object can hold, and paths that a line can."""
+    named: list[ChosenCheckpoint | RejectedCheckpoint] = [*report.rejected]
+    named += [report.found] if report.found else []
+    numbers = [report.size, report.left_out, report.found.saved_ns if report.found else 0]
+    return (
+        all(each.path.isprintable() and -1 <= each.step < MOST for each in named)
+        and all(0 <= number < MOST for number in numbers)
+        and -1 <= report.free < MOST
+        and 0 <= report.write_seconds < MOST
+    )
 
 
 def _what_it_waits_for(pod: Pod) -> str:

@@ -37,7 +37,7 @@ from healthd.core.objects import (
 )
 from healthd.core.policy import parse_duration
 from healthd.core.progress import NO_PROGRESS, Progress
-from healthd.core.saves import NO_SAVES, Saves
+from healthd.core.saves import KEPT_SAVES, NO_SAVES, Saves
 from healthd.core.spares import reservation
 
 OURS = "healthd.dev/"
@@ -97,7 +97,8 @@ def read_saves(notes: Notes) -> Saves:
     """The good checkpoints seen so far."""
     try:
         raw = notes.get(ANNOTATION_SAVES)
-        return msgspec.json.decode(raw, type=Saves) if raw else NO_SAVES
+        saves = msgspec.json.decode(raw, type=Saves) if raw else NO_SAVES
+        return saves if len(saves.good) <= KEPT_SAVES else NO_SAVES
     except msgspec.MsgspecError:
         return NO_SAVES
 

@@ -16,6 +16,7 @@ from healthd.controller.precheck import AT_ONCE, Prechecks
 from healthd.core.gang import Root
 from healthd.core.objects import (
     ANNOTATION_CHECKPOINT,
+    ANNOTATION_PROGRESS,
     ANNOTATION_RESTART,
     ANNOTATION_SAVES,
     ChosenCheckpoint,
@@ -244,6 +245,26 @@ async def test_trouble_with_one_look_does_not_end_the_others(hall: Hall, trouble
     await hall.pass_time(minutes=6)
 
     assert [save.step for save in (await hall.saves()).good] == [7]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "nonsense",
+        '{"good": [{"at": "2026-01-01T00:00:00"}]}',
+        '{"good": [{"at": "0001-01-01T00:00:00Z"}, {"at": "9999-12-31T23:59:59Z"}]}',
+        '{"good": [' + ",".join(['{"at": "2026-01-01T00:00:00Z"}'] * 99) + "]}",
+    ],
+)
+async def test_what_somebody_wrote_on_his_gang_disturbs_nobody(hall: Hall, written: str) -> None:
+    await hall.train("other", annotations={ANNOTATION_SAVES: written, ANNOTATION_PROGRESS: '{"intervals": [1e300]}'})
+    await hall.train()
+    hall.good(7)
+    hall.watch()
+    await hall.pass_time(minutes=11)
+
+    assert [save.step for save in (await hall.saves()).good] == [7]
+    assert hall.value("healthd_checkpoint_valid") == 1
 
 
 async def test_where_nothing_can_be_seen_nothing_is_noted(hall: Hall) -> None:

@@ -100,7 +100,19 @@ def test_a_report_is_the_answer_also_while_a_container_beside_it_runs() -> None:
     )
 
 
-@pytest.mark.parametrize("words", ["", "{", '{"found": 7}', "[]"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "{",
+        '{"found": 7}',
+        "[]",
+        '{"found": {"path": "/volume/\\u001b[2J", "step": 1}}',
+        '{"found": {"path": "/volume/a", "step": 99999999999999999999}}',
+        '{"found": {"path": "/volume/a", "savedNs": -1}}',
+        '{"size": -1}',
+    ],
+)
 def test_an_end_without_a_report_is_told_with_its_code(words: str) -> None:
     verdict = judge_verifier(seen("Failed", ended=Terminated(exit_code=137, message=words)), DEADLINE, START)
 
@@ -120,6 +132,15 @@ def test_what_a_pod_says_is_one_printable_line() -> None:
 
     assert isinstance(verdict, Broken)
     assert verdict.why.isprintable()
+
+
+def test_a_reason_is_one_printable_line() -> None:
+    words = msgspec.json.encode(a_report(1, "cut\n\x1b[2Joff")).decode()
+
+    verdict = judge_verifier(seen("Running", ended=Terminated(exit_code=0, message=words)), DEADLINE, START)
+
+    assert isinstance(verdict, Report)
+    assert verdict.rejected[0].reason.isprintable()
 
 
 @pytest.mark.parametrize(
