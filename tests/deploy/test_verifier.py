@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from healthd.cli.doctor import parse_target, read_chart
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
 from healthd.controller.daemon import ControllerDaemon
 from healthd.controller.lookup import FileCheckpoints
 from healthd.controller.verifier import VerifierPods, image_of
+from healthd.core.doctor import examine
 from healthd.core.model import Phase
 from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
-from healthd.core.policy import Config
+from healthd.core.policy import Config, PrecheckPolicy
 from healthd.core.verification import LABEL_VERIFIER, Report, fitted
 from healthd.gangs import ADAPTERS
+from tests.checkpoints.builders import safetensors_bytes
 from tests.deploy.accounts import SYSTEM, as_holder_of, token_of_agent, token_of_controller
 from tests.deploy.test_installed import a_job, break_gpu, hold_free, reached, running
 from tests.lab.api import Json
@@ -117,6 +122,43 @@ async def test_a_leader_that_dies_leaves_its_verifier_to_the_next(
     assert [refused.path for refused in recovery.status.rejected] == ["/mnt/runs/llama/step_8"]
     assert verifiers(installed, namespace) == []
     assert told_once(installed, namespace, made["metadata"]["name"])
+
+
+async def test_a_gang_that_runs_is_told_what_is_wrong_with_its_saving(
+    installed: ControlPlane, namespace: str, simulated_nodes: SimulatedNodes, tmp_path: Path
+) -> None:
+    simulated_nodes.add(2)
+    (tmp_path / "step_7.safetensors").write_bytes(safetensors_bytes({"weights": 64}))
+    (tmp_path / "step_8.safetensors").write_bytes(b"torn")
+    job = a_job(namespace)
+    job["metadata"]["annotations"]["healthd.dev/checkpoint"] = f"file://{tmp_path}"
+    installed.api.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", job)
+    await until("the gang runs", lambda: len(running(installed, namespace)) == 2)
+    async with as_holder_of(installed, token_of_controller(installed)) as cluster, asyncio.timeout(PATIENCE):
+        files = FileCheckpoints(tmp_path)
+        config = Config(precheck=PrecheckPolicy(every=timedelta(seconds=5)))
+        daemon = ControllerDaemon(
+            config,
+            cluster,
+            SystemClock(),
+            ADAPTERS,
+            files,
+            identity="third",
+            namespace=SYSTEM,
+            luck=random.random,
+            looker=files,
+        )
+        runs = asyncio.create_task(daemon.run())
+        events = f"/api/v1/namespaces/{namespace}/events?fieldSelector=reason=CheckpointRefused"
+        await until("it is told", lambda: installed.api.get(events)["items"])
+        chart = await read_chart(cluster, parse_target("job/llama", namespace))
+        daemon.stop()
+        await runs
+
+    remarks = examine(dataclasses.replace(chart, now=SystemClock().now()))
+    said = [remark.what for remark in remarks]
+    assert "its newest checkpoint would be refused" in said
+    assert any("a fault now would cost" in what for what in said)
 
 
 def say(installed: ControlPlane, pod: Json, report: Report) -> None:
