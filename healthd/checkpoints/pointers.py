@@ -1,12 +1,13 @@
 """
 Where the writers' own pointers lead: told to people, never followed.
 
-Loaders that healthd does not start, such as a script of the user, go by them: `latest` of DeepSpeed, and Megatron's
-`latest_checkpointed_iteration.txt`. A pointer to a torn checkpoint lets such a loader fail, or end with exit code 0.
+Loaders that healthd does not start, such as a script of the user, go by them: `latest` of DeepSpeed, Megatron's
+`latest_checkpointed_iteration.txt`, and `checkpoint` of TensorFlow. A pointer to a torn checkpoint lets such a loader fail, or end with exit code 0.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -14,7 +15,9 @@ from healthd.checkpoints.tree import Damaged, Location, survey
 
 LARGEST = 4096
 _ITERATIONS = "latest_checkpointed_iteration.txt"
-_FILES = ("latest", _ITERATIONS)
+_STATE = "checkpoint"
+_NEWEST = re.compile(r'^model_checkpoint_path: "(?P<path>[^"\n]*)"', re.MULTILINE)
+_FILES = ("latest", _ITERATIONS, _STATE)
 
 
 class Pointer(NamedTuple):
@@ -33,7 +36,9 @@ def read_pointers(root: Location) -> list[Pointer]:
             text = survey(root / file).read(file, at_most=LARGEST).decode("utf-8", "replace").strip()
         except Damaged:
             continue
-        found.append(Pointer(file, f"iter_{int(text):07}" if file == _ITERATIONS and _is_number(text) else text))
+        if file == _STATE and not _NEWEST.search(text):
+            continue  # other tools have files of that name as well
+        found.append(Pointer(file, _parse(file, text)))
     return found
 
 
@@ -45,6 +50,13 @@ def misled(root: Location, found: str | None) -> list[str]:
         if found is None or pointer.names != PurePosixPath(found).name:
             lines.append(f"{pointer.file} leads to {leads_to}: a loader that goes by it loads that one")
     return lines
+
+
+def _parse(file: str, text: str) -> str:
+    if file == _ITERATIONS and _is_number(text):
+        return f"iter_{int(text):07}"
+    newest = _NEWEST.search(text) if file == _STATE else None
+    return PurePosixPath(newest["path"]).name if newest else text
 
 
 def _is_number(text: str) -> bool:

@@ -17,6 +17,8 @@ from healthd.checkpoints.pointers import misled
         ("latest", "global_step10\n", "global_step10"),
         ("latest_checkpointed_iteration.txt", "500", "iter_0000500"),
         ("latest_checkpointed_iteration.txt", "release", "release"),
+        ("checkpoint", 'model_checkpoint_path: "ckpt-20"\nall_model_checkpoint_paths: "ckpt-10"\n', "ckpt-20"),
+        ("checkpoint", 'model_checkpoint_path: "/runs/a/ckpt-20"', "ckpt-20"),
     ],
 )
 def test_a_pointer_that_leads_to_the_newest_says_nothing(tmp_path: Path, file: str, text: str, folder: str) -> None:
@@ -24,6 +26,12 @@ def test_a_pointer_that_leads_to_the_newest_says_nothing(tmp_path: Path, file: s
 
     assert misled(tmp_path, str(tmp_path / folder)) == []
     assert [line.split(":")[0] for line in misled(tmp_path, "/elsewhere")] == [f"{file} leads to {folder!r}"]
+
+
+def test_a_file_of_another_tool_is_no_pointer(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"\x81\xa4step\x05")
+
+    assert misled(tmp_path, None) == []
 
 
 def test_a_torn_pointer_is_told(tmp_path: Path) -> None:
