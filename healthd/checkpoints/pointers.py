@@ -2,7 +2,8 @@
 Where the writers' own pointers lead: told to people, never followed.
 
 Loaders that healthd does not start, such as a script of the user, go by them: `latest` of DeepSpeed, Megatron's
-`latest_checkpointed_iteration.txt`, and `checkpoint` of TensorFlow. A pointer to a torn checkpoint lets such a loader fail, or end with exit code 0.
+`latest_checkpointed_iteration.txt`, and `checkpoint` of TensorFlow. A pointer to a torn checkpoint lets such a loader
+fail, or end with exit code 0.
 """
 
 from __future__ import annotations
