@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_LEVELS = 16
 READ_AHEAD = 1 << 16
 """Bytes; an answer is waited for much longer than so many bytes take."""
-STRIDE = 1 << 20
+STRIDE = 1 << 19
 """Bytes at a time where one read follows the other."""
 _TOGETHER = 1 << 12
 """Spans with no more bytes than this between them are one request: what lies between costs memory."""
@@ -111,13 +111,15 @@ class ObjectFile:
         length = max(end - offset, STRIDE if follows else READ_AHEAD)
         self._start = offset if follows else max(0, min(offset, total - length))
         until = min(self._start + length, total)
+        self._held = b""  # given back before the next is here
         self._held = self._store.fetch(self._path, self._entry, self._start, until)
 
 
 class ObjectStore:
     """Reads one bucket through a *client* of obstore. What obstore raises leaves here as an OSError with its reason."""
 
-    at_once = 16
+    at_once = 12
+    """Enough to hide a store's latency; each holds up to three strides, and a process has to stay below 100 MB."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
