@@ -69,6 +69,8 @@ def _be_lean(*, in_pod: bool) -> None:
         lean.trust_no_public_authorities()
     with lean.without("rich"):  # which structlog would load for tracebacks in colour
         import structlog  # noqa: F401
+    with lean.without("backports"):  # from which aiohttp would take a compression that no API server uses
+        import aiohttp  # noqa: F401
 
 
 def _connection(kubeconfig: Path | None, clock: Clock) -> Connection:

@@ -9,7 +9,7 @@ that is longer than a rule's window counts in proportion.
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -31,20 +31,21 @@ class Growth(NamedTuple):
 class Series:
     """One reading over time. *keeps* is the longest window that anybody will ask for."""
 
-    __slots__ = ("_keeps", "_value_at", "best", "changes", "growths", "value")
+    __slots__ = ("_keeps", "_value_at", "best", "changes", "growths", "total", "value")
 
     def __init__(self, value: float | str, at: datetime, keeps: timedelta) -> None:
         self.value = value
         self._value_at = at
         self._keeps = keeps
         self.best = value if isinstance(value, int | float) else 0.0
-        self.growths: deque[Growth] = deque()
-        self.changes: deque[datetime] = deque()
+        # Nearly all of thousands of readings never change: an empty list for each is worth a megabyte.
+        self.growths: Sequence[Growth] = ()
+        self.changes: Sequence[datetime] = ()
 
     def take(self, value: float | str, at: datetime) -> None:
         """Enter what was read at *at*, which never goes back."""
         if value != self.value:
-            self.changes.append(at)
+            self.changes = [*self.changes[-MOST:], at]
             if isinstance(value, int | float):
                 self._take_number(value, at)
             self.value = value
@@ -81,16 +82,16 @@ class Series:
         before = self.value if isinstance(self.value, int | float) else value
         self.best = max(self.best, value)
         if amount := growth_of(before, value):
-            self.growths.append(Growth(self._value_at, at, amount))
+            self.growths = [*self.growths, Growth(self._value_at, at, amount)]
         if len(self.growths) > MOST:
-            first, second = self.growths.popleft(), self.growths.popleft()
-            self.growths.appendleft(Growth(first.since, second.until, first.amount + second.amount))
+            first, second, *later = self.growths
+            self.growths = [Growth(first.since, second.until, first.amount + second.amount), *later]
 
     def _forget(self, before: datetime) -> None:
-        while self.growths and self.growths[0].until <= before:
-            self.growths.popleft()
-        while self.changes and (self.changes[0] <= before or len(self.changes) > MOST):
-            self.changes.popleft()
+        if self.growths and self.growths[0].until <= before:
+            self.growths = tuple(growth for growth in self.growths if growth.until > before)
+        if self.changes and self.changes[0] <= before:
+            self.changes = tuple(change for change in self.changes if change > before)
 
 
 def growth_of(before: float, now: float) -> float:
