@@ -98,13 +98,17 @@ class Stage:
         spares: int = 1,
         notes: Mapping[str, str] | None = None,
         budget: int = 1000,
+        agents: int | None = None,
     ) -> None:
-        """Set up nodes with agents and a gang of a kind, and wait until it runs."""
+        """
+        Set up nodes with agents (or only the first *agents* of them: hundreds cost this process dear), and a gang of
+        a kind, and wait until it runs.
+        """
         self.gang = GANGS[which]
         self.nodes = self.add_nodes(members if nodes is None else nodes)
         self.spares = self.add_spares(spares)
         self.apply(*self.gang.write(self.pod_spec, notes or {}, members))
-        await self.give_agents([*self.nodes, *self.spares], budget=budget)
+        await self.give_agents([*self.nodes, *self.spares][:agents], budget=budget)
         await self.until_running(0, members + self.gang.beside)
 
     def add_nodes(self, count: int) -> list[str]:
