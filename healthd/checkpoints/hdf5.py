@@ -22,6 +22,8 @@ from healthd.checkpoints.windows import Window
 
 MOST_OBJECTS = 200_000
 """Groups, datasets and nodes of trees."""
+MOST_STRUCTURE = 512 << 20
+"""Bytes that are read of them."""
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _UNDEFINED = 0xFFFFFFFFFFFFFFFF
 _GROUP, _CHUNKS = 0, 1
@@ -89,6 +91,7 @@ class _Walk:
     def __init__(self, window: Window) -> None:
         self.window = window
         self.seen: set[int] = set()
+        self.left = MOST_STRUCTURE
 
     def run(self, root: int) -> None:
         """Every object from the header at *root* on. Raises Damaged, struct.error, IndexError, ValueError."""
@@ -97,6 +100,13 @@ class _Walk:
             address = waiting.pop()
             if self._is_new(address):
                 waiting += self._object(address)
+
+    def _at(self, offset: int, size: int) -> bytes:
+        """Bytes of the structure, which may be named again and again, but not without end. Raises Damaged."""
+        self.left -= size
+        if self.left < 0:
+            raise Damaged(f"{self.window.name}: more than {MOST_STRUCTURE:,} bytes of structure, too much to verify")
+        return self.window.at(offset, size)
 
     def _is_new(self, address: int) -> bool:
         if len(self.seen) > MOST_OBJECTS:
@@ -123,13 +133,13 @@ class _Walk:
         raise Damaged(f"{self.window.name}: neither a group nor a dataset at byte {address:,}")
 
     def _messages(self, address: int) -> Iterator[_Message]:
-        version, _, count, _, size = struct.unpack("<BBHII", self.window.at(address, 12))
+        version, _, count, _, size = struct.unpack("<BBHII", self._at(address, 12))
         if version != 1:
             raise Damaged(f"{self.window.name}: no object at byte {address:,}, where one should be")
         blocks, found = [(address + 16, size)], 0
         while blocks:
             begin, size = blocks.pop(0)
-            block, at = self.window.at(begin, size), 0
+            block, at = self._at(begin, size), 0
             while at + 8 <= size:
                 kind, length = struct.unpack_from("<HH", block, at)
                 data = block[at + 8 : at + 8 + length]
@@ -144,18 +154,18 @@ class _Walk:
 
     def _heap(self, address: int) -> bytes:
         """The names of a group's members."""
-        signature, size, _, data = struct.unpack("<4s4x3Q", self.window.at(address, 32))
+        signature, size, _, data = struct.unpack("<4s4x3Q", self._at(address, 32))
         if signature != b"HEAP":
             raise Damaged(f"{self.window.name}: the names of a group should be at byte {address:,}")
-        return self.window.at(data, size)
+        return self._at(data, size)
 
     def _members(self, tree: int, names: bytes) -> Iterator[int]:
         before = b""
         for node in self._leaves(tree, _GROUP, 8):
-            signature, _, _, count = struct.unpack("<4sBBH", self.window.at(node, 8))
+            signature, _, _, count = struct.unpack("<4sBBH", self._at(node, 8))
             if signature != b"SNOD":
                 raise Damaged(f"{self.window.name}: the members of a group should be at byte {node:,}")
-            entries = self.window.at(node + 8, 40 * count)
+            entries = self._at(node + 8, 40 * count)
             for at in range(0, 40 * count, 40):
                 offset, header, cache = struct.unpack_from("<2QI", entries, at)
                 if cache > 2:
@@ -174,10 +184,10 @@ class _Walk:
             address = waiting.pop()
             if not self._is_new(address):
                 raise Damaged(f"{self.window.name}: a tree that comes back to byte {address:,}")
-            signature, told, level, count = struct.unpack("<4sBBH", self.window.at(address, 8))
+            signature, told, level, count = struct.unpack("<4sBBH", self._at(address, 8))
             if signature != b"TREE" or told != kind:
                 raise Damaged(f"{self.window.name}: no tree at byte {address:,}, where one should be")
-            entries = self.window.at(address + 24, count * (key + 8) + key)
+            entries = self._at(address + 24, count * (key + 8) + key)
             children = [struct.unpack_from("<Q", entries, at + key)[0] for at in range(0, count * (key + 8), key + 8)]
             if level:
                 waiting += reversed(children)
@@ -227,8 +237,8 @@ class _Walk:
 
     def _text(self, heap: int, index: int, length: int) -> bytes:
         """One text of a heap that several attributes share."""
-        signature, size = struct.unpack("<4s4xQ", self.window.at(heap, 16))
-        block = self.window.at(heap, size) if signature == b"GCOL" else b""
+        signature, size = struct.unpack("<4s4xQ", self._at(heap, 16))
+        block = self._at(heap, size) if signature == b"GCOL" else b""
         at = 16
         while at + 16 <= len(block):
             here, room = struct.unpack_from("<H6xQ", block, at)

@@ -25,6 +25,10 @@ LARGEST_MANIFEST = 1 << 20
 LARGEST_BODY = 64 << 20
 """Bytes of a manifest or a node when decompressed."""
 MOST_NODES = 100_000
+LARGEST_TREE = 512 << 20
+"""Bytes of all nodes when decompressed."""
+LARGEST_NAMES = 64 << 20
+"""Bytes of the names in one node when written out: each is told as what it adds to the one before."""
 _MANIFEST, _NODE = bytes.fromhex("0cdb3a2a"), bytes.fromhex("0cdb20de")
 _FRAME = 17
 """Bytes around the content: magic, length, version, and the checksum at the end."""
@@ -139,22 +143,26 @@ def _read_files(body: _Body, above: str) -> list[tuple[str, str]]:
     prefixes = [0, *body.numbers(count - 1)] if count else []
     suffixes, bases = body.numbers(count), body.numbers(count)
     found: list[tuple[str, str]] = []
-    path = b""
+    path, left = b"", LARGEST_NAMES
     for prefix, suffix, base in zip(prefixes, suffixes, bases, strict=True):
         path = path[:prefix] + body.take(suffix)
+        left -= len(above) + len(path)
+        if left < 0:
+            raise ValueError
         found.append((above + path.decode(), above + path[:base].decode()))
     return found
 
 
 def _walk(tree: Tree, folder: str, root: _Place, height: int) -> Iterator[str]:
-    waiting, seen = [(root, height, b"")], 0
+    waiting, seen, left = [(root, height, b"")], 0, LARGEST_TREE
     while waiting:
         place, height, prefix = waiting.pop()
-        seen += 1
-        if seen > MOST_NODES:
-            raise Damaged(f"{folder}: more than {MOST_NODES:,} nodes, too many to verify")
         name, raw = _read(tree, folder, place)
-        body = _Body(_unframe(raw, _NODE, f"{name} at byte {place.offset:,}"))
+        content = _unframe(raw, _NODE, f"{name} at byte {place.offset:,}")
+        seen, left = seen + 1, left - len(content)
+        if seen > MOST_NODES or left < 0:
+            raise Damaged(f"{name}: an index of too many nodes, or too large, to verify")
+        body = _Body(content)
         if body.take(1)[0] != height:
             raise Damaged(f"{name}: a node of another level at byte {place.offset:,}")
         files = _read_files(body, place.base)
@@ -188,9 +196,12 @@ def _read_keys(body: _Body, count: int, *, inner: bool) -> list[tuple[bytes, int
     suffixes = body.numbers(count)
     shared = body.numbers(count) if inner else [0] * count
     keys: list[tuple[bytes, int]] = []
-    key = b""
+    key, left = b"", LARGEST_NAMES
     for prefix, suffix, common in zip(prefixes, suffixes, shared, strict=True):
         key = key[:prefix] + body.take(suffix)
+        left -= len(key)
+        if left < 0:
+            raise ValueError
         keys.append((key, common))
     if any(one >= other for (one, _), (other, _) in pairwise(keys)):
         raise ValueError

@@ -36,10 +36,13 @@ def read_table(raw: bytes, name: str) -> list[tuple[bytes, bytes]]:
         at, _ = _handle(raw, len(raw) - FOOTER)
         _, index = _handle(raw, at)
         entries: list[tuple[bytes, bytes]] = []
+        left = len(raw)
         for _, value in _entries(_block(raw, index, name)):
-            entries += _entries(_block(raw, _handle(value, 0)[1], name))
-            if len(entries) > len(raw):  # blocks that are named over and over
+            handle = _handle(value, 0)[1]
+            left -= handle.size
+            if left < 0:  # blocks that are named over and over
                 raise ValueError
+            entries += _entries(_block(raw, handle, name))
         return entries
     except (IndexError, ValueError) as error:
         raise Damaged(f"{name}: its index is garbled") from error
@@ -90,8 +93,8 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
     if end < 0:
         raise ValueError
-    at, key = 0, b""
-    while at < end:
+    at, key, held = 0, b"", 0
+    while at < end and held <= LARGEST_TABLE:
         shared, at = varint(block, at)
         new, at = varint(block, at)
         length, at = varint(block, at)
@@ -99,4 +102,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
             raise ValueError
         key = key[:shared] + block[at : at + new]
         at += new + length
+        held += len(key)
         yield key, block[at - length : at]
+    if at < end:
+        raise ValueError

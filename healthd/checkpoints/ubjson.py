@@ -7,6 +7,7 @@ Source: Universal Binary JSON, draft 12, as XGBoost writes it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from healthd.checkpoints.tree import Damaged
@@ -26,11 +27,11 @@ class Packed(NamedTuple):
     kind: int
     at: int
 
-    def integers(self, window: Window) -> tuple[int, ...]:
+    def integers(self, window: Window) -> Iterator[int]:
         """Its numbers, of the file that it was read from. Raises Damaged and KeyError when they are reals."""
-        layout = _INTEGERS[self.kind]
-        raw = window.at(self.at, self.length * _WIDTHS[self.kind])
-        return struct.unpack(f">{self.length}{layout[1]}", raw)
+        layout = struct.Struct(_INTEGERS[self.kind])
+        for chunk in window.chunks(self.at, self.length * layout.size):
+            yield from (number for (number,) in layout.iter_unpack(chunk))
 
 
 def read_ubjson(window: Window) -> Any:

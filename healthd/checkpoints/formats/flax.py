@@ -23,6 +23,8 @@ from healthd.checkpoints.workers import for_each
 MOST_VALUES = 5_000_000
 """Bounds the time to some seconds."""
 MOST_LEVELS = 500
+MOST_DIMENSIONS = 64
+LONGEST_TYPE = 64
 _SUFFIX = ".msgpack"
 _LEGACY = re.compile(r"checkpoint_\d{1,18}")
 _AGGREGATE = "checkpoint"
@@ -170,20 +172,33 @@ def _verify_extension(window: Window, at: int, count: int) -> None:
     if window.at(at, 1)[0] not in {_ARRAY, _SCALAR}:
         return
     begin, end = at + 1, at + count
-    kind, head, parts = _head(window, begin)
-    if kind != "array" or parts != 3:
-        raise Damaged(f"{window.name}: no array at byte {at:,}, where one should be")
-    shape_at = begin + head
-    shape_end = _Walk(window).value(shape_at)
-    name_end = _Walk(window).value(shape_end)
-    data, head, size = _head(window, name_end)
+    places = []
+    for kinds in (("array", 3), ("array", MOST_DIMENSIONS), ("text", LONGEST_TYPE), ("bytes", end)):
+        kind, head, parts = _head(window, begin)
+        if kind != kinds[0] or parts > kinds[1]:
+            raise Damaged(f"{window.name}: no array at byte {at:,}, where one should be")
+        places.append((begin, parts))
+        begin += head + parts * (kind == "text")
+        if len(places) == 2:
+            begin = _after_numbers(window, begin, parts)
+    (_, three), (shape_at, _), (type_at, _), (data_at, size) = places
     try:
-        shape = msgspec.msgpack.decode(window.at(shape_at, shape_end - shape_at), type=list[int])
-        dtype = msgspec.msgpack.decode(window.at(shape_end, name_end - shape_end), type=str)
+        shape = msgspec.msgpack.decode(window.at(shape_at, type_at - shape_at), type=list[int])
+        dtype = msgspec.msgpack.decode(window.at(type_at, data_at - type_at), type=str)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(f"{window.name}: no shape and type of an array at byte {at:,}") from error
-    if dtype not in _TYPE_BYTES or min(shape, default=0) < 0 or len(shape) > 64:
+    if three != 3 or dtype not in _TYPE_BYTES or min(shape, default=0) < 0:
         raise Damaged(f"{window.name}: an array of type {dtype[:20]!r} and shape {shape[:8]} at byte {at:,}")
     expected = math.prod(shape) * _TYPE_BYTES[dtype]
-    if data != "bytes" or size != expected or name_end + head + size != end:
+    if size != expected or begin + size != end:
         raise Damaged(f"{window.name}: an array of {size:,} bytes at byte {at:,}, its type and shape need {expected:,}")
+
+
+def _after_numbers(window: Window, at: int, count: int) -> int:
+    """Where *count* numbers end. Raises Damaged when they are something else."""
+    for _ in range(count):
+        kind, head, size = _head(window, at)
+        if kind != "number":
+            raise Damaged(f"{window.name}: no shape of an array at byte {at:,}")
+        at += head + size
+    return at

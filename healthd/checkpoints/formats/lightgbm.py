@@ -26,9 +26,13 @@ _NUMBER = re.compile(rb"-?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|inf|nan)")
 _END = b"end of trees"
 _OF_LEAVES = (b"leaf_value",)
 _OF_SPLITS = (b"split_feature", b"threshold", b"decision_type", b"left_child", b"right_child")
+_MORE_OF_LEAVES = (b"leaf_weight", b"leaf_count")
+_MORE_OF_SPLITS = (b"split_gain", b"internal_value", b"internal_weight", b"internal_count")
+"""Which some versions leave out."""
 _REQUIRED = (
     b"version",
     b"num_class",
+    b"num_tree_per_iteration",
     b"label_index",
     b"max_feature_idx",
     b"feature_names",
@@ -74,9 +78,9 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
         fields, at = _read_header(window)
         try:
             sizes = [int(size) for size in fields[b"tree_sizes"].split()]
-            features = int(fields[b"max_feature_idx"]) + 1
+            features = _count_features(fields, len(sizes))
         except ValueError as error:
-            raise Damaged(f"{name}: its header does not tell how long the trees are, or of which features") from error
+            raise Damaged(f"{name}: its header does not agree with itself about trees and features") from error
         for number, size in enumerate(sizes):
             begin = f"Tree={number}\n".encode()
             if size < len(begin) or window.at(at, len(begin)) != begin:
@@ -85,6 +89,15 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
                 _verify_tree(window.at(at, size), name, number, features)
             at += size
         _verify_end(window, at)
+
+
+def _count_features(header: dict[bytes, bytes], trees: int) -> int:
+    """How many there are, as all fields tell that know. Raises ValueError."""
+    features, in_turn = int(header[b"max_feature_idx"]) + 1, int(header[b"num_tree_per_iteration"])
+    told = {len(header[field].split(b" ")) for field in (b"feature_names", b"feature_infos")}
+    if told != {features} or in_turn < 1 or trees % in_turn or int(header[b"num_class"]) not in {1, in_turn}:
+        raise ValueError
+    return features
 
 
 def _read_header(window: Window) -> tuple[dict[bytes, bytes], int]:
@@ -113,14 +126,17 @@ def _verify_tree(raw: bytes, name: str, number: int, features: int) -> None:
         leaves = int(fields[b"num_leaves"])
     except (KeyError, ValueError) as error:
         raise Damaged(f"{name}: tree {number:,} does not tell its leaves") from error
-    for field, count in [(f, leaves) for f in _OF_LEAVES] + [(f, leaves - 1) for f in _OF_SPLITS if leaves > 1]:
+    counts = {**dict.fromkeys(_OF_LEAVES, leaves), **(dict.fromkeys(_OF_SPLITS, leaves - 1) if leaves > 1 else {})}
+    counts |= {field: leaves for field in _MORE_OF_LEAVES if fields.get(field)}
+    counts |= {field: leaves - 1 for field in _MORE_OF_SPLITS if fields.get(field)}
+    for field, count in counts.items():
         values = fields.get(field, b"").split(b" ")
         if len(values) != count or not all(map(_NUMBER.fullmatch, values)):
             raise Damaged(f"{name}: tree {number:,} has not its {count:,} numbers of {field.decode()}")
     if leaves > 1:
         try:
             _refuse_wild_indexes(fields, leaves, features)
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
             raise Damaged(f"{name}: tree {number:,} has {error} that cannot be") from error
 
 
@@ -132,8 +148,13 @@ def _refuse_wild_indexes(fields: dict[bytes, bytes], leaves: int, features: int)
     if not all(0 <= int(feature) < features for feature in fields[b"split_feature"].split(b" ")):
         raise ValueError("features")
     kinds = [int(kind) for kind in fields[b"decision_type"].split(b" ")]
-    if fields.get(b"num_cat") == b"0" and any(kind & _CATEGORICAL or kind > 15 for kind in kinds):
+    categories = int(fields[b"num_cat"])
+    if (any(kind & _CATEGORICAL for kind in kinds) and not categories) or max(kinds) > 15:
         raise ValueError("decisions")
+    if categories and len(fields.get(b"cat_boundaries", b"").split(b" ")) != categories + 1:
+        raise ValueError("categories")
+    if fields.get(b"is_linear", b"0") != b"0" and b"leaf_const" not in fields:
+        raise ValueError("linear leaves")
 
 
 def _verify_end(window: Window, at: int) -> None:

@@ -28,6 +28,7 @@ JSON = "metadata"
 _OF_ARRAYS = ("StandardCheckpointHandler", "PyTreeCheckpointHandler")
 _OF_JSON = "JsonCheckpointHandler"
 _IN_PROGRESS = ".orbax-checkpoint-tmp"
+_OF_EACH_LEAF = ("value_type", "skip_deserialize")
 _ARRAY_FILES = (".zarray", "zarr.json")
 
 T = TypeVar("T")
@@ -94,6 +95,7 @@ def _refuse_missing_item(tree: Tree, prefix: str, handler: str) -> None:
 
 def _verify_item(tree: Tree, name: str) -> None:
     item = _decode(tree, name, _Item)
+    _refuse_torn_leaves(item, name)
     folder = folder_of(name)
     prefix = f"{folder}/" if folder else ""
     if item.use_ocdbt:
@@ -103,6 +105,16 @@ def _verify_item(tree: Tree, name: str) -> None:
         _refuse_missing_arrays(read_keys(tree, f"{prefix}{MANIFEST}"), "", prefix, item)
     else:
         _refuse_missing_arrays(tree.entries, prefix, prefix, item)
+
+
+def _refuse_torn_leaves(item: _Item, name: str) -> None:
+    """The loader asks each leaf for the same; what only some of them have is a name that was changed."""
+    told = [leaf.get("value_metadata") for leaf in item.tree_metadata.values() if isinstance(leaf, dict)]
+    values = [value for value in told if isinstance(value, dict)]
+    for field in _OF_EACH_LEAF:
+        having = sum(field in value for value in values)
+        if having and having < len(item.tree_metadata):
+            raise Damaged(f"{name}: {having:,} of {len(item.tree_metadata):,} leaves have a {field}")
 
 
 def _refuse_missing_arrays(names: Container[str], within: str, prefix: str, item: _Item) -> None:

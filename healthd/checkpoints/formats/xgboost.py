@@ -22,7 +22,7 @@ from healthd.checkpoints.ubjson import Packed, read_ubjson
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
 
-LARGEST_JSON = 32 << 20
+LARGEST_JSON = 8 << 20
 """Of longer ones only the beginning and the end are looked at: all of it would be in memory."""
 _JSON = re.compile(r"(?:model|xgb|xgboost|booster|checkpoint)[-_\w]*\.json", re.IGNORECASE)
 _OLD = re.compile(r"\d{4,}\.model|xgb\w*[-_\w]*\.(?:model|bin)", re.IGNORECASE)
@@ -134,9 +134,8 @@ def _refuse_lost_children(tree: Any, nodes: int, window: Window, number: int) ->
             raise Damaged(f"{window.name}: tree {number:,} has {field} that are not in it")
     features = tree["split_indices"]
     features = features.integers(window) if isinstance(features, Packed) else features
-    if not all(isinstance(feature, int) for feature in features):
-        raise ValueError
-    if max(features, default=0) >= max(1, int(tree["tree_param"]["num_feature"])):
+    most = max(1, int(tree["tree_param"]["num_feature"]))
+    if not all(isinstance(feature, int) and feature < most for feature in features):
         raise Damaged(f"{window.name}: tree {number:,} splits by a feature that the model does not have")
 
 
