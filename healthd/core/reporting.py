@@ -18,6 +18,8 @@ PODS_AFTER = timedelta(seconds=2)
 """Between two writes because pods began or ended."""
 DETAILS_AFTER = timedelta(seconds=30)
 """Between two writes because a finding was repeated or records were lost."""
+GROWTH_AFTER = timedelta(minutes=15)
+"""Between two writes because counters of ports grow by another power: work that begins changes them on many nodes."""
 CURSOR_AFTER = timedelta(minutes=1)
 CURSOR_STRIDE = 256
 """
@@ -30,6 +32,8 @@ REFRESH_AFTER = timedelta(hours=1)
 """The cursor alone, the conditions of a node, and that the agent lives, in quiet times; up to half as much again."""
 SILENT_AFTER = 3 * REFRESH_AFTER
 """What was said of a node longer ago is not known any more: its agent missed a refresh, by half an hour at least."""
+
+_NO_CURSOR = KernelLogCursor()
 
 
 def is_silent(status: NodeHealthStatus | None, now: datetime) -> bool:
@@ -55,17 +59,24 @@ def write_at(
         return written
     if (stored.live_pods, stored.gone_pods) != (known.live_pods, known.gone_pods):
         return written + PODS_AFTER
-    if msgspec.structs.replace(stored, cursor=known.cursor) != known:
+    if _details(stored) != _details(known):
         return written + DETAILS_AFTER
     if _is_far(stored.cursor, known.cursor):
         return written + CURSOR_AFTER
-    return (stored.seen_at or written - refresh_after) + refresh_after
+    refresh = (stored.seen_at or written - refresh_after) + refresh_after
+    return refresh if stored.nics == known.nics else min(refresh, written + GROWTH_AFTER)
 
 
 def _what_others_act_on(status: NodeHealthStatus) -> tuple[object, ...]:
     findings = [(finding.id, finding.quarantines, finding.cleared_at) for finding in status.findings]
     ports = [(nic.pci, nic.port, nic.rail) for nic in status.nics]
     return status.verdict, status.message, findings, status.inventory, ports, status.boot_id
+
+
+def _details(status: NodeHealthStatus) -> NodeHealthStatus:
+    """All but the cursor and what counters grow by."""
+    ports = [msgspec.structs.replace(nic, growth={}) for nic in status.nics]
+    return msgspec.structs.replace(status, cursor=_NO_CURSOR, nics=ports)
 
 
 def _is_far(stored: KernelLogCursor, known: KernelLogCursor) -> bool:

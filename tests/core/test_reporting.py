@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.model import Verdict
-from healthd.core.objects import Device, KernelLogCursor, NodeHealthStatus, PodEnd
+from healthd.core.objects import Device, KernelLogCursor, Nic, NodeHealthStatus, PodEnd
 from healthd.core.reporting import (
     CURSOR_AFTER,
     DETAILS_AFTER,
+    GROWTH_AFTER,
     PODS_AFTER,
     REFRESH_AFTER,
     SILENT_AFTER,
@@ -85,6 +86,32 @@ def test_pods_that_begin_and_end_are_written_every_two_seconds_at_most(change: d
 @pytest.mark.parametrize("change", [{"lost_records": 9}, {"findings": [replace(a_finding(), count=2)]}])
 def test_repeats_and_losses_wait_half_a_minute(change: dict[str, Any]) -> None:
     assert waits(**change) == DETAILS_AFTER
+
+
+def test_what_counters_grow_by_waits_a_quarter_of_an_hour() -> None:
+    port = Nic(pci="0000:5c:00.0", port=1, rail=0)
+    stored, known = (
+        replace(STORED, nics=[port]),
+        replace(STORED, nics=[replace(port, growth={"ib.packet_seq_err": 12})]),
+    )
+
+    assert write_at(stored, known, written=START) == START + GROWTH_AFTER
+    assert write_at(stored, replace(known, lost_records=9), written=START) == START + DETAILS_AFTER
+
+
+def test_what_counters_grow_by_does_not_put_off_the_sign_of_life() -> None:
+    known = replace(STORED, nics=[Nic(pci="0000:5c:00.0", port=1, growth={"ib.packet_seq_err": 12})])
+    stored = replace(known, nics=[replace(known.nics[0], growth={})])
+    written = START + REFRESH_AFTER - timedelta(minutes=1)
+
+    assert write_at(stored, known, written=written) == START + REFRESH_AFTER
+
+
+def test_a_port_of_another_rate_waits_half_a_minute() -> None:
+    port = Nic(pci="0000:5c:00.0", port=1, rail=0, rate_gbps=400)
+    stored, known = replace(STORED, nics=[port]), replace(STORED, nics=[replace(port, rate_gbps=200)])
+
+    assert write_at(stored, known, written=START) == START + DETAILS_AFTER
 
 
 def test_a_cursor_that_moved_a_little_waits_for_the_hour() -> None:

@@ -44,6 +44,11 @@ class Nic(Slim, frozen=True, kw_only=True):
     """Which rail it is, counted from 0 in the order of the GPUs; absent: it is no GPU's nearest port."""
     gpu: str = ""
     """The address of the GPU whose traffic goes through it."""
+    growth: dict[str, int] = {}
+    """
+    By reading, such as `roce.out_of_sequence`: the power of two that it grew by in the last hour, 0 below 2^10. What is
+    not there is not counted, or not yet for an hour.
+    """
 
 
 class KernelLogCursor(Slim, frozen=True, kw_only=True):

@@ -131,6 +131,11 @@ class Engine:
         """For how long a state must be good; None also for a rule that is not applied any more."""
         return self._clears.get(rule)
 
+    def total(self, device: str, part: str, reading: str) -> float | None:
+        """By how much a counter has grown since it was first seen, with its device; None: nobody tells it."""
+        found = (source.get(reading, {}).get((device, part)) for source in self._sources.values())
+        return next((one.series.total for one in found if one is not None), None)
+
     def settle(self, at: datetime) -> None:
         """Somebody repaired the node at *at*: what was counted before is history, and states must be seen anew."""
         for one in self._all():

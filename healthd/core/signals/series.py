@@ -41,6 +41,8 @@ class Series:
         # Nearly all of thousands of readings never change: an empty list for each is worth a megabyte.
         self.growths: Sequence[Growth] = ()
         self.changes: Sequence[datetime] = ()
+        self.total = 0.0
+        """By how much the counter has grown since it was first seen."""
 
     def take(self, value: float | str, at: datetime) -> None:
         """Enter what was read at *at*, which never goes back."""
@@ -83,6 +85,7 @@ class Series:
         self.best = max(self.best, value)
         if amount := growth_of(before, value):
             self.growths = [*self.growths, Growth(self._value_at, at, amount)]
+            self.total += amount
         if len(self.growths) > MOST:
             first, second, *later = self.growths
             self.growths = [Growth(first.since, second.until, first.amount + second.amount), *later]
