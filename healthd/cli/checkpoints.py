@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from healthd.checkpoints.formats import UnknownFormat, declared
 from healthd.checkpoints.latest import UNKNOWN_STEP, Candidate, Checkpoint, Level, Rejected, latest, misplaced, verify
@@ -88,7 +89,7 @@ def _list(args: argparse.Namespace) -> int:
     except OSError as error:
         print(f"healthd: {explain(str(args.path), error)}", file=sys.stderr)
         return NONE_VALID
-    outcomes = [verify(candidate, format=args.format, level=args.level) for candidate in candidates]
+    outcomes = [verify(candidate, format=args.format, level=args.level) for candidate in _with_progress(candidates)]
     outcomes = outcomes or [*misplaced(args.path)]
     if args.json:
         _print_json(
@@ -127,8 +128,9 @@ def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Location) -> N
     from rich.markup import escape
     from rich.table import Column, Table
 
-    table = Table(Column("step", no_wrap=True), Column("checkpoint", no_wrap=True), box=None, pad_edge=False)
-    table.add_column("will it load?", overflow="fold")
+    narrow = [Column(head, no_wrap=True) for head in ("step", "checkpoint", "saved (UTC)")]
+    size = Column("size", no_wrap=True, justify="right")
+    table = Table(*narrow, size, Column("will it load?", overflow="fold"), box=None, pad_edge=False)
     for outcome in outcomes:
         valid = isinstance(outcome, Checkpoint)
         step = "?" if outcome.step == UNKNOWN_STEP else str(outcome.step)
@@ -137,10 +139,34 @@ def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Location) -> N
             if isinstance(outcome, Checkpoint)
             else f"[red]no[/]: {escape(outcome.reason)}"
         )
-        table.add_row(step, escape(_shown(outcome.path, str(root.absolute()))), says, style="" if valid else "dim")
+        where = escape(_shown(outcome.path, str(root.absolute())))
+        table.add_row(step, where, *_saved_and_size(outcome), says, style="" if valid else "dim")
     if outcomes:
         width = None if sys.stdout.isatty() else 1000  # in a pipe one line for each, so that grep finds all of it
         Console(highlight=False, width=width).print(table)
+
+
+def _saved_and_size(outcome: Checkpoint | Rejected) -> tuple[str, str]:
+    """What a person compares; of one that was refused it would only mislead."""
+    if not isinstance(outcome, Checkpoint):
+        return "", ""
+    saved = f"{datetime.fromtimestamp(outcome.saved_ns // 10**9, UTC):%Y-%m-%d %H:%M}" if outcome.saved_ns else "?"
+    size, unit = float(outcome.size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return saved, f"{size:.{0 if unit == 'B' else 1}f} {unit}"
+
+
+def _with_progress(candidates: Sequence[Candidate]) -> Iterable[Candidate]:
+    """The same, and on a terminal a line that says how far it is: verification may read terabytes."""
+    if len(candidates) < 2 or not sys.stderr.isatty():
+        return candidates
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(candidates, description="verifying", console=Console(stderr=True), transient=True)
 
 
 def _shown(path: str, root: str) -> str:
