@@ -62,6 +62,7 @@ _WAITS_FOR = {
     Phase.FENCING: Hold.FENCE,
     Phase.CHOOSING: Hold.CHECKPOINT,
     Phase.RESERVING: Hold.SPARE,
+    Phase.STARTING: Hold.SPARE,
 }
 
 

@@ -397,14 +397,18 @@ def _starting(s: Situation) -> Decision:
 def _helped(s: Situation, late: int) -> Decision | None:
     """A spare for each of *late* members whose nodes others took while the gang was stopped, while there are any."""
     if not late:
-        return None
-    chosen = stand_ins(late, s.status, s.view, s.name, s.policy)
+        return s.enter(Phase.STARTING, "every member has a node") if s.status.phase is Phase.HELD else None
+    chosen, short = stand_ins(late, s.status, s.view, s.name, s.policy)
     if chosen != s.status.stand_ins:
         pairs = {node: spare for node, spare in chosen.items() if s.status.stand_ins.get(node) != spare}
         told = ", ".join(f"{spare} in place of {node}, {_took(s, node)}" for node, spare in pairs.items())
         return s.enter(Phase.STARTING, told or "a spare is not needed any more", stand_ins=chosen)
     unclaimed = [ClaimSpare(spare, node) for node, spare in chosen.items() if not is_claimed(spare, s.view, s.name)]
-    return Decision(acts=tuple(unclaimed), reason="claim spares for members without a node") if unclaimed else None
+    if unclaimed:
+        return Decision(acts=tuple(unclaimed), reason="claim spares for members without a node")
+    if not short:
+        return None
+    return s.hold("no spare for " + ", ".join(f"{node}, {_took(s, node)}" for node in short[:3]))
 
 
 def _took(s: Situation, node: str) -> str:

@@ -40,9 +40,10 @@ def deserted(status: RecoveryStatus, view: GangView, recovery: str) -> list[str]
 
 def stand_ins(
     late: int, status: RecoveryStatus, view: GangView, recovery: str, policy: RecoveryPolicy
-) -> dict[str, str]:
+) -> tuple[dict[str, str], list[str]]:
     """
-    Node that is taken -> the spare in its stead: what was claimed for this attempt, and enough for *late* members.
+    Node that is taken -> the spare in its stead: what was claimed for this attempt, and enough for *late* members. And
+    the taken nodes for which there is no spare.
 
     While nobody has looked who is on the nodes (`GangView.taken` is None), every deserted one counts as taken.
     """
@@ -51,7 +52,8 @@ def stand_ins(
     lost = [node for node in deserted(status, view, recovery) if _is_lost(node, view)]
     lost = lost[: max(0, late - len(on_their_way))]
     used = in_use | set(claimed.values()) | set(status.placement.values())
-    return claimed | choose(lost, view, kept=status.stand_ins, recovery=recovery, policy=policy, used=used)
+    chosen = choose(lost, view, kept=status.stand_ins, recovery=recovery, policy=policy, used=used)
+    return claimed | chosen, [node for node in lost if node not in chosen]
 
 
 def is_claimed(spare: str, view: GangView, recovery: str) -> bool:

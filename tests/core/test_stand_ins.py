@@ -152,6 +152,19 @@ def test_a_spare_that_another_recovery_took_is_replaced_by_the_next() -> None:
     assert record.stand_ins == {"node-1": "spare-2"}
 
 
+def test_a_gang_for_whose_taken_node_there_is_no_spare_says_so_until_its_member_has_a_node() -> None:
+    held = decided(starting(), *REFUSED, nodes=[]).record
+    assert held is not None
+    assert (held.phase, held.held_in) == (Phase.HELD, Phase.STARTING)
+    assert held.message == "no spare for node-1, which others/notebook took"
+
+    waits = a_recovery_in(Phase.HELD, held_in=Phase.STARTING, message=held.message, placement=PLACEMENT)
+    going_on = decided(waits, REFUSED[0], a_member(1)).record
+    assert (decided(waits, *REFUSED, nodes=[]).record, decided(waits, *REFUSED, nodes=[]).acts) == (None, ())
+    assert going_on is not None
+    assert (going_on.phase, going_on.message) == (Phase.STARTING, "every member has a node")
+
+
 def test_nothing_is_done_while_half_a_large_gang_waits() -> None:
     placement = {str(rank): f"node-{rank}" for rank in range(MOST_LEFT + 1)}
     recovery = a_recovery_in(Phase.STARTING, placement=placement)
