@@ -41,6 +41,17 @@ from tests.lab.fleet import connected
 PATIENCE = 30.0
 PAUSE = (0.2, 0.5)
 """Seconds between rounds, drawn anew each time: the kernel wakes readers at its ticks, and rounds must not march."""
+AS_IN_A_POD = """
+set -e
+files=/var/run/secrets/kubernetes.io/serviceaccount
+mount -t tmpfs none /run
+mkdir -p $files
+printf %s "$TOKEN" > $files/token
+printf healthd > $files/namespace
+cp "$AUTHORITY" $files/ca.crt
+exec "$@"
+"""
+"""An agent finds its account there; one that reads a kubeconfig holds 20 MB more."""
 FLOOR_NODE, BUDGET_NODE = "floor", "floor-with-budget"
 SLOT = "a-slot"
 FLOOR = """
@@ -187,18 +198,27 @@ def floor(control_plane: ControlPlane, node: str, tag: str, slot: str) -> Iterat
 
 
 @contextmanager
-def healthd(control_plane: ControlPlane, folder: Path) -> Iterator[None]:
-    """The agent and its opener."""
+def healthd(
+    control_plane: ControlPlane, folder: Path, *, more: str = "probes: {sys: /nowhere}\n", environ: Any = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The agent and its opener; *more* configuration."""
     config = folder / "healthd.yaml"
-    config.write_text(f"kernel_log: {{socket: {folder}/s, trust_user_space: true}}\npods: {{cgroups: ''}}\n")
+    config.write_text(f"kernel_log: {{socket: {folder}/s, trust_user_space: true}}\npods: {{cgroups: ''}}\n{more}")
     opener = [sys.executable, "-I", "-S", opener_file.__file__, f"{folder}/s", str(os.geteuid())]
     agent = [sys.executable, "-m", "healthd.cli.main", "agent", "--node", "healthd", "--config", str(config)]
+    in_pod = {
+        "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+        "KUBERNETES_SERVICE_PORT": str(control_plane.port),
+        "TOKEN": control_plane.token,
+        "AUTHORITY": str(control_plane.authority),
+    }
+    command = ["unshare", "--mount", "sh", "-c", AS_IN_A_POD, "sh", *agent]
     with (
         subprocess.Popen(opener, stderr=subprocess.DEVNULL) as first,
-        subprocess.Popen([*agent, "--kubeconfig", str(control_plane.kubeconfig)], stderr=subprocess.DEVNULL) as second,
+        subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**(environ or os.environ), **in_pod}) as second,
     ):
         try:
-            yield
+            yield second
         finally:
             second.kill()
             first.kill()
