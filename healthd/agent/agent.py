@@ -331,6 +331,8 @@ class Agent:
         return node
 
     async def _publish(self, node: Node, now: datetime) -> None:
+        if (nics := self._judge.measure(self._status.nics, now)) is not None:
+            self._status = msgspec.structs.replace(self._status, nics=nics)
         known = self._known()
         self._metrics.show_node(self.node_name, known.verdict, known.findings)
         await self._reporter.report(node, known, now)

@@ -14,7 +14,9 @@ from datetime import datetime
 import structlog
 
 from healthd.core.findings import Ledger
+from healthd.core.growth import Meter, port_count, watched_of, with_growth
 from healthd.core.model import Finding, KernelRecord, Verdict
+from healthd.core.objects import Nic
 from healthd.core.policy import JudgePolicy
 from healthd.core.readings import Look
 from healthd.core.signals.engine import Engine
@@ -55,6 +57,7 @@ class Judge:
         self._metrics = metrics
         self._engine = Engine(rules)
         self._ledger = Ledger(policy=policy)
+        self._meter = Meter()
         self._repaired_at: datetime | None = None
 
     @property
@@ -108,11 +111,22 @@ class Judge:
         self._keep(reconcile(self._ledger, self._engine, now=now, boot_id=self._bench.boot_id, job=self._bench.job()))
         return self._ledger.entries != before
 
+    def measure(self, nics: Sequence[Nic], now: datetime) -> list[Nic] | None:
+        """The ports with what their counters grew by; None while it is not time to measure that."""
+        if not self._meter.is_due(now):
+            return None
+        counts = {port_count(nic, reading) for nic in nics for reading in watched_of(nic)}
+        told = {count: self._engine.total(*count) for count in counts}
+        self._meter.take({count: total for count, total in told.items() if total is not None}, now)
+        hourly = self._meter.hourly()
+        return [with_growth(nic, hourly) for nic in nics]
+
     def repaired(self, at: datetime) -> None:
         """Somebody repaired the node: nothing from before acts any more."""
         self._repaired_at = at
         self._ledger = self._ledger.clear_by_repair(at)
         self._engine.settle(at)
+        self._meter.settle()
 
     def fade(self, now: datetime) -> None:
         """What time clears."""

@@ -12,6 +12,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import msgspec
+
+from healthd.core.objects import Nic
+
 WATCHED: Mapping[str, tuple[str, ...]] = {
     "ib": ("ib.out_of_sequence", "ib.packet_seq_err", "ib.local_ack_timeout_err", "ib.port_xmit_discards"),
     "roce": (
@@ -88,6 +92,18 @@ def _nearly_fits(grown: float, power: int) -> bool:
     return low / SLACK <= grown < high * SLACK
 
 
-def readings_of(family: str) -> Sequence[str]:
-    """What is watched of ports of this family; not every driver tells all of it."""
-    return WATCHED.get(family, ())
+def watched_of(nic: Nic) -> Sequence[str]:
+    """The readings of a port that are published: of one that has no rail none, because there is nothing like it."""
+    return WATCHED.get(nic.family, ()) if nic.rail is not None else ()
+
+
+def port_count(nic: Nic, reading: str) -> Count:
+    """A counter of *nic*."""
+    return Count(nic.pci, f"port {nic.port}", reading)
+
+
+def with_growth(nic: Nic, hourly: Mapping[Count, float]) -> Nic:
+    """The port with what its counters grew by in an hour."""
+    grown = {reading: hourly[count] for reading in watched_of(nic) if (count := port_count(nic, reading)) in hourly}
+    powers = {reading: power_of(amount, nic.growth.get(reading)) for reading, amount in grown.items()}
+    return nic if powers == nic.growth else msgspec.structs.replace(nic, growth=powers)

@@ -16,11 +16,15 @@ from healthd.core.objects import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_REPAIRED,
     Lease,
+    Nic,
     Node,
     NodeHealth,
     ObjectReference,
 )
 from healthd.core.policy import QuarantinePolicy
+from healthd.core.readings import Look, Reading
+from healthd.core.signals import roce
+from healthd.core.signals.rule import Rule
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids
@@ -42,6 +46,7 @@ class OneNode:
         self.metrics = Metrics()
         self.said: list[tuple[str, str, str]] = []
         self.report_within = timedelta(0)
+        self.rules: tuple[Rule, ...] = ()
 
     async def agent(self) -> Agent:
         """A new life of the agent, that has taken up what the one before left."""
@@ -52,6 +57,7 @@ class OneNode:
             boot_id=self.boot_id,
             policy=self.policy,
             metrics=self.metrics,
+            rules=self.rules,
             luck=lambda: 1.0,
             report_within=self.report_within,
             announce=self._hear,
@@ -419,3 +425,19 @@ async def test_nothing_is_told_before_the_report_that_makes_way_for_the_cordons_
     assert await one.is_quarantined()
     assert at_once == []
     assert [reason for _, reason, _ in one.said] == ["Quarantined"]
+
+
+async def test_a_port_of_a_rail_is_published_with_what_its_counters_grew_by(one: OneNode) -> None:
+    one.rules = roce.RULES
+    agent = await one.agent()
+    rail, storage = [Nic(pci=pci, port=1, family="roce", rail=number) for pci, number in (("5c", 3), ("5d", None))]
+    agent.set_nics([rail, storage])
+    for step in range(14):
+        shown = [Reading(pci, "roce.packet_seq_err", step * 1000, "port 1") for pci in ("5c", "5d")]
+        agent.look(Look(source="infiniband-counters", at=one.clock.now(), readings=shown), one.clock.now())
+        await agent.cycle(one.clock.now())
+        one.clock.advance(timedelta(minutes=5))
+    await agent.report_all(one.clock.now())
+    status = (await one.cluster.get(NodeHealth, "node-a")).status
+
+    assert [nic.growth for nic in status.nics] == [{"roce.packet_seq_err": 13}, {}]
