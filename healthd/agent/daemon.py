@@ -33,8 +33,8 @@ from healthd.core.signals.tables import rules_of
 from healthd.core.waits import Luck, Waits
 from healthd.core.xid import judge
 from healthd.probes.errors import CannotRead
-from healthd.probes.kernel_log import KernelLog
-from healthd.probes.nvml import Inventory
+from healthd.probes.klog.log import KernelLog
+from healthd.probes.nvml.inventory import Inventory
 from healthd.telemetry.events import Announcer
 from healthd.telemetry.metrics import Metrics
 from healthd.threads import in_thread

@@ -17,7 +17,7 @@ import structlog
 from healthd.agent.agent import Agent, KernelNews
 from healthd.clock import Clock
 from healthd.core.objects import KernelLogCursor
-from healthd.probes.kernel_log import KernelLog
+from healthd.probes.klog.log import KernelLog
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)

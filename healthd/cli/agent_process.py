@@ -25,12 +25,12 @@ from healthd.core.objects import KernelLogCursor
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config
 from healthd.probes.errors import CannotRead
-from healthd.probes.kernel_log import KernelLog
-from healthd.probes.kmsg import read_boot_id
-from healthd.probes.nvml import Inventory, inventory
+from healthd.probes.klog.kmsg import read_boot_id
+from healthd.probes.klog.log import KernelLog
+from healthd.probes.klog.which_source import open_kernel_log
+from healthd.probes.nics.rdma import read_nics
+from healthd.probes.nvml.inventory import Inventory, inventory
 from healthd.probes.pod_processes import PodProcesses
-from healthd.probes.rdma import read_nics
-from healthd.probes.source import open_kernel_log
 
 log = structlog.get_logger(__name__)
 

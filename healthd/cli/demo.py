@@ -24,7 +24,7 @@ from healthd.local.demo.shows import JsonShow, LinesShow, Show
 from healthd.local.demo.undisturbed import TrainingFailed
 from healthd.local.machine import OpenKernelLog
 from healthd.probes.errors import CannotRead
-from healthd.probes.kmsg import read_boot_id
+from healthd.probes.klog.kmsg import read_boot_id
 from healthd.telemetry.logs import configure
 
 TERMINATED = 128 + signal.SIGTERM

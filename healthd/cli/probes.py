@@ -9,17 +9,17 @@ from string import Template
 
 from healthd.agent.probing import Probe
 from healthd.core.policy import ProbesPolicy
-from healthd.probes.dcgm import Dcgm
-from healthd.probes.disks import Disks, FileSystems
-from healthd.probes.edac import Edac
-from healthd.probes.ethernet import Ethernet, EthernetCounters, EthernetStatistics
-from healthd.probes.host import Host
-from healthd.probes.infiniband import Infiniband
-from healthd.probes.nvml_health import Nvml, NvmlPulse
-from healthd.probes.pcie import PcieAdvice, PcieErrors, PcieLinks
-from healthd.probes.rdma_counters import InfinibandCounters, VirtualFunctions
-from healthd.probes.services import Services
-from healthd.probes.thermal import Thermal
+from healthd.probes.dcgm.exporter import Dcgm
+from healthd.probes.host.disks import Disks, FileSystems
+from healthd.probes.host.edac import Edac
+from healthd.probes.host.machine import Host
+from healthd.probes.host.services import Services
+from healthd.probes.host.thermal import Thermal
+from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetStatistics
+from healthd.probes.nics.infiniband import Infiniband
+from healthd.probes.nics.rdma_counters import InfinibandCounters, VirtualFunctions
+from healthd.probes.nvml.health import Nvml, NvmlPulse
+from healthd.probes.pci.pcie import PcieAdvice, PcieErrors, PcieLinks
 
 
 def probes_of(policy: ProbesPolicy, *, gpus: Callable[[], Mapping[str, str]] = dict) -> Sequence[Probe]:

@@ -29,9 +29,9 @@ from healthd.local.machine import this_machine
 from healthd.local.runtime import LocalRuntime, RefusedToStart
 from healthd.local.slots import Slot, keep_places, slots_for
 from healthd.local.state import AlreadyRunning, database, held, runs_dir
-from healthd.probes.kmsg import read_boot_id
-from healthd.probes.nvml import inventory
-from healthd.probes.source import open_kernel_log
+from healthd.probes.klog.kmsg import read_boot_id
+from healthd.probes.klog.which_source import open_kernel_log
+from healthd.probes.nvml.inventory import inventory
 from healthd.telemetry.address import AddressError
 from healthd.telemetry.logs import configure
 

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from healthd.core.objects import KernelLogCursor
 from healthd.local.slots import Slot
-from healthd.probes.kernel_log import KernelLog
+from healthd.probes.klog.log import KernelLog
 
 OpenKernelLog = Callable[[KernelLogCursor], KernelLog]
 """Opens the kernel log after a cursor. Raises CannotRead."""

@@ -19,10 +19,10 @@ from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config, HttpPolicy
 from healthd.core.readings import Look, Reading
 from healthd.probes.errors import CannotRead
-from healthd.probes.kernel_log import KernelLog
-from healthd.probes.kmsg import open_kmsg
-from healthd.probes.nvml import Inventory
-from healthd.probes.pipe import KernelLogPipe
+from healthd.probes.klog.kmsg import open_kmsg
+from healthd.probes.klog.log import KernelLog
+from healthd.probes.klog.pipe import KernelLogPipe
+from healthd.probes.nvml.inventory import Inventory
 from healthd.telemetry.address import AddressError
 from tests.agent.counting import CountingCluster
 from tests.builders import a_node

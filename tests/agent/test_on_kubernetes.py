@@ -22,7 +22,7 @@ from healthd.core.model import Verdict
 from healthd.core.objects import Lease, Node, NodeHealth, Slim
 from healthd.core.policy import QuarantinePolicy
 from healthd.core.quarantine import read_record
-from healthd.probes import opener as opener_file
+from healthd.probes.klog import opener as opener_file
 from tests.builders import a_node
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import connected

@@ -21,16 +21,16 @@ from pathlib import Path
 from healthd.agent.probing import Probe
 from healthd.core.signals import dcgm, host, pcie
 from healthd.core.signals.engine import Engine
-from healthd.probes.dcgm import Dcgm
-from healthd.probes.dcgm_fields import NUMBERS, PULSE
-from healthd.probes.disks import Disks, FileSystems
-from healthd.probes.edac import Edac
-from healthd.probes.host import Host
-from healthd.probes.pcie import PcieAdvice, PcieErrors, PcieLinks
-from healthd.probes.services import Services
-from healthd.probes.thermal import Thermal
+from healthd.probes.dcgm.exporter import Dcgm
+from healthd.probes.dcgm.fields import NUMBERS, PULSE
+from healthd.probes.host.disks import Disks, FileSystems
+from healthd.probes.host.edac import Edac
+from healthd.probes.host.machine import Host
+from healthd.probes.host.services import Services
+from healthd.probes.host.thermal import Thermal
+from healthd.probes.pci.pcie import PcieAdvice, PcieErrors, PcieLinks
 from tests.bench._figures import machine
-from tests.probes.pci_tree import (
+from tests.probes.pci.tree import (
     BRIDGE_CLASS,
     BROADCOM,
     DISK_CLASS,

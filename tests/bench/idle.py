@@ -60,7 +60,7 @@ async def be_an_agent(store: Path) -> None:
     from healthd.cluster.loop import cycle_on_change
     from healthd.core.objects import Node, ObjectMeta
     from healthd.core.policy import LogFormat, LogLevel, QuarantinePolicy
-    from healthd.probes.kmsg import open_kmsg, read_boot_id
+    from healthd.probes.klog.kmsg import open_kmsg, read_boot_id
     from healthd.telemetry.logs import configure
     from healthd.telemetry.metrics import Metrics
 

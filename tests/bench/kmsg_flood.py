@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from healthd.clock import SystemClock
-from healthd.probes.kernel_log import Batch
-from healthd.probes.kmsg import Kmsg, open_kmsg, read_boot_id
+from healthd.probes.klog.kmsg import Kmsg, open_kmsg, read_boot_id
+from healthd.probes.klog.log import Batch
 from tests.kernel_log import RealLog, Unwritable, kernel_log
 
 SOURCE = Path(__file__).with_name("kmsg_writer.c")

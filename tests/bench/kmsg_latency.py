@@ -20,8 +20,8 @@ from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 
 from healthd.clock import SystemClock
-from healthd.probes.kernel_record import KernelTime
-from healthd.probes.kmsg import open_kmsg, read_boot_id
+from healthd.probes.klog.kmsg import open_kmsg, read_boot_id
+from healthd.probes.klog.record import KernelTime
 from tests.kernel_log import RealLog, Unwritable, kernel_log
 
 BOOT = datetime(1970, 1, 1, tzinfo=UTC)

@@ -30,7 +30,7 @@ from typing import Any
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
 from healthd.core.objects import ANNOTATION_REPAIRED, Lease, Node
-from healthd.probes import opener as opener_file
+from healthd.probes.klog import opener as opener_file
 from tests.bench._figures import machine, spread
 from tests.bench._lab import a_lab
 from tests.builders import a_node

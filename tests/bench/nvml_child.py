@@ -22,8 +22,8 @@ from typing import Any
 
 from healthd.core.signals.engine import Engine
 from healthd.core.signals.nvml import RULES
-from healthd.probes.nvml_health import Nvml, NvmlPulse
-from healthd.probes.nvml_process import USUAL, Pace, Process, asking
+from healthd.probes.nvml.health import Nvml, NvmlPulse
+from healthd.probes.nvml.process import USUAL, Pace, Process, asking
 from tests.bench._figures import machine, spread
 from tests.bench.idle import children, cpu, megabytes, switches
 from tests.standin.nvml import StandIn, build

@@ -32,8 +32,8 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.loop import cycle_on_change
 from healthd.core.objects import ANNOTATION_REPAIRED, TAINT_QUARANTINED, Node, ObjectMeta, Slim
 from healthd.core.policy import LogFormat, LogLevel, QuarantinePolicy
-from healthd.probes.kernel_log import Batch
-from healthd.probes.kmsg import Kmsg, open_kmsg, read_boot_id
+from healthd.probes.klog.kmsg import Kmsg, open_kmsg, read_boot_id
+from healthd.probes.klog.log import Batch
 from healthd.telemetry.logs import configure
 from healthd.telemetry.metrics import Metrics
 from tests.bench._figures import machine, spread

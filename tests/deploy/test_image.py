@@ -48,7 +48,7 @@ def test_its_program_is_the_one_that_the_project_installs() -> None:
 def test_the_opener_lies_where_the_manifest_looks_for_it() -> None:
     copied = dict(rest.split() for word, rest in FINAL if word == "COPY" and "--from" not in rest)
 
-    assert copied["healthd/probes/opener.py"] in containers()["opener"]["command"]
+    assert copied["healthd/probes/klog/opener.py"] in containers()["opener"]["command"]
 
 
 def test_both_bases_can_be_pinned_by_whoever_builds() -> None:

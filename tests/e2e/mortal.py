@@ -28,9 +28,9 @@ from healthd.local.machine import this_machine
 from healthd.local.runtime import LocalRuntime
 from healthd.local.slots import slots_for
 from healthd.local.state import database, held
-from healthd.probes.kmsg import read_boot_id
-from healthd.probes.nvml import inventory
-from healthd.probes.source import open_kernel_log
+from healthd.probes.klog.kmsg import read_boot_id
+from healthd.probes.klog.which_source import open_kernel_log
+from healthd.probes.nvml.inventory import inventory
 from healthd.telemetry.logs import configure
 
 T = TypeVar("T", bound=Slim)

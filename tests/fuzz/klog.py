@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from healthd.cli.klog import Reading, read_line
 from healthd.core.klog import Kind
-from healthd.probes.kernel_record import may_matter
+from healthd.probes.klog.record import may_matter
 from tests.core.xid.messages import ENDED, HARMLESS, RAISED
 
 LIMIT = 0.005

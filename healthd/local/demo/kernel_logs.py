@@ -14,10 +14,10 @@ from healthd.clock import Clock
 from healthd.core.objects import KernelLogCursor
 from healthd.local.machine import OpenKernelLog
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
-from healthd.probes.kernel_log import KernelLog
-from healthd.probes.kernel_record import sequence_of
-from healthd.probes.kmsg import KMSG, open_kmsg
-from healthd.probes.pipe import KernelLogPipe
+from healthd.probes.klog.kmsg import KMSG, open_kmsg
+from healthd.probes.klog.log import KernelLog
+from healthd.probes.klog.pipe import KernelLogPipe
+from healthd.probes.klog.record import sequence_of
 
 ERROR = "<3>"
 """The level at which a driver reports a fault. The kernel adds that a process wrote it."""

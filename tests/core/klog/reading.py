@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from healthd.core.klog import Message, parse_message
-from healthd.probes.kernel_record import may_matter
+from healthd.probes.klog.record import may_matter
 
 
 def read(text: str) -> Message:

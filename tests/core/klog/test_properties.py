@@ -17,7 +17,7 @@ from healthd.core.model import Severity
 from healthd.core.tiers import all_tiers
 from healthd.core.xid import judge
 from healthd.core.xid.nvlink import TIERS_OF_74, TIERS_OF_LINKS, tier_of_74, tier_of_link
-from healthd.probes.kernel_record import KernelTime, may_matter, parse_record
+from healthd.probes.klog.record import KernelTime, may_matter, parse_record
 from tests.core.xid.messages import ENDED, HARMLESS, RAISED
 
 small = settings(max_examples=100, deadline=None, database=None, derandomize=True)

@@ -11,7 +11,7 @@ from healthd.core.signals.nvml import RULES, XIDS
 from healthd.core.signals.rule import Below
 from healthd.core.tiers import tier
 from healthd.core.xid import xid_codes
-from healthd.probes import nvml_fields as fields
+from healthd.probes.nvml.child import fields
 from tests.core.signals.stage import MINUTE, Bench
 
 GPU = "0000:3b:00.0"

@@ -143,7 +143,7 @@ def _make_healthd(into: Path) -> None:
             _run(sys.executable, *_COMPILE, "-s", str(at / "root"), "-p", "/", str(site))
         opener = at / "root" / _OPENER
         opener.parent.mkdir(parents=True)
-        shutil.copy(site / "healthd/probes/opener.py", opener)
+        shutil.copy(site / "healthd/probes/klog/opener.py", opener)
         for name, target in tomllib.loads((_PROJECT / "pyproject.toml").read_text())["project"]["scripts"].items():
             module, _, function = target.partition(":")
             command = at / "root/usr/local/bin" / name

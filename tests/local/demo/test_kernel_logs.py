@@ -12,7 +12,7 @@ from healthd.core.objects import KernelLogCursor
 from healthd.local.demo.kernel_logs import is_real_device, machine_log, own_log
 from healthd.local.demo.script import Script
 from healthd.local.machine import OpenKernelLog
-from healthd.probes.kmsg import read_boot_id
+from healthd.probes.klog.kmsg import read_boot_id
 from tests.kernel_log import Unwritable, kernel_log
 
 

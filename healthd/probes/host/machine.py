@@ -1,0 +1,77 @@
+"""
+The machine as a whole: memory, swapping, the clock, and what the kernel remembers of its own mishaps.
+
+All of it is told in /proc and by one system call, to everybody, in containers as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from healthd.core.readings import NODE, Look, Reading
+from healthd.probes.attributes import parse_number, read_lines, read_number
+from healthd.probes.host.kernel_clock import is_clock_synchronised
+
+_TAINTS = {"machine_check": 4, "oops": 7, "soft_lockup": 14}
+"""Bits of /proc/sys/kernel/tainted, as the kernel's admin guide numbers them."""
+
+_TOLERATED = 0.98
+"""Of the memory: kernels keep a little more or less of it for themselves after a boot. A module is more than this."""
+
+
+class Host:
+    """
+    *memory_kb*: the most that an earlier agent saw here; 0: not known. All readings are about the node:
+
+    `host.memory_kb` and `host.least_memory_kb`, what there should be at least; `host.corrupted_memory_kb`, taken out of
+    use after uncorrectable errors; `host.swapped_pages`, in and out since boot; `host.clock` (`synchronised` or
+    `free-running`); `host.taint_<what>` (`yes` or `no`) since boot.
+    """
+
+    source = "host"
+    every = timedelta(seconds=10)
+
+    def __init__(
+        self,
+        proc: Path = Path("/proc"),
+        *,
+        memory_kb: int = 0,
+        is_synchronised: Callable[[], bool | None] = is_clock_synchronised,
+    ) -> None:
+        self._proc = proc
+        self._most_kb = memory_kb
+        self._is_synchronised = is_synchronised
+
+    def look(self, now: datetime) -> Look:
+        """Reads three small files."""
+        return Look(source=self.source, at=now, readings=[*self._memory(), *self._swapping(), *self._kernel()])
+
+    def _memory(self) -> Iterator[Reading]:
+        told = _pairs(f"{self._proc}/meminfo")
+        if total := told.get("MemTotal:"):
+            self._most_kb = max(self._most_kb, total)
+            yield Reading(NODE, "host.memory_kb", total)
+            yield Reading(NODE, "host.least_memory_kb", int(self._most_kb * _TOLERATED))
+        if (corrupted := told.get("HardwareCorrupted:")) is not None:
+            yield Reading(NODE, "host.corrupted_memory_kb", corrupted)
+
+    def _swapping(self) -> Iterator[Reading]:
+        told = _pairs(f"{self._proc}/vmstat")
+        if "pswpin" in told and "pswpout" in told:
+            yield Reading(NODE, "host.swapped_pages", told["pswpin"] + told["pswpout"])
+
+    def _kernel(self) -> Iterator[Reading]:
+        tainted = read_number(f"{self._proc}/sys/kernel/tainted")
+        for name, bit in _TAINTS.items() if tainted is not None else ():
+            yield Reading(NODE, f"host.taint_{name}", "yes" if (tainted or 0) >> bit & 1 else "no")
+        is_synchronised = self._is_synchronised()
+        if is_synchronised is not None:
+            yield Reading(NODE, "host.clock", "synchronised" if is_synchronised else "free-running")
+
+
+def _pairs(path: str) -> dict[str, int]:
+    """Lines that begin with a name and a number."""
+    parts = (line.split(maxsplit=2) for line in read_lines(path))
+    return {part[0]: number for part in parts if len(part) > 1 and (number := parse_number(part[1])) is not None}

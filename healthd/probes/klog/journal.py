@@ -1,0 +1,108 @@
+"""
+Kernel records from journald, for hosts where /dev/kmsg is closed to us.
+
+`journalctl` is asked to follow, as a child: its JSON is a stable interface, and no library has to be installed. What
+journald dropped cannot be counted. A record's number here is the kernel's own stamp in microseconds since boot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from healthd.core.model import KernelRecord
+from healthd.core.objects import KernelLogCursor
+from healthd.probes.errors import CannotRead
+from healthd.probes.klog.log import Batch, known_sequence
+from healthd.probes.klog.record import KernelTime
+
+FOLLOW = ("journalctl", "--dmesg", "--boot", "--follow", "--no-tail", "--output=json")
+"""The kernel's records of this boot, from its beginning, then as they come."""
+LONGEST_LINE = 1024 * 1024
+
+
+class Entry(msgspec.Struct):
+    """The fields of a journal entry that we read. A message that is not plain text comes as an array of bytes."""
+
+    message: str | list[int] | None = msgspec.field(default=None, name="MESSAGE")
+    priority: str = msgspec.field(default="6", name="PRIORITY")
+    facility: str = msgspec.field(default="0", name="SYSLOG_FACILITY")
+    transport: str = msgspec.field(default="", name="_TRANSPORT")
+    stamp: str = msgspec.field(default="", name="_SOURCE_MONOTONIC_TIMESTAMP")
+
+
+class Journal:
+    """journald as a `KernelLog`. *command* is what to run instead of `journalctl`. Raises CannotRead without it."""
+
+    def __init__(
+        self,
+        *,
+        boot_id: str,
+        kernel_time: KernelTime,
+        cursor: KernelLogCursor | None = None,
+        command: Sequence[str] = FOLLOW,
+    ) -> None:
+        if shutil.which(command[0]) is None:
+            remedy = "install systemd's journalctl, or name a log file with kernel_log.source: file"
+            raise CannotRead("the journal", f"there is no {command[0]} here", remedy)
+        self._boot_id = boot_id
+        self._time = kernel_time
+        self._known = known_sequence(cursor, boot_id=boot_id, source="journal")
+        self._last = -1
+        self._command = command
+
+    @property
+    def source(self) -> str:
+        """Whose way of numbering this is."""
+        return "journal"
+
+    @property
+    def boot_id(self) -> str:
+        """The boot that the records belong to."""
+        return self._boot_id
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """Every kernel record, one a batch. Raises OSError when journalctl ends."""
+        child = await asyncio.create_subprocess_exec(
+            *self._command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, limit=LONGEST_LINE
+        )
+        try:
+            assert child.stdout is not None
+            async for line in child.stdout:
+                if record := self._read(line):
+                    yield Batch(records=(record,), count=1, last_sequence=record.sequence)
+            raise OSError(errno.EIO, f"journalctl ended with status {await child.wait()}")
+        finally:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+
+    def _read(self, line: bytes) -> KernelRecord | None:
+        """The record of one line; None for what is no kernel record or was known before."""
+        record = parse_entry(line, boot_id=self._boot_id, time=self._time)
+        if record is None:
+            return None
+        self._last = max(record.sequence, self._last + 1)  # two of one microsecond stay apart, each time the same way
+        return msgspec.structs.replace(record, sequence=self._last) if self._last > self._known else None
+
+
+def parse_entry(line: bytes, *, boot_id: str, time: KernelTime) -> KernelRecord | None:
+    """A journal entry as a kernel record; None if it is none. Only journald itself can set `_TRANSPORT`."""
+    try:
+        entry = msgspec.json.decode(line, type=Entry)
+        stamp, priority = int(entry.stamp), int(entry.facility) * 8 + int(entry.priority)
+        text = (
+            entry.message if isinstance(entry.message, str) else bytes(entry.message or b"").decode("utf-8", "replace")
+        )
+    except (msgspec.DecodeError, ValueError):
+        return None
+    if entry.transport != "kernel" or priority > 7:
+        return None
+    at = time.at(stamp)
+    return KernelRecord(sequence=stamp, at=at, text=text, priority=priority, boot_id=boot_id, source="journal")

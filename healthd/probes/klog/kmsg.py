@@ -1,0 +1,200 @@
+"""
+The kernel log as it is written: `/dev/kmsg`, or any descriptor that hands out one such record a read.
+
+A thread of its own reads, because a flood leaves 4 ms until records are overwritten and an event loop may be busy for
+longer. It sleeps in epoll (no tick), reads the ring dry, and wakes the loop only for what may matter, for a loss, or
+to move the cursor before it sleeps again. Nothing here judges a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import select
+import stat
+import threading
+import time
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+from healthd.clock import Clock
+from healthd.core.model import KernelRecord
+from healthd.core.objects import KernelLogCursor
+from healthd.probes.errors import CannotRead, cannot_open_kernel_log
+from healthd.probes.klog.log import Batch, Mailbox, known_sequence
+from healthd.probes.klog.record import KernelTime, may_matter, microseconds_of, parse_record
+from healthd.probes.klog.ring import Drained, End, Read, Ring, Wanted, to_oldest
+from healthd.probes.klog.urgency import Priority, ThreadScheduling, Urgency
+
+KMSG = "/dev/kmsg"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_boot_id(path: Path = BOOT_ID) -> str:
+    """The id of the running boot, as the kernel writes it."""
+    return path.read_text().strip()
+
+
+def open_kmsg(
+    path: str = KMSG,
+    *,
+    clock: Clock,
+    boot_id: str,
+    cursor: KernelLogCursor | None = None,
+    fd: int | None = None,
+    trust_user_space: bool = False,
+    wanted: Wanted | re.Pattern[bytes] = may_matter,
+    kernel_time: KernelTime | None = None,
+) -> Kmsg:
+    """
+    A reader that goes on after *cursor*; a cursor of another boot, or none, means the whole ring from its start.
+
+    *fd*: an open descriptor to use instead of *path*; the reader owns it from now on. *trust_user_space* also takes
+    records that a process wrote (for drills; whoever sets it must say so aloud). *wanted* is a cheap look at raw bytes,
+    one record or many joined, that spares boring ones the parsing. Raises CannotRead.
+    """
+    known = known_sequence(cursor, boot_id=boot_id, source="kmsg")
+    looks = wanted if callable(wanted) else lambda raw: wanted.search(raw) is not None
+    device = _open(path) if fd is None else fd
+    os.set_blocking(device, False)
+    to_oldest(device)  # one that we were handed may stand anywhere
+    if stat.S_ISREG(os.fstat(device).st_mode):
+        os.close(device)
+        raise CannotRead(path, "it is an ordinary file", "follow it with kernel_log.source: file")
+    uptime = timedelta(seconds=time.monotonic())
+    return Kmsg(
+        device,
+        boot_id=boot_id,
+        last_sequence=known,
+        wanted=looks,
+        kernel_time=kernel_time or KernelTime(clock, clock.now() - uptime),
+        trust_user_space=trust_user_space,
+    )
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise cannot_open_kernel_log(path, error) from error
+
+
+class Kmsg:
+    """The reader behind `open_kmsg`. Closes its descriptor when `batches` ends, or by `close` when that never ran."""
+
+    def __init__(
+        self,
+        fd: int,
+        *,
+        boot_id: str,
+        last_sequence: int,
+        wanted: Wanted,
+        kernel_time: KernelTime,
+        trust_user_space: bool = False,
+        read: Read = os.read,
+    ) -> None:
+        self._fd = fd
+        self._boot_id = boot_id
+        self._ring = Ring(fd, wanted=wanted, last_sequence=last_sequence, read=read)
+        self._time = kernel_time
+        self._trust_user_space = trust_user_space
+        self._urgency = Urgency(ThreadScheduling())
+
+    @property
+    def source(self) -> str:
+        """Whose way of numbering this is."""
+        return "kmsg"
+
+    @property
+    def boot_id(self) -> str:
+        """The boot that the records belong to."""
+        return self._boot_id
+
+    @property
+    def priority(self) -> Priority:
+        """The best that the scheduler granted the reader so far; `realtime` is asked for at the first burst."""
+        return self._urgency.priority
+
+    @property
+    def overruns(self) -> int:
+        """How often the kernel said that it had overwritten the next record before we came."""
+        return self._ring.overruns
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """Every record that may matter, once, in order. May be run once."""
+        mailbox = Mailbox(asyncio.get_running_loop())
+        bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        thread = threading.Thread(target=self._run, args=(mailbox, bell), name="kernel-log", daemon=True)
+        thread.start()
+        try:
+            while (batch := await mailbox.take()) is not None:
+                yield batch
+        finally:
+            mailbox.close()
+            os.eventfd_write(bell, 1)
+            thread.join()
+            os.close(bell)
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the descriptor. Harmless when it is closed already."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _run(self, mailbox: Mailbox, bell: int) -> None:
+        try:
+            self._read_until_closed(mailbox, bell)
+        except Exception as error:  # the thread's one way to say why it ended: whoever takes batches sees it raised
+            mailbox.end(error)
+        else:
+            mailbox.end()
+        finally:
+            self._urgency.calm()
+
+    def _read_until_closed(self, mailbox: Mailbox, bell: int) -> None:
+        urgency = self._urgency
+        urgency.begin()
+        with select.epoll() as poll:
+            poll.register(bell, select.EPOLLIN)
+            poll.register(self._fd, select.EPOLLIN)
+            just_woke = False
+            while mailbox.is_open:
+                drained = self._ring.drain()
+                urgency.read(drained.count)
+                if just_woke and drained.end is End.DRY:
+                    self._fit_time(drained)
+                self._hand_over(mailbox, drained)
+                just_woke = False
+                if drained.end is End.CLOSED:
+                    return
+                if drained.end is End.DRY:
+                    just_woke = self._rest(mailbox, poll)
+
+    def _rest(self, mailbox: Mailbox, poll: select.epoll) -> bool:
+        """The source is dry: sleep till it is not, or in a flood only for a moment. True after a sleep."""
+        if (breath := self._urgency.breath()) is not None:
+            if breath:
+                time.sleep(breath)
+            return False
+        mailbox.flush()
+        while not poll.poll(self._urgency.patience()):
+            self._urgency.calm()
+        self._urgency.woke()
+        return True
+
+    def _fit_time(self, drained: Drained) -> None:
+        if drained.newest:
+            self._time.fit(microseconds_of(drained.newest))
+
+    def _hand_over(self, mailbox: Mailbox, drained: Drained) -> None:
+        if drained.count:
+            parsed = [parse_record(raw, boot_id=self._boot_id, time=self._time) for raw in drained.wanted]
+            records = [record for record in parsed if record and self._is_trusted(record)]
+            last = self._ring.last_sequence
+            mailbox.put(records, count=drained.count, gap=drained.lost, last_sequence=last)
+
+    def _is_trusted(self, record: KernelRecord) -> bool:
+        return record.facility == 0 or self._trust_user_space

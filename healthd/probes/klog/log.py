@@ -1,0 +1,149 @@
+"""
+What every source of kernel records offers, and how records get from a reading thread to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from healthd.core.model import KernelRecord
+from healthd.core.objects import KernelLogCursor
+from healthd.probes.klog.ring import NOTHING, Lost
+
+MOST_PENDING = 4096
+"""Records that may wait for the event loop; then the reader stops, and what the ring drops meanwhile is counted."""
+
+MOST_UNTOLD = 65_536
+"""Boring records after which the loop is woken even in a flood: a flood without end must not hide what is lost."""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What was read since the last batch, oldest first.
+
+    It may hold no record and no loss: then it says only that everything up to *last_sequence* was read and is boring.
+    """
+
+    records: tuple[KernelRecord, ...] = ()
+    count: int = 0
+    """How many records were read, boring ones included."""
+    gap: Lost = NOTHING
+    """The records that were overwritten before anybody read them."""
+    last_sequence: int
+
+    @property
+    def lost(self) -> int:
+        """How many records are missing, exactly."""
+        return self.gap.count
+
+
+class KernelLog(Protocol):
+    """A source of kernel records."""
+
+    @property
+    def source(self) -> str:
+        """`kmsg`, `journal` or `file`: whose way of numbering this is."""
+        ...
+
+    @property
+    def boot_id(self) -> str:
+        """The boot that the records and their sequence numbers belong to."""
+        ...
+
+    def batches(self) -> AsyncGenerator[Batch, None]:
+        """Every record once, in order, as it comes; ends when the source does. Raises OSError when it breaks."""
+        ...
+
+
+def known_sequence(cursor: KernelLogCursor | None, *, boot_id: str, source: str) -> int:
+    """The last record that *cursor* knows of, as *source* numbers them in this boot; -1 when it knows none."""
+    if cursor is None or cursor.boot_id != boot_id or cursor.source not in ("", source):
+        return -1
+    return cursor.sequence
+
+
+class Mailbox:
+    """
+    Carries batches from the reading thread to the event loop, merged while the loop is busy.
+
+    One wake-up per batch taken, however often something is put in. Full means that `put` waits: memory stays flat.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, most_pending: int = MOST_PENDING) -> None:
+        self._loop = loop
+        self._most_pending = most_pending
+        self._changed = threading.Condition()
+        self._arrived = asyncio.Event()
+        self._rung = False
+        self._records: list[KernelRecord] = []
+        self._count = 0
+        self._gap = NOTHING
+        self._last_sequence = -1
+        self._ended = False
+        self._error: Exception | None = None
+        self.is_open = True
+
+    def put(self, records: Sequence[KernelRecord], *, count: int, gap: Lost, last_sequence: int) -> None:
+        """
+        Called by the thread for every chunk. Only records wake the loop: counts and losses add up until `flush`.
+
+        In a flood each wake-up would take the interpreter from the reader, and so lose the next records, too.
+        Waits while too many records are pending.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._records) < self._most_pending or not self.is_open)
+            self._records += records
+            self._count += count
+            self._gap = self._gap.plus(gap)
+            self._last_sequence = last_sequence
+            if records or self._count >= MOST_UNTOLD:
+                self._ring()
+
+    def flush(self) -> None:
+        """Called by the thread before it sleeps: what was lost, and that the boring ones were read, must be known."""
+        with self._changed:
+            if self._count:
+                self._ring()
+
+    def end(self, error: Exception | None = None) -> None:
+        """Called by the thread as its last word."""
+        with self._changed:
+            self._ended, self._error = True, error
+            self._ring()
+
+    async def take(self) -> Batch | None:
+        """Called by the loop: what has come since the last call; None when there will be nothing more."""
+        while True:
+            await self._arrived.wait()
+            with self._changed:
+                if self._count or self._gap.count:
+                    return self._empty()
+                if self._ended:
+                    break
+                self._arrived.clear()
+                self._rung = False
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def close(self) -> None:
+        """Called by the loop: nobody will take anything more."""
+        with self._changed:
+            self.is_open = False
+            self._changed.notify_all()
+
+    def _empty(self) -> Batch:
+        batch = Batch(records=tuple(self._records), count=self._count, gap=self._gap, last_sequence=self._last_sequence)
+        self._records, self._count, self._gap = [], 0, NOTHING
+        self._changed.notify_all()
+        return batch
+
+    def _ring(self) -> None:
+        if self.is_open and not self._rung:
+            self._rung = True
+            self._loop.call_soon_threadsafe(self._arrived.set)

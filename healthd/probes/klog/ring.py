@@ -1,0 +1,163 @@
+"""
+A place in the kernel's ring of records: reads on from there, and counts exactly what the ring lost meanwhile.
+
+Knows nothing of threads, clocks or event loops. Every source that hands out one whole record a read can stand behind
+it; the kernel's own answers mean: EAGAIN, no more for now; EPIPE, records were overwritten before we read them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from enum import Enum
+
+import msgspec
+
+from healthd.probes.klog.record import sequence_of
+
+RECORD_SIZE = 8192
+"""No record is longer (the kernel's limit for an extended record); a smaller buffer would make read fail."""
+CHUNK = 64
+"""Records that are looked at together: large enough to make looking cheap, small enough to hold 0.5 MiB at most."""
+
+Read = Callable[[int, int], bytes]
+Wanted = Callable[[bytes], bool]
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """*count* records are missing, all of them numbered from *first* to *last*."""
+
+    count: int = 0
+    first: int = -1
+    last: int = -1
+
+    def plus(self, other: Lost) -> Lost:
+        """Both losses as one."""
+        if not (self.count and other.count):
+            return self if self.count else other
+        return Lost(self.count + other.count, min(self.first, other.first), max(self.last, other.last))
+
+
+NOTHING = Lost()
+
+
+class End(Enum):
+    """Why a drain ended."""
+
+    DRY = "no more records for now"
+    MORE = "a full chunk; there may be more"
+    CLOSED = "the writer is gone for good"
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """One chunk. *newest* is the raw last record, b"" when *count* is 0."""
+
+    wanted: list[bytes]
+    count: int
+    """New records read, wanted or not."""
+    lost: Lost
+    newest: bytes
+    end: End
+
+
+def to_oldest(fd: int) -> None:
+    """Stand before the oldest record. Sockets have no such place; fine."""
+    with contextlib.suppress(OSError):
+        os.lseek(fd, 0, os.SEEK_SET)
+
+
+class Ring:
+    """
+    Reads records in order, each once. *last_sequence* is the last one already known, -1 when there is none.
+
+    Numbers without a hole are proof that nothing was lost; every hole is counted, whether the source announced it
+    (EPIPE) or not. Before the first known number nothing counts as lost: nobody was reading.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        *,
+        wanted: Wanted,
+        last_sequence: int = -1,
+        read: Read = os.read,
+        rewind: Callable[[int], None] = to_oldest,
+    ) -> None:
+        self._fd = fd
+        self._rewind = rewind
+        self._newest_repeat = -1
+        self._wanted = wanted
+        self._read = read
+        self.last_sequence = last_sequence
+        self.overruns = 0
+        """How often the kernel said that it had overwritten what we stood before."""
+
+    def drain(self) -> Drained:
+        """Read up to CHUNK records without waiting. Raises OSError when the source is broken."""
+        chunk: list[bytes] = []
+        end = self._fill(chunk)
+        lost = NOTHING
+        if not self._is_seamless(chunk):
+            chunk, lost = self._count_holes(chunk)
+        if end is End.DRY and self._is_ahead():
+            return self._start_over()
+        if not chunk:
+            return Drained([], 0, lost, b"", end)
+        self.last_sequence = sequence_of(chunk[-1])
+        return Drained(self._pick(chunk), len(chunk), lost, chunk[-1], end)
+
+    def _fill(self, chunk: list[bytes]) -> End:
+        # This loop is all that stands between a flood and the ring's end: nothing is parsed or looked up here.
+        read, fd, append = self._read, self._fd, chunk.append
+        try:
+            for _ in range(CHUNK):
+                try:
+                    append(read(fd, RECORD_SIZE))
+                except BrokenPipeError:
+                    self.overruns += 1
+        except BlockingIOError:
+            return End.DRY
+        return End.CLOSED if chunk and not chunk[-1] else End.MORE
+
+    def _is_seamless(self, chunk: list[bytes]) -> bool:
+        """The usual case at the price of two numbers: the chunk follows on what we know, and has no hole."""
+        try:
+            first, last = (sequence_of(chunk[0]), sequence_of(chunk[-1])) if chunk else (0, -1)
+        except ValueError:
+            return False
+        follows = first == self.last_sequence + 1 or self.last_sequence < 0
+        return not chunk or (follows and last - first + 1 == len(chunk))
+
+    def _count_holes(self, chunk: list[bytes]) -> tuple[list[bytes], Lost]:
+        """The records that are new and well formed, and what is missing before and between them."""
+        new: list[bytes] = []
+        lost, known = NOTHING, self.last_sequence
+        for raw in chunk:
+            try:
+                sequence = sequence_of(raw)
+            except ValueError:
+                continue
+            if sequence <= known:
+                self._newest_repeat = sequence
+                continue
+            if known >= 0 and sequence > known + 1:
+                lost = lost.plus(Lost(sequence - known - 1, known + 1, sequence - 1))
+            new.append(raw)
+            known = sequence
+            self._newest_repeat = -1
+        return new, lost
+
+    def _is_ahead(self) -> bool:
+        """The newest record is older than what we know: such a number was never this log's (a journal's, say)."""
+        return 0 <= self._newest_repeat < self.last_sequence
+
+    def _start_over(self) -> Drained:
+        self.last_sequence = self._newest_repeat = -1
+        self._rewind(self._fd)
+        return Drained([], 0, NOTHING, b"", End.MORE)
+
+    def _pick(self, chunk: list[bytes]) -> list[bytes]:
+        if not self._wanted(b"".join(chunk)):
+            return []
+        return [raw for raw in chunk if self._wanted(raw)]

@@ -1,0 +1,6 @@
+"""
+The ports that gangs talk through, as /sys shows them: which there are, whether they are up, and what they count.
+
+`rdma` lists InfiniBand, RoCE and EFA ports, `infiniband` tells their states, `rdma_counters` their counters. `netdevs`
+lists network interfaces, `ethernet` tells their states and counters, those of drivers by the ioctl of `ethtool`.
+"""

@@ -1,0 +1,114 @@
+"""
+Whether RDMA ports are up, by `/sys/class/infiniband`.
+
+Readings, by the function's address and `port N`:
+
+- `ib.link`: a word of `healthd.core.links.Link`, from `ib.state` and `ib.phys_state`, the kernel's own words;
+- `ib.rail_link`: `up` or `down` where one of both is certain and a GPU's traffic goes through the port; only a link
+  that is seen to be up makes good one that was down;
+- `ib.link_downed`: how often the link was lost;
+- `ib.present`: `no` once a physical device is no longer listed that was, without a part.
+
+EFA's driver says of every port that it is active, whatever happens, so it is not asked. Nor are virtual functions whose
+physical one is in sight: the wire is that one's, and whoever gives functions to pods switches them on and off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from healthd.core.links import Link, PortSeen, judge_links
+from healthd.core.readings import Look, Reading
+from healthd.probes.nics.netdevs import is_set_up
+from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_state
+from healthd.probes.sysfs import KeptOpen, Patient, Read, as_number, read_or_empty, trouble_with
+
+
+class _Words(NamedTuple):
+    """What the kernel says of one port. *downed*: how often its link was lost, where that is counted."""
+
+    state: str
+    phys_state: str
+    downed: float | None
+
+
+class Infiniband:
+    """Whether ports are up. Keeps its few files open, so that a look costs microseconds of our own."""
+
+    source = "infiniband"
+    every = timedelta(seconds=1)
+
+    def __init__(self, sys: Path = SYS, read: Read | None = None) -> None:
+        self._sys = str(sys)
+        self._known = Ports(sys)
+        self._kept = KeptOpen()
+        self._read = read or self._kept
+        self._patient = Patient(self._read)
+        self._present: set[str] = set()
+        self._were_up: set[str] = set()
+
+    def look(self, now: datetime) -> Look:
+        """What the ports say now."""
+        try:
+            if self._known.refresh(now):
+                self._kept.close()  # of devices that are gone, or have come back under the same name
+        except OSError as error:
+            return Look(source=self.source, at=now, trouble=trouble_with(error))
+        ports = [port for port in self._known.physical if port.family is not Family.EFA]
+        told = [(port, words) for port in ports if (words := self._read_words(port, now))]
+        links = judge_links({port.key: self._seen(port, words) for port, words in told})
+        readings = [reading for port, words in told for reading in self._readings(port, words, links[port.key])]
+        return Look(source=self.source, at=now, readings=[*readings, *self._read_presence()])
+
+    def _read_words(self, port: Port, now: datetime) -> _Words | None:
+        try:
+            state = parse_state(self._read(f"{port.folder}/state"))
+            phys_state = parse_state(self._read(f"{port.folder}/phys_state"))
+        except OSError:
+            return None
+        return _Words(state, phys_state, self._patient.number(f"{port.folder}/counters", "link_downed", now))
+
+    def _readings(self, port: Port, words: _Words, link: Link) -> Iterator[Reading]:
+        yield Reading(port.pci, "ib.state", words.state, port.part)
+        yield Reading(port.pci, "ib.phys_state", words.phys_state, port.part)
+        yield Reading(port.pci, "ib.link", link, port.part)
+        if self._known.is_on_rail(port) and link in {Link.UP, Link.DOWN}:
+            yield Reading(port.pci, "ib.rail_link", link, port.part)
+        if words.downed is not None:
+            yield Reading(port.pci, "ib.link_downed", words.downed, port.part)
+
+    def _seen(self, port: Port, words: _Words) -> PortSeen:
+        if words.state.startswith("ACTIVE") or words.downed or self._had_carrier(port):
+            self._were_up.add(port.key)
+        return PortSeen(
+            state=words.state,
+            phys_state=words.phys_state,
+            is_off=self._is_off(port, words),
+            kind=self._known.kind(port),
+            was_up=port.key in self._were_up,
+            on_rail=self._known.is_on_rail(port),
+        )
+
+    def _is_off(self, port: Port, words: _Words) -> bool:
+        """
+        Drivers of RoCE call every port Disabled that has no carrier, so its interface is asked. One that is not in
+        sight (it may be in the network namespace of a pod) says nothing for a fault.
+        """
+        if words.phys_state != "Disabled" or port.family is not Family.ROCE:
+            return words.phys_state == "Disabled"
+        return not is_set_up(f"{self._sys}/class/net/{port.netdev}")
+
+    def _had_carrier(self, port: Port) -> bool:
+        """Some drivers do not count lost links, but every interface counts its carrier's comings."""
+        if port.key in self._were_up or not port.netdev:
+            return False
+        return as_number(read_or_empty(f"{self._sys}/class/net/{port.netdev}/carrier_up_count")) not in {None, 0}
+
+    def _read_presence(self) -> list[Reading]:
+        """Virtual functions come and go with the pods that get them; physical ones do not."""
+        now_here = {port.pci for port in self._known.physical if not port.parent}
+        self._present |= now_here
+        return [Reading(pci, "ib.present", "yes" if pci in now_here else "no") for pci in sorted(self._present)]

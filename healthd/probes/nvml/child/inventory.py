@@ -1,0 +1,60 @@
+"""
+Asks NVML once and prints what it said as JSON. Runs as a process of its own, because a sick driver never answers.
+
+Started by path, with nothing of healthd imported: it must begin fast and end whatever happens to its parent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import pynvml
+
+
+def read_device(index: int) -> dict[str, Any]:
+    """One GPU as NVML names it. Raises NVMLError."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    return {
+        "index": index,
+        "pci": _text(pynvml.nvmlDeviceGetPciInfo(handle).busId),
+        "uuid": _text(pynvml.nvmlDeviceGetUUID(handle)),
+        "name": _text(pynvml.nvmlDeviceGetName(handle)),
+    }
+
+
+def read_all() -> dict[str, Any]:
+    """All GPUs; one that does not answer is told apart, and does not hide the others."""
+    devices: list[dict[str, Any]] = []
+    unreadable: list[str] = []
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        return {"reason": f"NVML: {error}"}
+    for index in range(count):
+        try:
+            devices.append(read_device(index))
+        except pynvml.NVMLError as error:
+            unreadable.append(f"GPU {index}: {error}")
+    return {"devices": devices, "unreadable": unreadable}
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def main() -> None:
+    """`inventory.py SECONDS` prints one JSON object; what the driver's library prints goes to stderr instead."""
+    signal.alarm(int(sys.argv[1]) + 1)  # its default ends a process that hangs in C code, also when nobody else can
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(answer, "w") as stdout:
+        json.dump(read_all(), stdout)
+
+
+if __name__ == "__main__":
+    main()

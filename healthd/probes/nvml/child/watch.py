@@ -1,0 +1,195 @@
+"""
+The child that asks NVML for ever: `watch.py EVERY WHOLE DEADLINE ANEW ROOT`, started by path.
+
+A sick driver never answers, so its caller must be a process that nobody needs. Each line that it writes is either the
+monotonic time at which it began to ask (the parent counts from there) or a JSON object with what it was told. It looks
+every EVERY seconds, at everything every WHOLE seconds, and says an Xid event when it comes. While a GPU is not well,
+NVML is initialised anew every ANEW seconds, because it may have been reset. What that can not put right, a new process
+does: it says why, and ends. DEADLINE: the seconds after which an orphan gives up. ROOT: where /proc and /dev are.
+
+Nothing but the standard library, the binding and its two neighbours is imported: no asyncio, no msgspec.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import pynvml
+
+sys.path.append(os.path.abspath(f"{__file__}/../../../../.."))  # noqa: PTH100 - pathlib costs memory
+
+from healthd.probes.nvml.child.gpu import OK, Gpu, absent, short, text
+
+_MOST_EVENTS = 100
+"""Between two looks; a driver that tells more is told no more, so that a storm costs nothing."""
+_GRACE = 5
+"""Seconds beyond the deadline after which an orphan that hangs ends by itself."""
+
+
+class Session:
+    """NVML, initialised: the GPUs that it names, and the Xid events that it told since the process began."""
+
+    def __init__(self, anew: float, root: str) -> None:
+        self._anew = anew
+        self._root = root
+        self._given: list[str] = []
+        self._absent: list[dict[str, Any]] = []
+        self._gpus: list[Gpu] = []
+        self._events: Any = None
+        self._known: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+        self._unreadable: list[str] = []
+        self._node: dict[str, float | str] = {}
+        self._began = 0.0
+        self._is_well = True
+        self.xids: dict[str, dict[str, int]] = {}
+
+    def begin(self) -> None:
+        """Initialise NVML. Raises NVMLError."""
+        pynvml.nvmlInit()
+        self._began = time.monotonic()
+        count = pynvml.nvmlDeviceGetCount()
+        self._node = {"nvml.driver": text(pynvml.nvmlSystemGetDriverVersion()), "nvml.gpus": count}
+        self._name(count)
+        self._events = self._listen()
+
+    def _name(self, count: int) -> None:
+        """Find out which GPUs there are, and of those that do not say so themselves which they must be."""
+        self._gpus, errors = [], {}
+        for index in range(count):
+            try:
+                self._gpus.append(Gpu(index))
+            except pynvml.NVMLError as error:
+                errors[index] = error
+        named = {gpu.pci for gpu in self._gpus}
+        hidden = {at for at, error in errors.items() if error.value == pynvml.NVML_ERROR_NO_PERMISSION}
+        self._given = [] if hidden else given(self._root)
+        self._known = {at: pci for at, pci in self._known.items() if pci not in named}
+        strange = [at for at in errors if at not in self._known and at not in hidden]
+        left = [pci for pci in self._given if pci not in named and pci not in self._known.values()]
+        if len(left) == len(strange):
+            self._known |= dict(zip(strange, left, strict=True))
+        self._absent = [absent(pci, errors[at]) for at, pci in self._known.items() if at in errors]
+        self._unreadable = [f"GPU {at}: {errors[at]}" for at in strange if at not in self._known]
+        self._known |= {gpu.index: gpu.pci for gpu in self._gpus}
+
+    def look(self, *, whole: bool) -> dict[str, Any]:
+        """Everything that NVML says now. Raises NVMLError when it can not be initialised."""
+        if not self._gpus or (not self._is_well and time.monotonic() - self._began > self._anew):
+            self._end()
+            self.begin()
+            whole = True
+        gpus = [gpu.look(whole=whole) for gpu in self._gpus] + self._absent
+        self._is_well = all(gpu["state"] == OK for gpu in gpus) and not self._unreadable
+        told = {"gpus": gpus, "node": self._node, "unreadable": self._unreadable, "given": self._given}
+        return told | {"whole": whole, "xids": self.xids}
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, but not beyond an Xid event: True, and it is counted in `xids`."""
+        if self._events is None:
+            time.sleep(seconds)
+            return False
+        try:
+            event = pynvml.nvmlEventSetWait_v2(self._events, max(0, int(1000 * seconds)))
+        except pynvml.NVMLError as error:
+            if error.value != pynvml.NVML_ERROR_TIMEOUT:
+                self._events = None  # it would fail at once for ever
+            return False
+        pci = self._names.get(int(pynvml.cast(event.device, pynvml.c_void_p).value or 0))
+        if event.eventType != pynvml.nvmlEventTypeXidCriticalError or pci is None:
+            return False
+        counts = self.xids.setdefault(pci, {})
+        counts[str(event.eventData)] = counts.get(str(event.eventData), 0) + 1
+        return True
+
+    def _listen(self) -> Any:
+        self._names = {gpu.key: gpu.pci for gpu in self._gpus}
+        try:
+            events = pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError:
+            return None
+        heard = [gpu.register(events, pynvml.nvmlEventTypeXidCriticalError) for gpu in self._gpus]
+        return events if any(heard) else None
+
+    def _end(self) -> None:
+        if self._began:
+            try:
+                pynvml.nvmlShutdown()
+            except pynvml.NVMLError:
+                self._events = None
+
+
+def given(root: str) -> list[str]:
+    """
+    The GPUs that NVML should list here: the driver has them, and this process was given their device node.
+
+    In a container that was given some of a machine's GPUs, the others are nobody's fault. The driver may hang over it.
+    """
+    folder = f"{root}/proc/driver/nvidia/gpus"
+    try:
+        return [short(pci) for pci in sorted(os.listdir(folder)) if _is_given(root, f"{folder}/{pci}/information")]  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _is_given(root: str, path: str) -> bool:
+    with open(path) as lines:
+        told = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    has_node = os.path.exists(f"{root}/dev/nvidia{told.get('Device Minor', ' none')}")  # noqa: PTH110
+    return has_node and told.get("GPU Excluded") != "Yes"
+
+
+def watch(answers: int, session: Session, every: float, whole_every: float, deadline: float) -> None:
+    """Look and say, until NVML can not be asked, or nobody listens."""
+    whole_at = 0.0
+    while True:
+        began = time.monotonic()
+        _say(answers, f"{began:.3f}")
+        signal.alarm(int(deadline) + _GRACE)  # its default ends a process that hangs in C code, also an orphan
+        try:
+            seen = session.look(whole=began >= whole_at)
+        except pynvml.NVMLError as error:
+            _say(answers, json.dumps({"trouble": f"NVML: {error}", "code": error.value}))
+            return
+        signal.alarm(0)
+        if seen["whole"]:
+            whole_at = began + whole_every
+        _say(answers, json.dumps(seen, separators=(",", ":")))
+        _wait(session, answers, began + every)
+
+
+def _wait(session: Session, answers: int, until: float) -> None:
+    told = 0
+    while (left := until - time.monotonic()) > 0:
+        if told >= _MOST_EVENTS:
+            time.sleep(left)
+        elif session.wait(left):
+            told += 1
+            _say(answers, json.dumps({"xids": session.xids}))
+
+
+def _say(answers: int, line: str) -> None:
+    """Raises BrokenPipeError when the parent is gone."""
+    left = memoryview(f"{line}\n".encode())
+    while left:
+        left = left[os.write(answers, left) :]
+
+
+def main() -> None:
+    """Answers go where stdout was; what the driver's library prints goes to stderr."""
+    every, whole, deadline, anew = map(float, sys.argv[1:5])
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        watch(answers, Session(anew, sys.argv[5]), every, whole, deadline)
+    except BrokenPipeError:
+        return
+
+
+if __name__ == "__main__":
+    main()

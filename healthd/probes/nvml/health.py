@@ -1,0 +1,215 @@
+"""
+The GPUs as NVML sees them: what a child process is told becomes looks. Nothing is judged here.
+
+Two probes share the child. `Nvml` tells all that NVML says of the GPUs; `NvmlPulse` tells whether NVML answers at all,
+which is a reading of its own: a look that could not be taken says nothing about the hardware.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from healthd.core.readings import NODE, Look, Reading
+from healthd.core.signals.nvml import XIDS
+from healthd.probes.nvml.inventory import parse_pci
+from healthd.probes.nvml.process import Process
+
+LIBRARY_NOT_FOUND = 12
+
+Value = int | float | str
+Links = dict[str, list[Value | None]]
+
+
+class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the child was told about one GPU; *pci* as NVML writes it, values as their readings are called."""
+
+    pci: str
+    state: str = "ok"
+    said: str = ""
+    """NVML's words where it is not well."""
+    values: dict[str, Value] = {}
+    links: Links = {}
+    """By reading and number of the link; null where it has none."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the child: a look, or only *xids*, or only *trouble*."""
+
+    gpus: list[GpuAnswer] | None = None
+    node: dict[str, Value] = {}
+    unreadable: list[str] = []
+    given: list[str] = []
+    """What NVML should list, as the kernel's driver tells; empty where that can not be known."""
+    whole: bool = False
+    """It has everything, not only what is read in every look."""
+    xids: dict[str, dict[str, int]] = {}
+    """How many events came since the child began, by GPU and Xid."""
+    trouble: str = ""
+    code: int = 0
+
+
+class Teller(Protocol):
+    """What is used of `process.Process`."""
+
+    @property
+    def responds(self) -> bool | None: ...
+
+    @property
+    def trouble(self) -> str: ...
+
+    def hear(self) -> list[bytes]: ...
+
+    def wait(self, seconds: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+_decoder = msgspec.json.Decoder(Answer)
+
+
+class Nvml:
+    """All that NVML says of the GPUs. The same `Look` object is given again until the child has said something new."""
+
+    source = "nvml"
+    every = timedelta(seconds=2)
+    """What the child says by itself is fetched; this asks no driver."""
+
+    def __init__(
+        self, process: Teller | None = None, *, proc: Path = Path("/proc"), expected: int | None = None
+    ) -> None:
+        """*expected*: how many GPUs the node should have, where somebody says so."""
+        self._process: Teller = process or Process()
+        self._driver = proc / "driver/nvidia"
+        self._expected = expected
+        self._lock = threading.Lock()
+        self._gpus: dict[str, GpuAnswer] = {}
+        self._node: dict[str, Value] = {}
+        self._xids: dict[str, dict[str, int]] = {}
+        self._seen: set[str] = set()
+        self._given: set[str] = set()
+        self._last: Look | None = None
+        self._trouble = ""
+
+    def look(self, now: datetime) -> Look:
+        """What the child said last; one whose words nobody understands is as good as none."""
+        with self._lock:
+            self._hear()
+            trouble = self._trouble or self._process.trouble
+            if trouble or not self._gpus:
+                self._last = None
+                return Look(source=self.source, at=now, trouble=trouble)
+            if self._last is None:
+                self._last = Look(source=self.source, at=now, readings=self._readings())
+            return self._last
+
+    def responds(self) -> bool | None:
+        """Whether NVML answers in time; None: that is not known yet."""
+        with self._lock:
+            self._hear()
+            return self._process.responds
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the child has said something, or *seconds* have passed."""
+        self._process.wait(seconds)
+
+    def close(self) -> None:
+        """End the child: an open driver stands in the way of a GPU's reset. The next look starts another."""
+        with self._lock:
+            self._process.close()
+
+    def _hear(self) -> None:
+        for line in self._process.hear():
+            try:
+                self._take(_decoder.decode(line))
+            except (msgspec.DecodeError, ValueError) as error:
+                self._trouble = f"what NVML's child says makes no sense: {error}"
+            self._last = None
+
+    def _take(self, answer: Answer) -> None:
+        """Raises ValueError for an address that is none."""
+        is_no_machine_for_gpus = answer.code == LIBRARY_NOT_FOUND and not self._driver.exists()
+        self._trouble = "" if is_no_machine_for_gpus else answer.trouble
+        if answer.trouble:
+            self._gpus = {}
+            return
+        self._xids = {parse_pci(pci): counts for pci, counts in answer.xids.items()}
+        if answer.gpus is not None:
+            told = {parse_pci(gpu.pci): gpu for gpu in answer.gpus}
+            self._gpus = {pci: gpu if answer.whole else self._completed(pci, gpu) for pci, gpu in told.items()}
+            self._node = {**answer.node, "nvml.gpus.unreadable": len(answer.unreadable)}
+            self._seen |= self._gpus.keys()
+            self._given = {parse_pci(pci) for pci in answer.given}
+
+    def _completed(self, pci: str, gpu: GpuAnswer) -> GpuAnswer:
+        """With what is read only now and then, as it was. A GPU that is not well says nothing of the kind."""
+        before = self._gpus.get(pci)
+        if before is None or gpu.state in {"lost", "reset-required"}:
+            return gpu
+        return msgspec.structs.replace(gpu, values=before.values | gpu.values, links=before.links | gpu.links)
+
+    def _readings(self) -> list[Reading]:
+        readings = [Reading(NODE, name, value) for name, value in self._node.items()]
+        if self._expected is not None:
+            readings.append(Reading(NODE, "nvml.gpus.expected", self._expected))
+        known = sorted(self._seen | self._given)
+        readings += [Reading(pci, "nvml.listed", "yes" if pci in self._gpus else "no") for pci in known]
+        best = max(_active(gpu) for gpu in self._gpus.values())
+        for pci, gpu in self._gpus.items():
+            readings += _of_gpu(pci, gpu, best)
+            counts = self._xids.get(pci, {})
+            readings += [Reading(pci, f"nvml.xid.{code}", counts.get(code, 0)) for code in _codes(counts)]
+        return readings
+
+
+class NvmlPulse:
+    """Whether NVML answers in time: a driver that hangs tells nothing else, and that alone proves nothing."""
+
+    source = "nvml-pulse"
+    every = timedelta(seconds=1)
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml = nvml
+
+    def look(self, now: datetime) -> Look:
+        """`nvml.responds`: yes or no; nothing before the first answer is due."""
+        responds = self._nvml.responds()
+        readings = [] if responds is None else [Reading(NODE, "nvml.responds", "yes" if responds else "no")]
+        return Look(source=self.source, at=now, readings=readings)
+
+
+def _of_gpu(pci: str, gpu: GpuAnswer, most_active: int) -> list[Reading]:
+    readings = [Reading(pci, "nvml.state", gpu.state)]
+    readings += [Reading(pci, name, value) for name, value in gpu.values.items()]
+    for name, values in gpu.links.items():
+        readings += [
+            Reading(pci, name, value, f"nvlink {link}") for link, value in enumerate(values) if value is not None
+        ]
+    states = gpu.links.get("nvml.nvlink.state", [])
+    up = [(link, int(state in _UP)) for link, state in enumerate(states) if state is not None]
+    readings += [Reading(pci, "nvml.nvlink.up", is_up, f"nvlink {link}") for link, is_up in up]
+    if up:
+        readings.append(Reading(pci, "nvml.nvlink.active", _active(gpu)))
+        readings.append(Reading(pci, "nvml.nvlink.active.peers", most_active))
+    return readings
+
+
+_UP = frozenset({"active", "sleep"})
+"""A link that sleeps to save power wakes by itself."""
+
+
+def _active(gpu: GpuAnswer) -> int:
+    return sum(state in _UP for state in gpu.links.get("nvml.nvlink.state", []))
+
+
+def _codes(counts: Mapping[str, int]) -> list[str]:
+    """Codes that rules know are told from the first look on: a counter that appears with 1 did not grow."""
+    return [*_XIDS, *sorted(counts.keys() - set(_XIDS))]
+
+
+_XIDS = [str(code) for code in XIDS]

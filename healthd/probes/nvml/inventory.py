@@ -1,0 +1,93 @@
+"""
+The GPUs of this machine, as NVML lists them.
+
+A driver in trouble can hold its caller for ever, so a child asks, and is left behind when its time is up. No answer is
+a value with a reason: a machine without GPUs is no error, and a probe that fails says nothing about the hardware.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from healthd.core.objects import Device
+
+DEADLINE = timedelta(seconds=20)
+"""A healthy driver answers in a second or two, but the first call after boot may initialise every GPU."""
+
+_REAP = 1.0
+"""Seconds that a killed child gets to be gone."""
+_CHILD = Path(__file__).with_name("child") / "inventory.py"
+_PCI = re.compile(r"([0-9a-fA-F]+):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?")
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """What NVML answered. No devices and a *reason*: it could not be asked, or said no."""
+
+    devices: list[Device] = []
+    reason: str = ""
+    unreadable: list[str] = []
+    """GPUs that are there but did not answer, with what NVML said instead."""
+
+
+def inventory(deadline: timedelta = DEADLINE, *, environ: Mapping[str, str] | None = None) -> Inventory:
+    """The GPUs, in NVML's order. Blocks up to *deadline*; raises nothing. *environ*: of the child, default our own."""
+    try:
+        answer = _ask(deadline, environ)
+    except subprocess.TimeoutExpired:
+        return Inventory(reason=f"NVML did not answer within {deadline.total_seconds():g} s: the driver may hang")
+    except OSError as error:
+        return Inventory(reason=f"NVML could not be asked: {error}")
+    if isinstance(answer, int):
+        return Inventory(reason=f"NVML could not be asked: the child that asks it ended with status {answer}")
+    return parse_inventory(answer)
+
+
+def parse_inventory(answer: bytes) -> Inventory:
+    """The child's JSON, with addresses in our own form. Anything else becomes a reason."""
+    try:
+        said = msgspec.json.decode(answer, type=Inventory)
+        devices = [msgspec.structs.replace(device, pci=parse_pci(device.pci)) for device in said.devices]
+    except (msgspec.DecodeError, ValueError) as error:
+        return Inventory(reason=f"NVML's answer makes no sense: {error}")
+    return msgspec.structs.replace(said, devices=devices)
+
+
+def parse_pci(bus_id: str) -> str:
+    """`00000000:3B:00.0` as `0000:3b:00.0`. Raises ValueError."""
+    match = _PCI.fullmatch(bus_id)
+    if match is None:
+        raise ValueError(f"{bus_id!r} is not a PCI address")
+    domain, bus, device, function = match.groups(default="0")
+    return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()
+
+
+def _ask(deadline: timedelta, environ: Mapping[str, str] | None) -> bytes | int:
+    """What the child printed, or the status it ended with instead. Raises OSError, TimeoutExpired."""
+    seconds = deadline.total_seconds()
+    # -P: no module of the directory that we happen to run in may stand in for a real one.
+    command = [sys.executable, "-P", str(_CHILD), str(math.ceil(seconds))]
+    child = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        answer, _ = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _abandon(child)
+        raise
+    return answer if child.returncode == 0 else child.returncode
+
+
+def _abandon(child: subprocess.Popen[bytes]) -> None:
+    """Kill it, but do not insist: inside a stuck driver call not even SIGKILL is heard."""
+    child.kill()
+    if child.stdout:
+        child.stdout.close()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(_REAP)

@@ -1,0 +1,211 @@
+"""
+The process that asks NVML: started, heard, given up when it does not answer, and started again, each time later.
+
+A process that hangs inside a driver may be beyond SIGKILL; it is left behind, and until it is gone no other is started,
+so that there is never more than one. Nothing here waits, except `wait`. What the process says is not understood here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Protocol
+
+from healthd.core.waits import Waits, alone
+
+_PROGRAM = Path(__file__).with_name("child") / "watch.py"
+_PIPE = 1 << 20
+"""Bytes of the pipe: some looks at eight GPUs."""
+_REAP = 1.0
+"""Seconds that a process gets to be gone once it said its last, or was killed."""
+_ATTENTIVE = 5.0
+"""Seconds; who did not listen for longer does not know whether the process was slow, or everything stood still."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How often NVML is asked, and how long it may take."""
+
+    every: timedelta = timedelta(seconds=10)
+    whole: timedelta = timedelta(seconds=60)
+    """How often everything is read."""
+    deadline: timedelta = timedelta(seconds=10)
+    first: timedelta = timedelta(seconds=60)
+    """For the first answer: without persistence, the driver initialises every GPU for it."""
+    anew: timedelta = timedelta(seconds=60)
+    """How often NVML is initialised anew while a GPU is not well: it may have been reset meanwhile."""
+
+
+USUAL = Pace()
+
+
+class Child(Protocol):
+    """What is used of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float) -> int: ...
+
+
+Spawn = Callable[[Pace], Child]
+"""Starts one. Raises OSError."""
+
+
+def asking(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> Spawn:
+    """Starts the real one. *environ*: its environment, default our own; *root*: where /proc and /dev are."""
+
+    def spawn(pace: Pace) -> Child:
+        times = (pace.every, pace.whole, max(pace.first, pace.deadline), pace.anew)
+        # -P: no module of the directory that we happen to run in may stand in for a real one.
+        command = [sys.executable, "-P", str(_PROGRAM), *(str(one.total_seconds()) for one in times), str(root)]
+        return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    return spawn
+
+
+class Process:
+    """At most one process, whatever happens to it. Not safe for threads."""
+
+    def __init__(
+        self,
+        pace: Pace = USUAL,
+        *,
+        spawn: Spawn | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        waits: Waits | None = None,
+    ) -> None:
+        self._pace = pace
+        self._spawn = spawn or asking()
+        self._monotonic = monotonic
+        self._waits = waits or Waits(timedelta(seconds=10), timedelta(minutes=5), alone)
+        self._child: Child | None = None
+        self._abandoned: Child | None = None
+        self._has_answered = False
+        self._buffer = b""
+        self._due = 0.0
+        self._start_at = 0.0
+        self._heard_at = 0.0
+        self.responds: bool | None = None
+        """False from when it missed its deadline until a process answers; None until the first one did either."""
+        self.trouble = ""
+        """Why there is no answer, for a person; empty while all is well."""
+
+    def hear(self) -> list[bytes]:
+        """The answers since the last call, oldest first."""
+        now = self._monotonic()
+        self._tend(now)
+        answers = self._read(self._child) if self._child else []
+        self._judge(now, heard=bool(answers))
+        self._heard_at = now
+        return answers
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the process has said something, or *seconds* have passed."""
+        if self._child and self._child.stdout:
+            with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+                select.select([self._child.stdout], [], [], seconds)
+
+    def close(self) -> None:
+        """End the process, for example because an open driver stands in the way of a GPU's reset."""
+        if self._child:
+            self._leave(self._child)
+        if self._abandoned:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._abandoned.wait(_REAP)
+        self._start_at = self._monotonic()
+
+    def _tend(self, now: float) -> None:
+        if self._abandoned and self._abandoned.poll() is not None:
+            self._abandoned = None
+        if self._child is None and self._abandoned is None and now >= self._start_at:
+            self._start(now)
+
+    def _start(self, now: float) -> None:
+        try:
+            child = self._spawn(self._pace)
+        except OSError as error:
+            self.trouble = f"NVML could not be asked: {error}"
+            self._start_at = now + self._waits.next().total_seconds()
+            return
+        if child.stdout:
+            os.set_blocking(child.stdout.fileno(), False)
+            with contextlib.suppress(OSError):  # more than this user may have; the usual size does as well
+                fcntl.fcntl(child.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
+        self._child, self._buffer, self._has_answered = child, b"", False
+        self._heard_at = now
+        self._due = now + self._pace.first.total_seconds()
+
+    def _read(self, child: Child) -> list[bytes]:
+        """Complete lines. The times at which it began to ask set deadlines on the way."""
+        is_open = self._fill(child)
+        *lines, self._buffer = self._buffer.split(b"\n")
+        for line in lines:
+            self._note(line)
+        if not is_open:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if status := child.wait(_REAP):
+                    self.trouble = f"NVML could not be asked: the process that asks it ended with status {status}"
+            self._leave(child)
+        return [line for line in lines if line.startswith(b"{")]
+
+    def _fill(self, child: Child) -> bool:
+        """Read what is there; False: it said its last."""
+        while child.stdout:
+            try:
+                said = os.read(child.stdout.fileno(), _PIPE)
+            except BlockingIOError:
+                return True
+            if not said:
+                return False
+            self._buffer += said
+        return False
+
+    def _note(self, line: bytes) -> None:
+        pace = self._pace
+        if line.startswith(b"{"):
+            if self._has_answered:  # one that says why it can not ask, and ends, does so once
+                self._waits.restore()
+            self._has_answered, self.responds, self.trouble = True, True, ""
+            self._due = self._monotonic() + (pace.every + pace.deadline).total_seconds()
+        else:
+            deadline = pace.deadline if self._has_answered else pace.first
+            self._due = float(line) + deadline.total_seconds()
+
+    def _judge(self, now: float, *, heard: bool) -> None:
+        """Say that it hangs, when it is late and was listened to all the while."""
+        child, gap = self._child, now - self._heard_at
+        if child is None or heard:
+            return
+        if gap > _ATTENTIVE:
+            self._due = max(self._due, now + self._pace.deadline.total_seconds())
+        if now > self._due:
+            self.responds = False
+            self.trouble = f"NVML does not answer: process {child.pid} hangs in it, and is given up"
+            self._leave(child)
+
+    def _leave(self, child: Child) -> None:
+        """End it, but do not insist: inside a stuck driver call not even SIGKILL is heard."""
+        child.kill()
+        if child.stdout:
+            child.stdout.close()
+        if child.poll() is None:
+            self._abandoned = child
+        self._child = None
+        self._start_at = self._monotonic() + self._waits.next().total_seconds()

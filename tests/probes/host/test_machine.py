@@ -1,0 +1,108 @@
+"""Memory, swapping, clock and mishaps of a kernel, read from a /proc laid into a folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from healthd.probes.host.kernel_clock import is_clock_synchronised
+from healthd.probes.host.machine import Host
+from tests.fakes import START
+
+
+class Proc:
+    """A fake /proc."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, name: str, text: str) -> None:
+        """Write one file."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    """An empty one."""
+    return Proc(tmp_path)
+
+
+def seen(host: Host) -> dict[str, float | str]:
+    """What a look says of the node."""
+    look = host.look(START)
+
+    assert {reading.device for reading in look.readings} <= {"node"}
+    return {reading.name: reading.value for reading in look.readings}
+
+
+def told_by(proc: Proc) -> dict[str, float | str]:
+    """What a new probe says, without a clock."""
+    return seen(Host(proc.root, is_synchronised=lambda: None))
+
+
+def test_machine_that_tells_nothing(proc: Proc) -> None:
+    assert told_by(proc) == {}
+
+
+def test_memory_is_told_with_the_least_that_there_should_be(proc: Proc) -> None:
+    proc.put("meminfo", "MemTotal:        1000000 kB\nMemFree:  5 kB\nHardwareCorrupted:     8 kB\n")
+
+    assert told_by(proc) == {
+        "host.memory_kb": 1_000_000,
+        "host.least_memory_kb": 980_000,
+        "host.corrupted_memory_kb": 8,
+    }
+
+
+def test_memory_that_went_missing_is_missed(proc: Proc) -> None:
+    host = Host(proc.root, is_synchronised=lambda: None)
+    proc.put("meminfo", "MemTotal: 1000000 kB\n")
+    seen(host)
+    proc.put("meminfo", "MemTotal: 900000 kB\n")
+
+    assert seen(host) == {"host.memory_kb": 900_000, "host.least_memory_kb": 980_000}
+
+
+def test_memory_that_an_earlier_agent_saw_is_missed(proc: Proc) -> None:
+    proc.put("meminfo", "MemTotal: 900000 kB\n")
+
+    assert seen(Host(proc.root, memory_kb=1_000_000, is_synchronised=lambda: None))["host.least_memory_kb"] == 980_000
+
+
+def test_pages_swapped_in_and_out_are_added(proc: Proc) -> None:
+    proc.put("vmstat", "nr_free_pages 7\npswpin 3\npswpout 40\n")
+
+    assert told_by(proc) == {"host.swapped_pages": 43}
+
+
+@pytest.mark.parametrize(
+    ("bits", "told"),
+    [(0, set()), (1 << 4, {"machine_check"}), (1 << 7 | 1 << 12, {"oops"}), (1 << 14, {"soft_lockup"}), (4097, set())],
+)
+def test_mishaps_of_the_kernel(proc: Proc, bits: int, told: set[str]) -> None:
+    proc.put("sys/kernel/tainted", f"{bits}\n")
+
+    assert {name for name, value in told_by(proc).items() if value == "yes"} == {f"host.taint_{what}" for what in told}
+    assert len(told_by(proc)) == 3
+
+
+@pytest.mark.parametrize(("answer", "word"), [(True, "synchronised"), (False, "free-running")])
+def test_clock(proc: Proc, answer: bool, word: str) -> None:
+    assert seen(Host(proc.root, is_synchronised=lambda: answer)) == {"host.clock": word}
+
+
+@pytest.mark.parametrize("text", ["", "MemTotal: lots", "MemTotal:", "\x00\xff"])
+def test_files_that_make_no_sense_say_nothing(proc: Proc, text: str) -> None:
+    for name in ("meminfo", "vmstat", "sys/kernel/tainted"):
+        proc.put(name, text)
+
+    assert told_by(proc) == {}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="adjtimex is a call of Linux")
+def test_kernel_of_this_machine_says_whether_its_clock_is_kept() -> None:
+    assert isinstance(is_clock_synchronised(), bool)

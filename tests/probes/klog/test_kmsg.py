@@ -1,0 +1,338 @@
+"""The reader of the kernel log, on a device of the test's own and on the machine's real one."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from healthd.clock import SystemClock
+from healthd.core.model import KernelRecord
+from healthd.core.objects import KernelLogCursor
+from healthd.probes.errors import CannotRead, cannot_open_kernel_log
+from healthd.probes.klog.kmsg import Kmsg, open_kmsg, read_boot_id
+from healthd.probes.klog.log import MOST_UNTOLD, Batch, Mailbox
+from healthd.probes.klog.pipe import KernelLogPipe
+from healthd.probes.klog.ring import NOTHING, Lost
+from tests.fakes import START, ManualClock
+from tests.kernel_log import RealLog
+
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+BORING = "usb 1-1: new high-speed USB device"
+BOOT = "boot-1"
+A_MINUTE = 60
+
+
+@pytest.fixture
+def pipe() -> Iterator[KernelLogPipe]:
+    """A kernel log of the test's own."""
+    pipe = KernelLogPipe(ManualClock())
+    yield pipe
+    pipe.close()
+
+
+def reading(pipe: KernelLogPipe) -> partial[Kmsg]:
+    """The reader of this pipe, for further options."""
+    return partial(open_kmsg, fd=pipe.fd, clock=ManualClock(), boot_id=BOOT, kernel_time=pipe.kernel_time)
+
+
+async def read_to_end(reader: Kmsg) -> Batch:
+    """Everything until the log ends, as one batch."""
+    whole = Batch(last_sequence=-1)
+    async with asyncio.timeout(A_MINUTE), aclosing(reader.batches()) as batches:
+        async for batch in batches:
+            whole = Batch(
+                records=whole.records + batch.records,
+                count=whole.count + batch.count,
+                gap=whole.gap.plus(batch.gap),
+                last_sequence=batch.last_sequence,
+            )
+    return whole
+
+
+async def first_records(reader: Kmsg, number: int) -> list[KernelRecord]:
+    records: list[KernelRecord] = []
+    async with asyncio.timeout(A_MINUTE), aclosing(reader.batches()) as batches:
+        async for batch in batches:
+            records += batch.records
+            if len(records) >= number:
+                break
+    return records
+
+
+async def test_a_record_arrives_as_it_was_written(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)()
+    pipe.write(XID, tags={"SUBSYSTEM": "pci"})
+
+    assert await first_records(reader, 1) == [
+        KernelRecord(sequence=0, at=START, text=XID, boot_id=BOOT, tags={"SUBSYSTEM": "pci"})
+    ]
+
+
+async def test_a_sleeping_reader_is_woken(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)()
+    arrival = asyncio.create_task(first_records(reader, 1))
+    await asyncio.sleep(0)
+    pipe.write(XID)
+
+    assert [record.text for record in await arrival] == [XID]
+
+
+async def test_boring_records_only_move_the_cursor(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)()
+    for _ in range(3):
+        pipe.write(BORING)
+    pipe.close()
+
+    assert await read_to_end(reader) == Batch(count=3, last_sequence=2)
+
+
+async def test_what_was_lost_is_counted(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)()
+    pipe.write(BORING)
+    pipe.lose(7)
+    pipe.write(XID)
+    pipe.close()
+    whole = await read_to_end(reader)
+
+    assert (whole.lost, whole.gap) == (7, Lost(7, 1, 7))
+    assert [record.sequence for record in whole.records] == [8]
+
+
+async def test_after_a_restart_no_record_comes_twice(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)(cursor=KernelLogCursor(boot_id=BOOT, sequence=1))
+    for number in range(4):
+        pipe.write(f"{XID} {number}")
+    pipe.close()
+
+    assert [record.sequence for record in (await read_to_end(reader)).records] == [2, 3]
+
+
+async def test_what_was_lost_while_nobody_read_is_counted(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)(cursor=KernelLogCursor(boot_id=BOOT, sequence=1))
+    pipe.lose(10)
+    pipe.write(XID)
+    pipe.close()
+
+    assert (await read_to_end(reader)).gap == Lost(8, 2, 9)
+
+
+async def test_after_a_reboot_the_whole_log_is_read(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)(cursor=KernelLogCursor(boot_id="boot-0", sequence=9000))
+    pipe.write(XID)
+    pipe.close()
+    whole = await read_to_end(reader)
+
+    assert [record.sequence for record in whole.records] == [0]
+    assert whole.lost == 0
+
+
+@pytest.mark.parametrize(("trust", "seen"), [(False, [0]), (True, [0, 1])])
+async def test_a_line_that_a_process_wrote_counts_only_when_it_is_trusted(
+    pipe: KernelLogPipe, trust: bool, seen: list[int]
+) -> None:
+    reader = reading(pipe)(trust_user_space=trust)
+    pipe.write(XID, priority=3)
+    pipe.write(XID, priority=11)
+    pipe.close()
+    whole = await read_to_end(reader)
+
+    assert [record.sequence for record in whole.records] == seen
+    assert whole.last_sequence == 1
+
+
+async def test_another_prefilter_may_be_a_pattern(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)(wanted=re.compile(rb"usb \d"))
+    pipe.write(XID)
+    pipe.write(BORING)
+    pipe.close()
+
+    assert [record.text for record in (await read_to_end(reader)).records] == [BORING]
+
+
+async def test_control_characters_and_other_scripts_survive(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)()
+    pipe.write("NVRM: one\ntwo \\ ärger\x1b[31m;,")
+    pipe.close()
+
+    assert [record.text for record in (await read_to_end(reader)).records] == ["NVRM: one\ntwo \\ ärger\x1b[31m;,"]
+
+
+async def test_who_stops_listening_leaves_neither_thread_nor_descriptor(pipe: KernelLogPipe) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    reader = reading(pipe)()
+    pipe.write(XID)
+    await first_records(reader, 1)
+
+    assert "kernel-log" not in [thread.name for thread in threading.enumerate()]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+async def test_a_reader_that_breaks_says_so(pipe: KernelLogPipe) -> None:
+    def read(fd: int, size: int) -> bytes:
+        raise OSError(errno.EIO, "the device is gone")
+
+    reader = Kmsg(
+        pipe.fd,
+        boot_id=BOOT,
+        last_sequence=-1,
+        wanted=bool,
+        kernel_time=pipe.kernel_time,
+        read=read,
+    )
+    with pytest.raises(OSError, match="the device is gone"):
+        await read_to_end(reader)
+
+
+async def test_a_loop_that_is_busy_gets_one_merged_batch() -> None:
+    mailbox = Mailbox(asyncio.get_running_loop())
+    record = KernelRecord(sequence=4, at=START, text=XID)
+
+    mailbox.put([], count=3, gap=NOTHING, last_sequence=2)
+    mailbox.put([record], count=1, gap=Lost(1, 3, 3), last_sequence=4)
+    mailbox.put([], count=2, gap=NOTHING, last_sequence=6)
+
+    assert await mailbox.take() == Batch(records=(record,), count=6, gap=Lost(1, 3, 3), last_sequence=6)
+
+
+async def test_in_a_flood_without_end_losses_are_told_all_the_same() -> None:
+    mailbox = Mailbox(asyncio.get_running_loop())
+    mailbox.put([], count=MOST_UNTOLD, gap=Lost(9, 1, 9), last_sequence=90_000)
+
+    async with asyncio.timeout(A_MINUTE):
+        batch = await mailbox.take()
+
+    assert batch == Batch(count=MOST_UNTOLD, gap=Lost(9, 1, 9), last_sequence=90_000)
+
+
+async def test_a_full_mailbox_makes_the_reader_wait() -> None:
+    mailbox = Mailbox(asyncio.get_running_loop(), most_pending=1)
+    record = KernelRecord(sequence=0, at=START, text=XID)
+    mailbox.put([record], count=1, gap=NOTHING, last_sequence=0)
+
+    second = asyncio.create_task(asyncio.to_thread(mailbox.put, [record], count=1, gap=NOTHING, last_sequence=1))
+    first_batch = await mailbox.take()
+    await second
+
+    assert [first_batch, await mailbox.take()] == [
+        Batch(records=(record,), count=1, last_sequence=0),
+        Batch(records=(record,), count=1, last_sequence=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.EPERM, "kernel.dmesg_restrict=0"),
+        (errno.EACCES, "CAP_SYSLOG"),
+        (errno.ENOENT, "mount the host's /dev/kmsg"),
+        (errno.EISDIR, "check that the path"),
+    ],
+)
+def test_a_refusal_names_the_way_out(code: int, remedy: str) -> None:
+    refusal = cannot_open_kernel_log("/dev/kmsg", OSError(code, os.strerror(code)))
+
+    assert remedy in str(refusal)
+    assert str(refusal).startswith(f"cannot read /dev/kmsg: {os.strerror(code)}")
+
+
+def test_a_device_that_is_not_there_is_a_refusal(tmp_path: Path) -> None:
+    with pytest.raises(CannotRead, match="No such file"):
+        open_kmsg(str(tmp_path / "kmsg"), clock=ManualClock(), boot_id=BOOT)
+
+
+def test_an_ordinary_file_is_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "kern.log").write_text("")
+
+    with pytest.raises(CannotRead, match="source: file"):
+        open_kmsg(str(tmp_path / "kern.log"), clock=ManualClock(), boot_id=BOOT)
+
+
+async def test_who_stops_in_the_midst_of_a_burst_runs_as_before(pipe: KernelLogPipe) -> None:
+    before = os.sched_getscheduler(0)
+    reader = reading(pipe)()
+    pipe.write(XID)
+    async with asyncio.timeout(A_MINUTE), aclosing(reader.batches()) as batches:
+        await anext(batches)
+        for _ in range(200):
+            pipe.write(XID)
+        await anext(batches)
+
+    assert os.sched_getscheduler(0) == before
+
+
+def test_the_boot_id_is_read_without_its_newline(tmp_path: Path) -> None:
+    (tmp_path / "boot_id").write_text("0f2c\n")
+
+    assert read_boot_id(tmp_path / "boot_id") == "0f2c"
+
+
+def of_the_machine(**options: bool) -> Kmsg:
+    return open_kmsg(clock=SystemClock(), boot_id=read_boot_id(), **options)  # type: ignore[arg-type]
+
+
+async def wait_for(log: RealLog, reader: Kmsg, last: str) -> tuple[list[KernelRecord], int]:
+    """Our records up to the one that begins so, and how many were lost on the way."""
+    records: list[KernelRecord] = []
+    lost = 0
+    async with asyncio.timeout(A_MINUTE), aclosing(reader.batches()) as batches:
+        async for batch in batches:
+            lost += batch.lost
+            records += [record for record in batch.records if log.wrote(record)]
+            if any(record.text.startswith(last) for record in records):
+                break
+    return records, lost
+
+
+@pytest.mark.kmsg
+async def test_the_kernel_hands_our_records_over(real_log: RealLog) -> None:
+    before = SystemClock().now()
+    real_log.write(f"{XID} one\ttab")
+    real_log.write("NVRM: end")
+    records, _ = await wait_for(real_log, of_the_machine(trust_user_space=True), "NVRM: end")
+
+    assert [record.text for record in records] == [f"{XID} one\ttab {real_log.tag}", f"NVRM: end {real_log.tag}"]
+    assert [record.priority for record in records] == [11, 11]
+    assert abs((records[0].at - before).total_seconds()) < A_MINUTE
+    assert records[1].sequence > records[0].sequence
+
+
+@pytest.mark.kmsg
+async def test_the_kernel_says_that_a_process_wrote_it(real_log: RealLog) -> None:
+    real_log.write(XID)
+    strict = of_the_machine()
+    async with asyncio.timeout(A_MINUTE), aclosing(strict.batches()) as batches:
+        first = await anext(batches)
+
+    assert first.count > 0
+    assert not any(real_log.wrote(record) for record in first.records)
+
+
+@pytest.mark.kmsg
+async def test_an_overrun_of_the_real_ring_is_counted_exactly(real_log: RealLog) -> None:
+    reader = of_the_machine(trust_user_space=True)
+    real_log.write("NVRM: first")
+    [first], _ = await wait_for(real_log, reader, "NVRM: first")
+    for _ in range(20_000):
+        real_log.write(f"filler {'x' * 60}", level=6)
+    real_log.write("NVRM: last")
+    cursor = KernelLogCursor(boot_id=reader.boot_id, sequence=first.sequence)
+    again = open_kmsg(clock=SystemClock(), boot_id=reader.boot_id, cursor=cursor, trust_user_space=True)
+    count = lost = 0
+    async with asyncio.timeout(A_MINUTE), aclosing(again.batches()) as batches:
+        async for batch in batches:
+            count, lost = count + batch.count, lost + batch.lost
+            if any(record.text.startswith("NVRM: last") for record in batch.records):
+                break
+
+    assert lost > 10_000
+    assert count + lost >= 20_001
+    assert batch.last_sequence - first.sequence == count + lost
