@@ -173,3 +173,26 @@ def test_a_rank_of_a_million_ends_in_an_answer_at_once(tmp_path: Path) -> None:
     (tmp_path / MODEL).write_bytes(torch_zip_bytes())
 
     assert "1 of 1,000,000,000,000 such files" in refusal(tmp_path)
+
+
+def a_universal_step(root: Path) -> Path:
+    folder = root / "global_step10_universal"
+    state = {"dp_world_size": 2, "mp_world_size": 1, "ds_config": {"zero_optimization": {"stage": 2}}}
+    write_files(folder, "mp_rank_00_model_states.pt", state=state)
+    for parameter in ("embed", "layers.0.w", "layers.1.w"):
+        for part in ("fp32.pt", "exp_avg.pt", "exp_avg_sq.pt"):
+            write_files(folder / "zero" / parameter, part)
+    write_files(folder / "zero", "optimizer_state.pt")
+    return folder
+
+
+def test_a_universal_checkpoint_with_all_parts_of_each_parameter_holds(tmp_path: Path) -> None:
+    assert refusal(a_universal_step(tmp_path)) == ""
+
+
+@pytest.mark.parametrize("part", ["fp32.pt", "exp_avg_sq.pt"])
+def test_a_missing_part_of_a_parameter_is_named(tmp_path: Path, part: str) -> None:
+    folder = a_universal_step(tmp_path)
+    (folder / "zero" / "layers.0.w" / part).unlink()
+
+    assert refusal(folder) == f"zero/layers.0.w/{part}: missing; 2 of 3 parameters have it"

@@ -2,14 +2,15 @@
 DeepSpeed's folders (`global_step10`): ZeRO 0 to 3, with tensor, pipeline and expert parallelism.
 
 Every rank writes its files in place and no marker says that all are done, so the set must be complete: ranks without
-gaps, and as many as the world size that a model file tells. The archives themselves are checked as `torch_zip`.
+gaps, and as many as the world size that a model file tells. The archives themselves are checked as `torch_zip`. What
+`ds_to_universal` made of them has a folder for each parameter instead of the optimizer's shards.
 Source: deepspeed/runtime/engine.py (`_save_checkpoint`, `_get_zero_ckpt_name`) and runtime/zero/stage_1_and_2.py.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -80,12 +81,32 @@ def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> N
     world = _read_world(tree, next(iter(models)))
     _refuse_missing_ranks(models, world)
     _refuse_missing_ranks(optimizers, world)
-    is_universal = any(name.startswith(f"{folder}/zero/".lstrip("/")) for name in tree.entries)
-    if world.zero_stage and not optimizers and not is_universal:
+    parameters = _parameters(tree, f"{folder}/zero/".lstrip("/"))
+    _refuse_missing_parts(parameters)
+    if world.zero_stage and not optimizers and not parameters:
         raise Damaged(f"{folder or '.'}: no optimizer shard, though ZeRO stage {world.zero_stage} saves them")
     if level is Level.FULL:
         refuse_other_steps(tree, list(models), "step", lambda state: state.number("global_steps"))
         refuse_other_steps(tree, list(optimizers), "optimizer step", read_optimizer_step)
+
+
+def _parameters(tree: Tree, prefix: str) -> dict[str, set[str]]:
+    """Of a universal checkpoint the files of each parameter, by folder."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for name in tree.entries:
+        if name.startswith(prefix) and name.endswith(".pt"):
+            found[folder_of(name)].add(filename_of(name))
+    found.pop(prefix.rstrip("/"), None)  # what the optimizer has for all of them
+    return found
+
+
+def _refuse_missing_parts(parameters: dict[str, set[str]]) -> None:
+    """Each parameter has the weights and the same moments as the others."""
+    usual = Counter(part for parts in parameters.values() for part in parts)
+    for folder, parts in sorted(parameters.items()):
+        absent = next((part for part in sorted(usual) if part not in parts and usual[part] * 2 > len(parameters)), None)
+        if absent is not None:
+            raise Damaged(f"{folder}/{absent}: missing; {usual[absent]:,} of {len(parameters):,} parameters have it")
 
 
 def _matches(names: list[str], pattern: re.Pattern[str]) -> dict[str, re.Match[str]]:

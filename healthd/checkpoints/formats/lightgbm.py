@@ -24,6 +24,7 @@ _SNAPSHOT = ".snapshot_iter_"
 _START = b"tree\n"
 _NUMBER = re.compile(rb"-?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|inf|nan)")
 _END = b"end of trees"
+_PARAMETER = re.compile(rb"\[[a-z]\w*: (?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]+)*\]")
 _OF_LEAVES = (b"leaf_value",)
 _OF_SPLITS = (b"split_feature", b"threshold", b"decision_type", b"left_child", b"right_child")
 _MORE_OF_LEAVES = (b"leaf_weight", b"leaf_count")
@@ -165,9 +166,12 @@ def _verify_end(window: Window, at: int) -> None:
     if not rest.startswith(_END):
         raise Damaged(f"{window.name}: does not come to the end of its trees (torn write)")
     _, has_parameters, parameters = rest.partition(b"\nparameters:")
-    _, is_whole, last = parameters.partition(b"\nend of parameters")
+    lines, is_whole, last = parameters.partition(b"\nend of parameters")
     if has_parameters and not is_whole:
         raise Damaged(f"{window.name}: does not come to the end of its parameters (torn write)")
+    garbled = next((line for line in lines.split(b"\n") if line and not _PARAMETER.fullmatch(line)), None)
+    if garbled is not None:
+        raise Damaged(f"{window.name}: {garbled[:40]!r} is no parameter")
     if not has_parameters or not last.endswith(b"\n"):
         raise Damaged(f"{window.name}: ends within its last lines (torn write)")
     _, is_pandas, categories = last.partition(b"pandas_categorical:")
