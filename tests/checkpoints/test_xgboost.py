@@ -39,7 +39,7 @@ def test_a_file_cut_anywhere_is_refused_by_a_quick_look(real: Path, name: str) -
     (tmp := real / "only").mkdir()
     (real / name).rename(tmp / name)
 
-    assert held_when_cut(tmp / name, tmp / name, times=200) == []
+    assert held_when_cut(tmp / name, tmp / name, times=60) == []
 
 
 def a_model(real: Path) -> dict[str, dict[str, dict[str, dict[str, list[object]]]]]:

@@ -145,8 +145,8 @@ def _array_end(window: Window, at: int) -> int:
     if len(start) < 10 or not start.startswith(_MAGIC):
         what = "zeros, never written" if not start.strip(b"\0") else "no array of NumPy"
         raise Damaged(f"{window.name}: {what} at byte {at:,} (torn write)")
-    if start[6] not in {1, 2, 3}:
-        raise Damaged(f"{window.name}: version {start[6]} of the format, which is not known")
+    if start[6] not in {1, 2, 3} or start[7]:
+        raise Damaged(f"{window.name}: version {start[6]}.{start[7]} of the format, which is not known")
     width = 2 if start[6] == 1 else 4
     length = int.from_bytes(start[8 : 8 + width], "little")
     if length > LARGEST_HEADER:
