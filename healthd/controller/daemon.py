@@ -19,6 +19,7 @@ from healthd.cluster.leader import Candidacy, Deposed, lead
 from healthd.cluster.port import Cluster
 from healthd.controller.census import Census
 from healthd.controller.controller import Controller
+from healthd.controller.fabric import Rails
 from healthd.controller.feed import Feed
 from healthd.controller.ports import Checkpoints, Looker
 from healthd.controller.precheck import Prechecks
@@ -120,11 +121,15 @@ class ControllerDaemon:
             async with asyncio.TaskGroup() as group:
                 if self._looker is not None:
                     group.create_task(self._prechecks(self._looker).run(), name="prechecks")
+                group.create_task(self._rails().run(), name="rails")
                 group.create_task(
                     Tending(controller, self._clock, self._wake, self._feed.trouble).run(), name="tending"
                 )
         finally:
             self.metrics.forget_the_world()
+
+    def _rails(self) -> Rails:
+        return Rails(self._clock, self.census, self.metrics, self._announcer, self._feed.trouble)
 
     def _prechecks(self, looker: Looker) -> Prechecks:
         return Prechecks(

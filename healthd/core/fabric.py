@@ -8,6 +8,7 @@ is told and never takes a node out of service. Pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from datetime import datetime
 from statistics import median_low
 from typing import NamedTuple
 
+from healthd.core.growth import QUIET
 from healthd.core.objects import Nic, NodeHealth
 from healthd.core.reporting import is_silent
 
@@ -41,6 +43,11 @@ LEAST: Mapping[str, int] = {
     "roce.ip4InDiscards": 15,
 }
 """By counter of congestion: the power of two an hour from which it is worth a word; that is some 36 and 9 a second."""
+_SUSPECTS = {
+    True: "what is sent to this port, and the switch port",
+    False: "its cable, its modules and the switch port",
+}
+"""What may be behind a counter of congestion, and behind one of loss."""
 LEAST_OTHERWISE = 12
 """For counters of loss and disorder: one a second."""
 HIGHEST = 64
@@ -87,12 +94,28 @@ class Outlier(NamedTuple):
     usual: float
     score: float
 
+    @property
+    def message(self) -> str:
+        """For a person, on the event of the node."""
+        return (
+            f"Port {self.port} of {self.device} (rail {self.track.rail}): {self.track.counter} grew by some "
+            f"{1 << self.power:,} in an hour; {_amount(self.usual)} is usual on this rail. "
+            f"The rail as a whole is not congested: look at {_SUSPECTS[self.track.counter in LEAST]}."
+        )
+
 
 class Congestion(NamedTuple):
     """*nodes* nodes of a track count so much that it is the rail, and not them."""
 
     track: Track
     nodes: int
+
+    @property
+    def message(self) -> str:
+        """For a person, in the log."""
+        return (
+            f"rail {self.track.rail} is congested by {self.track.counter}, {self.nodes} nodes: none of them is at fault"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +127,19 @@ class Fabric:
     congested: Sequence[Congestion] = ()
     rails: frozenset[int] = frozenset()
     """All that could be compared."""
+
+    def ports_out(self) -> dict[int, int]:
+        """By rail: how many ports stand out."""
+        ports = {(one.track.rail, one.node, one.device, one.port) for one in self.outliers}
+        counted = Counter(rail for rail, *_ in ports)
+        return {rail: counted[rail] for rail in self.rails}
+
+    def nodes_congested(self) -> dict[int, int]:
+        """By rail: how many nodes are in its congestion, by the counter that tells of most; 0 where it has none."""
+        nodes = dict.fromkeys(self.rails, 0)
+        for crowd in self.congested:
+            nodes[crowd.track.rail] = max(nodes[crowd.track.rail], crowd.nodes)
+        return nodes
 
 
 class Survey:
@@ -190,6 +226,10 @@ def _crowd(track: Track, ports: int, raised: AbstractSet[str], far: Sequence[Out
     if len(far) > max(CROWD_LEAST, CROWD * ports):
         return Congestion(track, len({one.node for one in far}))
     return None
+
+
+def _amount(power: float) -> str:
+    return f"some {1 << int(power):,}" if power else f"less than {1 << QUIET:,}"
 
 
 def _usual(counts: Sequence[int]) -> Usual:

@@ -207,9 +207,24 @@ class Metrics:
         )
 
         self._make_saves(registry)
+        self._make_fabric(registry)
         self.leading = Gauge(
             "healthd_leading",
             "1 in the controller that leads, 0 in one that stands by: only the leader shows the gauges of the cluster.",
+            registry=registry,
+        )
+
+    def _make_fabric(self, registry: CollectorRegistry) -> None:
+        self.fabric_outliers = Gauge(
+            "healthd_fabric_outliers",
+            "Ports of a rail whose counters of loss grow far more than those of the same rail on other nodes.",
+            ["rail"],
+            registry=registry,
+        )
+        self.fabric_congested = Gauge(
+            "healthd_fabric_congested",
+            "Nodes that are in the congestion of a rail; 0 while it is not congested as a whole.",
+            ["rail"],
             registry=registry,
         )
 
@@ -296,6 +311,13 @@ class Metrics:
             for concern in each.concerns:
                 self.checkpoint_concern.labels(*labels, concern.value).set(1)
 
+    def show_fabric(self, outliers: Mapping[int, int], congested: Mapping[int, int]) -> None:
+        """Make the gauges of rails say exactly this, by rail; those that are not named are not compared."""
+        for gauge, counts in ((self.fabric_outliers, outliers), (self.fabric_congested, congested)):
+            gauge.clear()
+            for rail, count in counts.items():
+                gauge.labels(str(rail)).set(count)
+
     def show_held(self, counts: Mapping[Hold, int]) -> None:
         """How many recoveries are on hold for which reason; those that are not named: none."""
         for reason in Hold:
@@ -312,6 +334,7 @@ class Metrics:
             gauge.set(0)
         self.show_gangs(())
         self.show_saves(())
+        self.show_fabric({}, {})
         self.show_held({})
         self.show_breaker(())
 

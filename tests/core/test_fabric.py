@@ -59,6 +59,18 @@ def test_one_bad_port_stands_out_of_ports_that_all_count_a_little() -> None:
     assert fabric.outliers[0].usual == 13
 
 
+def test_a_person_is_told_which_port_it_is_and_how_far_out() -> None:
+    lossy = seen(nodes(lambda node, rail: {LOST: 16 if (node, rail) == (7, 3) else 0}))
+    crowded = seen(nodes(lambda node, rail: {NOTICES: 22 if (node, rail) == (7, 3) else 12}))
+
+    assert lossy.outliers[0].message == (
+        "Port 1 of 0000:13:00.0 (rail 3): roce.packet_seq_err grew by some 65,536 in an hour; less than 1,024 is usual "
+        "on this rail. The rail as a whole is not congested: look at its cable, its modules and the switch port."
+    )
+    assert "some 4,096 is usual" in crowded.outliers[0].message
+    assert crowded.outliers[0].message.endswith("look at what is sent to this port, and the switch port.")
+
+
 def test_what_is_less_than_one_a_second_is_not_worth_a_word() -> None:
     assert who(seen(nodes(lambda node, _: {LOST: 11 if node == 7 else 0}, rails=1))) == []
     assert who(seen(nodes(lambda node, _: {LOST: 12 if node == 7 else 0}, rails=1))) == [("n7", 0, LOST)]
@@ -96,7 +108,11 @@ def test_congestion_of_one_rail_hides_no_bad_port_of_another() -> None:
     fabric = seen(nodes(powers))
 
     assert who(fabric) == [("n9", 5, LOST)]
-    assert [crowd.track.rail for crowd in fabric.congested] == [3]
+    assert [crowd.message for crowd in fabric.congested] == [
+        "rail 3 is congested by roce.np_cnp_sent, 125 nodes: none of them is at fault"
+    ]
+    assert [fabric.ports_out()[rail] for rail in (3, 5)] == [0, 1]
+    assert [fabric.nodes_congested()[rail] for rail in (3, 5)] == [125, 0]
 
 
 def test_a_node_whose_ports_all_count_has_work_that_others_have_not() -> None:

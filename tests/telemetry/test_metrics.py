@@ -26,6 +26,8 @@ CONTRACT = {
     "healthd_checkpoint_rejected_total": set(),
     "healthd_checkpoint_saved_timestamp_seconds": {"namespace", "gang"},
     "healthd_checkpoint_valid": {"namespace", "gang"},
+    "healthd_fabric_congested": {"rail"},
+    "healthd_fabric_outliers": {"rail"},
     "healthd_findings": {"node", "device", "rule", "severity", "action"},
     "healthd_findings_raised_total": {"rule"},
     "healthd_gang_attempt": {"namespace", "gang"},
@@ -84,6 +86,7 @@ def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.show_node("n1", Verdict.HEALTHY, [a_finding()])
     metrics.show_gangs([a_root(progress=Progress(step=1))])
     metrics.show_saves([GangSaves("default", "g", NOW, timedelta(1), timedelta(1), [Concern.LATE])])
+    metrics.show_fabric({3: 1}, {3: 0})
     metrics.findings_raised.labels("xid-79").inc()
     metrics.loop_succeeded("agent", NOW)
     metrics.api_errors.labels("Unavailable").inc()
@@ -153,6 +156,14 @@ def test_what_is_not_known_of_checkpoints_is_not_shown(metrics: Metrics) -> None
 
     assert series(metrics, "healthd_checkpoint_valid") == {'{gang="blind",namespace="default"}': 0}
     assert series(metrics, "healthd_checkpoint_lost_work_seconds") == {}
+
+
+def test_a_rail_that_is_not_compared_any_more_leaves_no_series(metrics: Metrics) -> None:
+    metrics.show_fabric({2: 5, 3: 1}, {2: 0, 3: 0})
+    metrics.show_fabric({3: 0}, {3: 800})
+
+    assert series(metrics, "healthd_fabric_outliers") == {'{rail="3"}': 0}
+    assert series(metrics, "healthd_fabric_congested") == {'{rail="3"}': 800}
 
 
 def test_a_recovery_is_counted_by_cause_and_outcome(metrics: Metrics) -> None:

@@ -1,0 +1,130 @@
+"""
+Look at the rails of the whole cluster once a minute, and tell which ports stand out and which rails are congested.
+
+What is told changes nothing: no node is cordoned, no recovery begins, for what other nodes say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Generic, NamedTuple, TypeVar
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.controller.census import Census
+from healthd.core.fabric import Congestion, Fabric, Outlier, Survey
+from healthd.telemetry.events import NORMAL, WARNING, Announce, about, silently
+from healthd.telemetry.metrics import Metrics
+
+log = structlog.get_logger()
+
+EVERY = timedelta(minutes=1)
+OVER_AFTER = timedelta(minutes=30)
+"""So long must a port, or a rail, be like the others before that is told; and told anew when it is not."""
+AT_ONCE = 250
+"""Nodes that are gone through in one go: some milliseconds."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Port(NamedTuple):
+    """A port of the cluster."""
+
+    node: str
+    device: str
+    number: int
+
+
+class Episodes(Generic[K]):
+    """What is going on, and when it was last seen; what begins and what is over is told once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[K, datetime] = {}
+
+    def enter(self, seen: Iterable[K], now: datetime) -> tuple[list[K], list[K]]:
+        """What began with this look, and what is over."""
+        seen = list(seen)
+        began = [one for one in seen if one not in self._seen]
+        self._seen |= dict.fromkeys(seen, now)
+        over = [one for one, at in self._seen.items() if now - at >= OVER_AFTER]
+        for one in over:
+            del self._seen[one]
+        return began, over
+
+
+class Rails:
+    """Compares the nodes of *census*, while there is no *trouble* with what it sees."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        census: Census,
+        metrics: Metrics,
+        announce: Announce = silently,
+        trouble: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._clock = clock
+        self._census = census
+        self._metrics = metrics
+        self._announce = announce
+        self._trouble = trouble
+        self._outliers: Episodes[Port] = Episodes()
+        self._crowds: Episodes[tuple[int, str, float]] = Episodes()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep(EVERY)
+            if self._trouble():
+                continue
+            try:
+                self._tell(await self.survey(), self._clock.now())
+            except Exception as error:  # what is only told must not end what is guarded
+                log.exception("fabric.failed", error=str(error))
+
+    async def survey(self) -> Fabric:
+        """The comparison of all nodes; others have their turn meanwhile."""
+        survey, now = Survey(), self._clock.now()
+        for number, (name, health) in enumerate(list(self._census.health.items()), start=1):
+            survey.enter(name, health, now)
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return survey.compare()
+
+    def _tell(self, fabric: Fabric, now: datetime) -> None:
+        self._metrics.show_fabric(fabric.ports_out(), fabric.nodes_congested())
+        self._tell_outliers(_farthest(fabric.outliers), now)
+        self._tell_crowds({crowd.track.where: crowd for crowd in fabric.congested}, now)
+
+    def _tell_outliers(self, outliers: Mapping[Port, Outlier], now: datetime) -> None:
+        began, over = self._outliers.enter(outliers, now)
+        for port in began:
+            one = outliers[port]
+            log.warning("fabric.outlier", node=port.node, device=port.device, port=port.number, why=one.message)
+            self._say(port, WARNING, "PortStandsOut", one.message)
+        for port in over:
+            log.info("fabric.outlier_over", node=port.node, device=port.device, port=port.number)
+            message = f"Port {port.number} of {port.device} counts what others of its rail count."
+            self._say(port, NORMAL, "PortStandsOutOver", message)
+
+    def _say(self, port: Port, kind: str, reason: str, message: str) -> None:
+        if node := self._census.nodes.get(port.node):
+            self._announce(about(node), kind, reason, message)
+
+    def _tell_crowds(self, crowds: Mapping[tuple[int, str, float], Congestion], now: datetime) -> None:
+        began, over = self._crowds.enter(crowds, now)
+        for where in began:
+            log.warning("fabric.congested", rail=where[0], why=crowds[where].message)
+        for rail, *_ in over:
+            log.info("fabric.congestion_over", rail=rail)
+
+
+def _farthest(outliers: Iterable[Outlier]) -> dict[Port, Outlier]:
+    """By port: the counter by which it stands out most."""
+    by_port: dict[Port, Outlier] = {}
+    for one in outliers:
+        by_port.setdefault(Port(one.node, one.device, one.port), one)
+    return by_port
