@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -16,26 +17,7 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
 
     `asyncio.to_thread` would hold up the end of the process until a driver or a file server that hangs answers.
     """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
-
-    def hand_over(result: T | None, error: BaseException | None) -> None:
-        if answer.done():  # cancelled
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)  # type: ignore[arg-type]  # None only where T allows it
-
-    def run() -> None:
-        result, trouble = None, None
-        try:
-            result = work()
-        except BaseException as error:  # whatever it is belongs to the one who waits
-            trouble = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(hand_over, result, trouble)
-
+    run, answer = _answering(work)
     threading.Thread(target=run, name=name, daemon=True).start()
     return await answer
 
@@ -51,3 +33,46 @@ class Threads:
         """What *work* answers or raises. When the waiting is cancelled, the slot is free."""
         async with self._slots:
             return await in_thread(work, self._name)
+
+
+class Worker:
+    """One thread for calls that come every second: to start one each time would cost more than the calls do."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What *work* answers or raises, after all calls before it."""
+        run, answer = _answering(work)
+        self._calls.put(run)
+        return await answer
+
+    def _work(self) -> None:
+        while True:
+            self._calls.get()()
+
+
+def _answering(work: Callable[[], T]) -> tuple[Callable[[], None], asyncio.Future[T]]:
+    """*work* for another thread, and its answer for this one."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def hand_over(result: Any, error: BaseException | None) -> None:
+        if answer.done():  # cancelled
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def run() -> None:
+        result, trouble = None, None
+        try:
+            result = work()
+        except BaseException as error:  # whatever it is belongs to the one who waits
+            trouble = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(hand_over, result, trouble)
+
+    return run, answer

@@ -1,8 +1,8 @@
 """
 Looks at every source but the kernel log, each at its own pace, and hands the looks to the judge.
 
-A look runs in a thread. One that does not come back in time is told as trouble of its source and left alone: nothing is
-asked again before it has come back, so a device that hangs costs one thread, and no other source waits for it.
+Each source has a thread of its own. A look that does not come back in time is told as trouble of its source; nothing is
+asked of it again before it has come back, and no other source waits for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from healthd.clock import Clock
 from healthd.core.readings import Look
 from healthd.core.waits import Luck
 from healthd.telemetry.metrics import Metrics
-from healthd.threads import in_thread
+from healthd.threads import Worker
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +58,8 @@ class Prober:
         self._take = take
         self._troubles: dict[str, str] = {}
         self._last: dict[str, Look] = {}
+        self._asked: dict[str, datetime] = {}
+        """By source: since when a look has not come back."""
 
     @property
     def troubles(self) -> dict[str, str]:
@@ -69,33 +71,32 @@ class Prober:
         async with asyncio.TaskGroup() as group:
             for probe in self._probes:
                 group.create_task(self._follow(probe), name=f"probe {probe.source}")
+            group.create_task(self._watch_over())
 
     async def _follow(self, probe: Probe) -> None:
         # Not all at once: probes of the same pace would meet again and again.
         await self._clock.sleep(min(probe.every, timedelta(seconds=1)) * self._luck())
-        asked: asyncio.Task[Look] | None = None
-        try:
-            while True:
-                began = self._clock.now()
-                asked = asked or asyncio.create_task(in_thread(partial(probe.look, began), probe.source))
-                if await self._has_ended(asked):
-                    self._enter(_outcome(asked, probe, began))
-                    asked = None
-                else:
-                    trouble = f"it did not answer within {DEADLINE.total_seconds():g} s"
-                    self._enter(Look(source=probe.source, at=began, trouble=trouble))
-                await self._clock.sleep(max(probe.every - (self._clock.now() - began), timedelta(0)))
-        finally:
-            if asked is not None:
-                asked.cancel()
+        worker = Worker(f"probe {probe.source}")
+        while True:
+            began = self._asked[probe.source] = self._clock.now()
+            try:
+                look = await worker.run(partial(probe.look, began))
+            except Exception as error:  # a fault of ours in one probe must not blind the others
+                log.exception("probe.failed", source=probe.source, error=repr(error))
+                look = Look(source=probe.source, at=began, trouble=f"the probe failed: {error!r}")
+            del self._asked[probe.source]
+            self._enter(look)
+            await self._clock.sleep(max(probe.every - (self._clock.now() - began), timedelta(0)))
 
-    async def _has_ended(self, asked: asyncio.Task[Look]) -> bool:
-        alarm = asyncio.create_task(self._clock.sleep(DEADLINE))
-        try:
-            await asyncio.wait({asked, alarm}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            alarm.cancel()
-        return asked.done()
+    async def _watch_over(self) -> None:
+        """Tell of probes that do not come back."""
+        while True:
+            await self._clock.sleep(timedelta(seconds=1))
+            now = self._clock.now()
+            for source, began in self._asked.items():
+                if now - began >= DEADLINE and source not in self._troubles:
+                    trouble = f"it did not answer within {DEADLINE.total_seconds():g} s"
+                    self._enter(Look(source=source, at=now, trouble=trouble))
 
     def _enter(self, look: Look) -> None:
         before = self._troubles.get(look.source, "")
@@ -110,12 +111,3 @@ class Prober:
         if look is not self._last.get(look.source):  # a probe may have nothing new
             self._last[look.source] = look
             self._take(look)
-
-
-def _outcome(asked: asyncio.Task[Look], probe: Probe, began: datetime) -> Look:
-    """What a probe answered; a fault of ours in one probe must not blind the others."""
-    error = asked.exception()
-    if error is None:
-        return asked.result()
-    log.error("probe.failed", source=probe.source, error=repr(error), exc_info=error)
-    return Look(source=probe.source, at=began, trouble=f"the probe failed: {error!r}")

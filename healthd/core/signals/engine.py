@@ -90,6 +90,8 @@ class Engine:
         self._others = {name: _compared_with(these) for name, these in self._rules.items()}
         self._clears = {rule.name: rule.clears_after for these in self._rules.values() for rule in these}
         self._sources: dict[str, _Source] = {}
+        self._bad: dict[str, list[Bad]] = {}
+        """By source, because it is asked for after every look and rarely changes."""
         self._now: datetime | None = None
 
     def take(self, look: Look) -> None:
@@ -99,7 +101,7 @@ class Engine:
         at = self._now = look.at if self._now is None else max(look.at, self._now)
         source = self._sources.setdefault(look.source, {})
         touched = [one for reading in look.readings if (one := self._take(source, reading, at))]
-        _forget_what_is_gone(source, at)
+        gone = _forget_what_is_gone(source, at)
         for one in touched:
             for state in one.states:
                 if not isinstance(state.rule.test, OutOfLine):
@@ -108,10 +110,12 @@ class Engine:
             one.is_new = False
         for name in {one.reading.name for one in touched}:
             _compare(source[name], at)
+        if touched or gone:
+            self._bad[look.source] = [state.bad for one in _of(source) for state in one.states if state.bad]
 
     def bad(self) -> list[Bad]:
         """All that is bad now, in the order of devices and rules."""
-        found = [state.bad for one in self._all() for state in one.states if state.bad]
+        found = [bad for of_source in self._bad.values() for bad in of_source]
         return sorted(found, key=lambda bad: (bad.device, bad.rule.name, bad.part))
 
     def good_since(self, device: str, rule: str) -> datetime | None:
@@ -142,9 +146,10 @@ class Engine:
             one.series.settle(at)
             one.is_new = True
             one.states = [_State(state.rule, at) for state in one.states]
+        self._bad.clear()
 
     def _all(self) -> Iterator[_Followed]:
-        return (one for source in self._sources.values() for places in source.values() for one in places.values())
+        return (one for source in self._sources.values() for one in _of(source))
 
     def _take(self, source: _Source, reading: Reading, at: datetime) -> _Followed | None:
         """The series of *reading*, when there is something to judge."""
@@ -183,11 +188,16 @@ def _compare(places: dict[_Place, _Followed], at: datetime) -> None:
                 one.states[number].enter(why, one.reading, at)
 
 
-def _forget_what_is_gone(source: _Source, at: datetime) -> None:
-    """A device that comes back is a new one, with lifetime counters of its own."""
-    for places in source.values():
-        for place in [place for place, one in places.items() if one.seen != at]:
-            del places[place]
+def _of(source: _Source) -> Iterator[_Followed]:
+    return (one for places in source.values() for one in places.values())
+
+
+def _forget_what_is_gone(source: _Source, at: datetime) -> bool:
+    """Whether anything is. A device that comes back is a new one, with lifetime counters of its own."""
+    gone = [(places, place) for places in source.values() for place, one in places.items() if one.seen != at]
+    for places, place in gone:
+        del places[place]
+    return bool(gone)
 
 
 def _compared_with(rules: Iterable[Rule]) -> frozenset[str]:
