@@ -1,46 +1,67 @@
 """
-Reading small files of /sys again and again: cheaply, and without asking what the kernel has refused.
+Small files of /sys and /proc as text, words, numbers and bytes; folders as names; links as what they point to.
 
-Paths are words here and not `Path` objects: these functions run hundreds of times in each look.
+Where nothing else is said, what is not there, or not for us, is nothing and not an error. Paths are words here and not
+`Path` objects: these functions run hundreds of times in each look.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
-from datetime import datetime, timedelta
 
-Read = Callable[[str], str]
-"""The text of a file, without white space at its ends. Raises OSError."""
+PAGE = 4096
+"""Bytes: no attribute of /sys is longer."""
+MOST = 64 * 1024
+"""Bytes of one file that are read: /proc/self/mountinfo of a busy node is long."""
 
-REST = timedelta(hours=1)
-"""For so long a file is left alone that answered EINVAL or no number: some drivers log a line for each attempt."""
-REFUSALS = 3
-"""After so many refusals in one folder the rest of it rests as well: all of it is answered by one and the same call."""
-
-_LONGEST = 20
-"""Digits of 64 bits, or a sign and those of 63."""
-_MOST = 4096
-"""No attribute of /sys is longer than a page."""
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 def read_text(path: str) -> str:
-    """The whole file, at one go. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.pread(descriptor, _MOST, 0).decode(errors="replace").strip()
-    finally:
-        os.close(descriptor)
+    """An attribute of /sys, without white space at its ends. Raises OSError."""
+    return _read(path, PAGE).decode(errors="replace").strip()
 
 
-def read_or_empty(path: str) -> str:
+def read_word(path: str) -> str:
     """The same, and nothing for what cannot be read."""
     try:
         return read_text(path)
+    except OSError:
+        return ""
+
+
+def read_number(path: str) -> int | None:
+    """The whole number in *path*, decimal or with 0x; None also where something else stands there."""
+    return parse_number(read_word(path))
+
+
+def read_bytes(path: str, most: int = MOST) -> bytes:
+    """Up to *most* bytes from the beginning of *path*."""
+    try:
+        return _read(path, most)
+    except OSError:
+        return b""
+
+
+def read_lines(path: str, most: int = MOST) -> list[str]:
+    """The lines of *path*; of one that was cut off nothing is given."""
+    lines = read_bytes(path, most).decode(errors="replace").split("\n")
+    return lines[:-1] if len(lines) > 1 else lines
+
+
+def parse_number(text: str) -> int | None:
+    """*text* as a whole number, decimal or with 0x."""
+    try:
+        return int(text, 16 if text.startswith("0x") else 10)
+    except ValueError:
+        return None
+
+
+def link_name(path: str) -> str:
+    """The last part of what the link at *path* points to."""
+    try:
+        return os.path.basename(os.readlink(path))  # noqa: PTH115, PTH119 - paths are words in probes
     except OSError:
         return ""
 
@@ -76,81 +97,10 @@ def pci_of(real_path: str) -> str:
     return next((part for part in reversed(real_path.split("/")) if _PCI.fullmatch(part)), "")
 
 
-def as_number(text: str) -> float | None:
-    """Counters may be no numbers, such as `N/A (no PMA)`."""
+def _read(path: str, most: int) -> bytes:
+    """One call for all of it: the kernel makes the text for each read anew. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return int(text) if len(text) <= _LONGEST else None
-    except ValueError:
-        return None
-
-
-class KeptOpen:
-    """
-    A Read that keeps its files open: the kernel makes the text anew for each read from the beginning.
-
-    A device that went away answers ENODEV to whoever holds its files; then the path is opened anew, once.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[str, int] = {}
-
-    def __call__(self, path: str) -> str:
-        """Raises OSError."""
-        held = self._open.get(path)
-        if held is not None:
-            with suppress(OSError):
-                return self._read(held)
-            self._close(path)
-        self._open[path] = descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return self._read(descriptor)
-        except OSError:
-            self._close(path)
-            raise
-
-    def close(self) -> None:
-        """Let go of every file."""
-        for path in list(self._open):
-            self._close(path)
-
-    def _read(self, descriptor: int) -> str:
-        return os.pread(descriptor, _MOST, 0).decode(errors="replace").strip()
-
-    def _close(self, path: str) -> None:
-        os.close(self._open.pop(path))
-
-
-class Patient:
-    """Reads counters through *read*, and leaves those alone for a while that refuse to tell a number."""
-
-    def __init__(self, read: Read = read_text) -> None:
-        self._read = read
-        self._resting: dict[str, datetime] = {}
-
-    def number(self, folder: str, name: str, now: datetime) -> float | None:
-        """What a counter shows; None: it has no number, or is not asked now."""
-        path = f"{folder}/{name}"
-        if self._rests(folder, now) or self._rests(path, now):
-            return None
-        try:
-            value = as_number(self._read(path))
-        except OSError as error:
-            if error.errno == errno.EINVAL:
-                self._leave_alone(folder, path, now)
-            return None
-        if value is None:
-            self._leave_alone(folder, path, now)
-        return value
-
-    def _rests(self, path: str, now: datetime) -> bool:
-        until = self._resting.get(path)
-        if until is None or now < until:
-            return until is not None
-        del self._resting[path]
-        return False
-
-    def _leave_alone(self, folder: str, path: str, now: datetime) -> None:
-        self._resting[path] = now + REST
-        refused = [one for one, until in self._resting.items() if one.startswith(f"{folder}/") and now < until]
-        if len(refused) >= REFUSALS:
-            self._resting[folder] = now + REST
+        return os.read(descriptor, most)
+    finally:
+        os.close(descriptor)

@@ -14,8 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from healthd.core.readings import NODE, Look, Reading
-from healthd.probes.attributes import read_lines, read_number, read_word
-from healthd.probes.sysfs import names_in, pci_of
+from healthd.probes.sysfs import names_in, pci_of, read_lines, read_number, read_word
 
 _FEW = 10
 """So few requests in one look say nothing about a disk's speed."""

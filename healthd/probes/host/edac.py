@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from healthd.core.readings import NODE, Look, Reading
-from healthd.probes.attributes import read_number, read_word
-from healthd.probes.sysfs import names_in
+from healthd.probes.sysfs import names_in, read_number, read_word
 
 
 class Edac:

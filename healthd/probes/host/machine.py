@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from healthd.core.readings import NODE, Look, Reading
-from healthd.probes.attributes import parse_number, read_lines, read_number
 from healthd.probes.host.kernel_clock import is_clock_synchronised
+from healthd.probes.sysfs import parse_number, read_lines, read_number
 
 _TAINTS = {"machine_check": 4, "oops": 7, "soft_lockup": 14}
 """Bits of /proc/sys/kernel/tainted, as the kernel's admin guide numbers them."""

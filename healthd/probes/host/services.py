@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from healthd.core.readings import NODE, Look, Reading
-from healthd.probes.attributes import read_number
+from healthd.probes.sysfs import read_number
 
 _NAMES = {"nvidia-persistenced": "persistenced", "nvidia-fabricmanager": "fabric_manager"}
 """Folders in /run, and what readings call them."""

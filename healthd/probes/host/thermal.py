@@ -14,8 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from healthd.core.readings import NODE, Look, Reading
-from healthd.probes.attributes import read_number, read_word
-from healthd.probes.sysfs import names_in, pci_of
+from healthd.probes.sysfs import names_in, pci_of, read_number, read_word
 
 _LEFT_ALONE = re.compile(r"mlx|bnxt|i40e|ice|nfp|ib_")
 _FAN_FAULT = re.compile(r"fan\d+_fault")

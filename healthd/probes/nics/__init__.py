@@ -3,4 +3,5 @@ The ports that gangs talk through, as /sys shows them: which there are, whether 
 
 `rdma` lists InfiniBand, RoCE and EFA ports, `infiniband` tells their states, `rdma_counters` their counters. `netdevs`
 lists network interfaces, `ethernet` tells their states and counters, those of drivers by the ioctl of `ethtool`.
+`counter_files` reads a counter again and again.
 """

@@ -23,10 +23,11 @@ from pathlib import Path
 from healthd.core.links import usual
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import ethernet
+from healthd.probes.nics.counter_files import KeptOpen, Patient, Read, parse_counter
 from healthd.probes.nics.ethtool import Chosen, Ethtool, Statistics
 from healthd.probes.nics.netdevs import Interface, is_set_up, read_interfaces
 from healthd.probes.nics.rdma import SYS
-from healthd.probes.sysfs import KeptOpen, Patient, Read, as_number, listed, read_or_empty, read_text, trouble_with
+from healthd.probes.sysfs import listed, read_number, read_text, read_word, trouble_with
 
 LOOK_AGAIN = timedelta(minutes=1)
 """So often interfaces are looked up anew though their names are the same."""
@@ -98,7 +99,7 @@ class Ethernet:
     def _read_one(self, interface: Interface) -> Iterator[Reading]:
         try:
             state = self._read(f"{interface.folder}/operstate")
-            changes = as_number(self._read(f"{interface.folder}/carrier_changes"))
+            changes = parse_counter(self._read(f"{interface.folder}/carrier_changes"))
         except OSError:
             return
         yield Reading(interface.pci, "eth.link", self._link(interface, state), interface.part)
@@ -144,8 +145,8 @@ class EthernetCounters:
 
     def _read_speeds(self) -> Iterator[Reading]:
         # A port that is down refuses to tell its speed, or tells -1: it is asked only while it is up.
-        up = [one for one in self._known.all if read_or_empty(f"{one.folder}/operstate") == "up"]
-        told = {one.name: as_number(read_or_empty(f"{one.folder}/speed")) or 0 for one in up}
+        up = [one for one in self._known.all if read_word(f"{one.folder}/operstate") == "up"]
+        told = {one.name: read_number(f"{one.folder}/speed") or 0 for one in up}
         kinds: dict[str, Counter[float]] = {}
         for one in up:
             if told[one.name] > 0:

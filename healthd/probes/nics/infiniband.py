@@ -22,9 +22,10 @@ from typing import NamedTuple
 
 from healthd.core.links import Link, PortSeen, judge_links
 from healthd.core.readings import Look, Reading
+from healthd.probes.nics.counter_files import KeptOpen, Patient, Read
 from healthd.probes.nics.netdevs import is_set_up
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_state
-from healthd.probes.sysfs import KeptOpen, Patient, Read, as_number, read_or_empty, trouble_with
+from healthd.probes.sysfs import read_number, trouble_with
 
 
 class _Words(NamedTuple):
@@ -105,7 +106,7 @@ class Infiniband:
         """Some drivers do not count lost links, but every interface counts its carrier's comings."""
         if port.key in self._were_up or not port.netdev:
             return False
-        return as_number(read_or_empty(f"{self._sys}/class/net/{port.netdev}/carrier_up_count")) not in {None, 0}
+        return read_number(f"{self._sys}/class/net/{port.netdev}/carrier_up_count") not in {None, 0}
 
     def _read_presence(self) -> list[Reading]:
         """Virtual functions come and go with the pods that get them; physical ones do not."""

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from healthd.probes.sysfs import as_number, listed, names_in, pci_of, read_or_empty
+from healthd.probes.sysfs import listed, names_in, pci_of, read_number, read_word
 
 _ETHERNET = "1"
 """ARPHRD_ETHER. IPoIB interfaces (32) are told by their InfiniBand port."""
@@ -55,7 +55,7 @@ def own_interface(function: str, port: int) -> str:
 def is_set_up(folder: str) -> bool:
     """Whether nobody switched the interface off; a carrier is another matter. Not, where it is not in sight."""
     try:
-        return bool(int(read_or_empty(f"{folder}/flags"), 16) & _IFF_UP)
+        return bool(int(read_word(f"{folder}/flags"), 16) & _IFF_UP)
     except ValueError:
         return False
 
@@ -63,26 +63,26 @@ def is_set_up(folder: str) -> bool:
 def _interface(folder: str, name: str) -> Interface | None:
     device = os.path.realpath(f"{folder}/device")
     pci = pci_of(device)
-    if not pci or read_or_empty(f"{folder}/type") != _ETHERNET or _is_representor(folder):
+    if not pci or read_word(f"{folder}/type") != _ETHERNET or _is_representor(folder):
         return None
     is_virtual = os.path.lexists(f"{folder}/device/physfn")
-    model = f"{read_or_empty(f'{folder}/device/vendor')}:{read_or_empty(f'{folder}/device/device')}"
+    model = f"{read_word(f'{folder}/device/vendor')}:{read_word(f'{folder}/device/device')}"
     return Interface(
         name=name,
         pci=pci,
         part=f"port {_port_of(folder)}",
         folder=folder,
         kind=f"{model} virtual" if is_virtual else model,
-        was_up=(as_number(read_or_empty(f"{folder}/carrier_up_count")) or 0) > 0,
+        was_up=(read_number(f"{folder}/carrier_up_count") or 0) > 0,
         is_virtual=is_virtual,
     )
 
 
 def _port_of(folder: str) -> int:
     """Counted from 1, as RDMA does; `dev_port` counts from 0. Some old drivers told `dev_id` instead."""
-    told = as_number(read_or_empty(f"{folder}/dev_port")) or 0
+    told = read_number(f"{folder}/dev_port") or 0
     return int(told) + 1
 
 
 def _is_representor(folder: str) -> bool:
-    return _REPRESENTOR.fullmatch(read_or_empty(f"{folder}/phys_port_name")) is not None
+    return _REPRESENTOR.fullmatch(read_word(f"{folder}/phys_port_name")) is not None

@@ -18,7 +18,7 @@ from pathlib import Path
 from healthd.core.objects import Nic
 from healthd.core.rails import Place, Rail, rails
 from healthd.probes.nics.netdevs import own_interface
-from healthd.probes.sysfs import listed, names_in, pci_of, read_or_empty
+from healthd.probes.sysfs import listed, names_in, pci_of, read_word
 
 SYS = Path("/sys")
 LOOK_AGAIN = timedelta(minutes=1)
@@ -123,7 +123,7 @@ def device_names(sys: Path = SYS) -> list[str]:
 def read_usable(sys: Path = SYS) -> set[str]:
     """The devices that programs can open; none where the module that lets them (ib_uverbs) is not loaded."""
     root = f"{sys}/class/infiniband_verbs"
-    return {device for name in names_in(root) if (device := read_or_empty(f"{root}/{name}/ibdev"))}
+    return {device for name in names_in(root) if (device := read_word(f"{root}/{name}/ibdev"))}
 
 
 def read_gpus(sys: Path = SYS) -> list[Place]:
@@ -167,12 +167,12 @@ def _ports_of(sys: str, device: str) -> list[Port]:
         return []
     parent = _parent(function, is_part=function != below)
     path = os.path.relpath(function, os.path.realpath(sys))
-    board = read_or_empty(f"{folder}/board_id") or read_or_empty(f"{folder}/hca_type") or _model(function)
-    firmware = read_or_empty(f"{folder}/fw_ver")
+    board = read_word(f"{folder}/board_id") or read_word(f"{folder}/hca_type") or _model(function)
+    firmware = read_word(f"{folder}/fw_ver")
     is_efa = Path(os.path.realpath(f"{function}/driver")).name == "efa"
     found = []
     for number in sorted(int(name) for name in names_in(f"{folder}/ports") if name.isdecimal()):
-        layer = read_or_empty(f"{folder}/ports/{number}/link_layer")
+        layer = read_word(f"{folder}/ports/{number}/link_layer")
         family = Family.EFA if is_efa else Family.ROCE if layer == "Ethernet" else Family.IB
         found.append(
             Port(
@@ -203,11 +203,11 @@ def _function(path: str) -> str:
 
 
 def _model(function: str) -> str:
-    return f"{read_or_empty(f'{function}/vendor')}:{read_or_empty(f'{function}/device')}"
+    return f"{read_word(f'{function}/vendor')}:{read_word(f'{function}/device')}"
 
 
 def _is_gpu(function: str) -> bool:
-    return read_or_empty(f"{function}/vendor") == _NVIDIA and read_or_empty(f"{function}/class").startswith(_DISPLAY)
+    return read_word(f"{function}/vendor") == _NVIDIA and read_word(f"{function}/class").startswith(_DISPLAY)
 
 
 def _nic(port: Port, rail: Rail | None) -> Nic:
@@ -217,7 +217,7 @@ def _nic(port: Port, rail: Rail | None) -> Nic:
         device=port.device,
         family=port.family,
         netdev=port.netdev,
-        rate_gbps=parse_rate(read_or_empty(f"{port.folder}/rate")) or 0,
+        rate_gbps=parse_rate(read_word(f"{port.folder}/rate")) or 0,
         firmware=port.firmware,
         parent=port.parent,
         rail=rail.number if rail else None,

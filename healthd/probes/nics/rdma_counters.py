@@ -22,8 +22,9 @@ from typing import NamedTuple
 from healthd.core.links import usual
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import efa, infiniband, roce
+from healthd.probes.nics.counter_files import Patient, Read
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_rate, parse_state, read_usable
-from healthd.probes.sysfs import Patient, Read, names_in, read_text, trouble_with
+from healthd.probes.sysfs import names_in, read_text, trouble_with
 
 COUNTERS = frozenset(rule.reads for rule in (*infiniband.RULES, *roce.RULES, *efa.RULES))
 """What somebody judges is read, and nothing else: each read is a question to firmware."""

@@ -15,9 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from healthd.core.readings import Look, Reading
-from healthd.probes.attributes import link_name, parse_number, read_bytes, read_lines, read_number, read_word
 from healthd.probes.pci.config_space import redirects_peers
-from healthd.probes.sysfs import names_in
+from healthd.probes.sysfs import link_name, names_in, parse_number, read_bytes, read_lines, read_number, read_word
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NVIDIA = 0x10DE

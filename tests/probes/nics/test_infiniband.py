@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from healthd.core.readings import Look
+from healthd.probes.nics.counter_files import REFUSALS
 from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import COUNTERS, InfinibandCounters, VirtualFunctions
-from healthd.probes.sysfs import REFUSALS, read_text
+from healthd.probes.sysfs import read_text
 from tests.sysfs import Sysfs, link, made, set_link, write
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from healthd.core.objects import Nic
 from healthd.probes.nics.rdma import parse_rate, parse_state, read_gpus, read_nics, read_ports
-from healthd.probes.sysfs import KeptOpen, as_number, pci_of
 from tests.sysfs import Sysfs, link, made, set_link, write
 
 NIC = "0000:5c:00.0"
@@ -105,43 +104,9 @@ def test_state_with_and_without_a_word() -> None:
     assert [parse_state(text) for text in ("4: ACTIVE", "7: Phy Test", "", "9")] == ["ACTIVE", "Phy Test", "", ""]
 
 
-@pytest.mark.parametrize("text", ["", "N/A (no PMA)", "1.5", "9" * 21, "0x10"])
-def test_what_is_no_counter(text: str) -> None:
-    assert as_number(text) is None
-
-
 @given(st.text())
 def test_no_text_of_a_file_makes_a_reader_fail(text: str) -> None:
-    rate, number = parse_rate(text), as_number(text)
+    rate = parse_rate(text)
 
     assert rate is None or 0 <= rate < 100_000
-    assert number is None or abs(number) < 10**20
     assert parse_state(text) in text
-    assert pci_of(text) in text
-
-
-def test_address_of_the_nearest_function_above() -> None:
-    assert pci_of("/sys/devices/pci0000:5a/0000:5a:01.0/10003:5c:00.1/net/eth0") == "10003:5c:00.1"
-    assert pci_of("/sys/devices/virtual/net/lo") == ""
-
-
-def test_file_that_is_kept_open_shows_what_is_written_later(tmp_path: Path) -> None:
-    path = tmp_path / "state"
-    path.write_text("4: ACTIVE\n")
-    read = KeptOpen()
-    before = read(str(path))
-    path.write_text("1: DOWN\n")
-
-    assert (before, read(str(path))) == ("4: ACTIVE", "1: DOWN")
-    read.close()
-
-
-def test_file_that_is_not_there_is_asked_again_later(tmp_path: Path) -> None:
-    path = tmp_path / "state"
-    read = KeptOpen()
-    with pytest.raises(FileNotFoundError):
-        read(str(path))
-    path.write_text("4: ACTIVE\n")
-
-    assert read(str(path)) == "4: ACTIVE"
-    read.close()

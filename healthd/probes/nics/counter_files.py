@@ -1,0 +1,104 @@
+"""
+Files of /sys that are read again and again: cheaply, and without asking what the kernel has refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from healthd.probes.sysfs import PAGE, read_text
+
+Read = Callable[[str], str]
+"""The text of a file, without white space at its ends. Raises OSError."""
+
+REST = timedelta(hours=1)
+"""For so long a file is left alone that answered EINVAL or no number: some drivers log a line for each attempt."""
+REFUSALS = 3
+"""After so many refusals in one folder the rest of it rests as well: all of it is answered by one and the same call."""
+
+_LONGEST = 20
+"""Digits of 64 bits, or a sign and those of 63."""
+
+
+def parse_counter(text: str) -> int | None:
+    """Counters may be no numbers, such as `N/A (no PMA)`."""
+    try:
+        return int(text) if len(text) <= _LONGEST else None
+    except ValueError:
+        return None
+
+
+class KeptOpen:
+    """
+    A Read that keeps its files open: the kernel makes the text anew for each read from the beginning.
+
+    A device that went away answers ENODEV to whoever holds its files; then the path is opened anew, once.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def __call__(self, path: str) -> str:
+        """Raises OSError."""
+        held = self._open.get(path)
+        if held is not None:
+            with suppress(OSError):
+                return self._read(held)
+            self._close(path)
+        self._open[path] = descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return self._read(descriptor)
+        except OSError:
+            self._close(path)
+            raise
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for path in list(self._open):
+            self._close(path)
+
+    def _read(self, descriptor: int) -> str:
+        return os.pread(descriptor, PAGE, 0).decode(errors="replace").strip()
+
+    def _close(self, path: str) -> None:
+        os.close(self._open.pop(path))
+
+
+class Patient:
+    """Reads counters through *read*, and leaves those alone for a while that refuse to tell a number."""
+
+    def __init__(self, read: Read = read_text) -> None:
+        self._read = read
+        self._resting: dict[str, datetime] = {}
+
+    def number(self, folder: str, name: str, now: datetime) -> float | None:
+        """What a counter shows; None: it has no number, or is not asked now."""
+        path = f"{folder}/{name}"
+        if self._rests(folder, now) or self._rests(path, now):
+            return None
+        try:
+            value = parse_counter(self._read(path))
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                self._leave_alone(folder, path, now)
+            return None
+        if value is None:
+            self._leave_alone(folder, path, now)
+        return value
+
+    def _rests(self, path: str, now: datetime) -> bool:
+        until = self._resting.get(path)
+        if until is None or now < until:
+            return until is not None
+        del self._resting[path]
+        return False
+
+    def _leave_alone(self, folder: str, path: str, now: datetime) -> None:
+        self._resting[path] = now + REST
+        refused = [one for one, until in self._resting.items() if one.startswith(f"{folder}/") and now < until]
+        if len(refused) >= REFUSALS:
+            self._resting[folder] = now + REST
