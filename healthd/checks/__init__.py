@@ -1,0 +1,1 @@
+"""One look at this machine for a person, and active checks of a machine on which nothing runs."""

@@ -1,0 +1,174 @@
+"""
+The devices of a machine at a glance: what looks at several sources tell of each GPU and each RDMA port. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from healthd.core.objects import Nic
+from healthd.core.readings import NODE, Look
+
+Value = float | str
+Places = Mapping[str, Mapping[tuple[str, str], Value]]
+"""By the reading's name, then by device and part."""
+
+_KEEPS = ("ecc.uncorrected", "row_remap.pending", "row_remap.failure", "processes")
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One GPU. What is not told is null."""
+
+    pci: str
+    index: int | None = None
+    uuid: str = ""
+    name: str = ""
+    state: str
+    """`ok`, `lost`, `reset-required`, `error`: NVML's word. Else the PCI bus's: `gone`, `silent`, `no driver`, …"""
+    temperature_c: float | None = None
+    ecc_uncorrected: float | None = None
+    """Since the GPU was last reset."""
+    remap: str | None = None
+    """Of memory rows: `ok`, `pending` a reset, or `failed`."""
+    nvlinks_up: int | None = None
+    nvlinks: int | None = None
+    pcie_width: float | None = None
+    pcie_full_width: float | None = None
+    pcie_generation: float | None = None
+    """The best that both ends can do: an idle GPU runs slower."""
+    processes: float | None = None
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One RDMA port."""
+
+    device: str
+    port: int
+    pci: str
+    family: str
+    netdev: str = ""
+    rail: int | None = None
+    state: str
+    """A word of `healthd.core.links.Link`, or the kernel's own where nothing is said of the port."""
+    rate_gbps: float = 0
+
+
+def by_name(looks: Iterable[Look]) -> Places:
+    """All readings of *looks*."""
+    places: dict[str, dict[tuple[str, str], Value]] = {}
+    for look in looks:
+        for reading in look.readings:
+            places.setdefault(reading.name, {})[reading.device, reading.part] = reading.value
+    return places
+
+
+def gpus(places: Places) -> list[Gpu]:
+    """Every GPU that NVML or the PCI bus knows of, in the order of NVML and then of the bus."""
+    known = {pci for name in ("nvml.listed", "nvml.state", "pcie.gpu_state") for pci, _ in places.get(name, {})}
+    return sorted((_gpu(pci, places) for pci in known), key=_order)
+
+
+def ports(nics: Sequence[Nic], places: Places) -> list[Port]:
+    """Every physical RDMA port."""
+    return [_port(nic, places) for nic in nics if not nic.parent]
+
+
+def machine(places: Places) -> list[str]:
+    """The rest of the machine, in a few words each."""
+    return list(_machine(places))
+
+
+def value(places: Places, name: str, device: str, part: str = "") -> Value | None:
+    """One reading."""
+    return places.get(name, {}).get((device, part))
+
+
+def number(places: Places, name: str, device: str, part: str = "") -> float | None:
+    """One reading that is a number."""
+    found = value(places, name, device, part)
+    return found if isinstance(found, int | float) else None
+
+
+def parts(places: Places, name: str, device: str) -> dict[str, Value]:
+    """The reading of each part of *device*."""
+    return {part: found for (where, part), found in places.get(name, {}).items() if where == device}
+
+
+def _gpu(pci: str, places: Places) -> Gpu:
+    index = number(places, "nvml.index", pci)
+    links = parts(places, "nvml.nvlink.up", pci)
+    ecc, pending, failed, processes = (number(places, f"nvml.{name}", pci) for name in _KEEPS)
+    return Gpu(
+        pci=pci,
+        index=None if index is None else int(index),
+        uuid=str(value(places, "nvml.uuid", pci) or ""),
+        name=str(value(places, "nvml.product", pci) or ""),
+        state=_state(pci, places),
+        temperature_c=number(places, "nvml.temperature", pci),
+        ecc_uncorrected=ecc,
+        remap=None if pending is None and failed is None else "failed" if failed else "pending" if pending else "ok",
+        nvlinks_up=sum(up == 1 for up in links.values()) if links else None,
+        nvlinks=len(links) or None,
+        pcie_width=_first(places, pci, "nvml.pcie.width", "pcie.gpu_width"),
+        pcie_full_width=_first(places, pci, "nvml.pcie.width.most", "pcie.gpu_full_width"),
+        pcie_generation=number(places, "nvml.pcie.generation.most", pci),
+        processes=processes,
+    )
+
+
+def _first(places: Places, pci: str, *names: str) -> float | None:
+    return next((found for name in names if (found := number(places, name, pci)) is not None), None)
+
+
+def _state(pci: str, places: Places) -> str:
+    if state := value(places, "nvml.state", pci):
+        return str(state)
+    on_bus = str(value(places, "pcie.gpu_state", pci) or "")
+    driver = str(value(places, "pcie.gpu_driver", pci) or "")
+    if value(places, "nvml.listed", pci) == "no" and on_bus in {"", "present"}:
+        return "missing"
+    if on_bus == "present":
+        return "no driver" if driver in {"", "none"} else "not read" if driver == "nvidia" else f"driver {driver}"
+    return on_bus or "unknown"
+
+
+def _order(gpu: Gpu) -> tuple[float, str]:
+    return (float("inf") if gpu.index is None else gpu.index, gpu.pci)
+
+
+def _port(nic: Nic, places: Places) -> Port:
+    part = f"port {nic.port}"
+    told = value(places, "ib.link", nic.pci, part) or value(places, "ib.state", nic.pci, part)
+    rate = number(places, "ib.rate", nic.pci, part)
+    return Port(
+        device=nic.device,
+        port=nic.port,
+        pci=nic.pci,
+        family=nic.family,
+        netdev=nic.netdev,
+        rail=nic.rail,
+        state=str(told or "not told"),
+        rate_gbps=nic.rate_gbps if rate is None else rate,
+    )
+
+
+def _machine(places: Places) -> Iterator[str]:
+    if (memory := number(places, "host.memory_kb", NODE)) is not None:
+        yield f"memory {memory / (1 << 20):,.0f} GiB"
+    if clock := value(places, "host.clock", NODE):
+        yield f"clock {clock}"
+    if disks := places.get("disk.writable"):
+        broken = sorted(part or device for (device, part), writable in disks.items() if not writable)
+        yield f"{len(disks)} disk{'' if len(disks) == 1 else 's'}" + (
+            f", read-only: {', '.join(broken)}" if broken else ""
+        )
+    for (_, part), free in places.get("filesystem.free_bytes", {}).items():
+        yield f"{float(free) / (1 << 30):,.0f} GiB free for {part}"
+    if ethernet := places.get("eth.link"):
+        up = sum(state == "up" for state in ethernet.values())
+        yield f"{up} of {len(ethernet)} Ethernet ports up"
+    margins = [float(margin) for margin in places.get("thermal.margin_c", {}).values()]
+    if margins:
+        yield f"the hottest of {len(margins)} sensors {min(margins):.0f} °C below its limit"
