@@ -17,6 +17,7 @@ MOST_INSTRUCTIONS = 20_000_000
 """Bounds time (about ten seconds) and memory."""
 
 
+HIGHEST_PROTOCOL = 5
 PERSISTENT_ID = "persistent id"
 """Let through like the name of a class: a reference to data beside the pickle, which torch makes for each tensor."""
 
@@ -330,6 +331,17 @@ def _persistent_id(m: _Machine) -> None:
     m.stack.append(Built(PERSISTENT_ID, m.stack.pop()))
 
 
+def _protocol(m: _Machine) -> None:
+    if m.number(1) > HIGHEST_PROTOCOL:
+        raise ValueError
+
+
+def _frame(m: _Machine) -> None:
+    """A hint to readers of streams, who refuse one that leads beyond the end."""
+    if m.number(8) > len(m.data) - m.at:
+        raise ValueError
+
+
 def _put(width: int) -> Callable[[_Machine], None]:
     def step(m: _Machine) -> None:
         m.memo[m.number(width)] = m.stack[-1]
@@ -354,8 +366,8 @@ def _pop_mark(m: _Machine) -> None:
 
 
 _INSTRUCTIONS: dict[bytes, Callable[[_Machine], Any]] = {
-    b"\x80": lambda m: m.take(1),  # PROTO
-    b"\x95": lambda m: m.number(8),  # FRAME: only a hint to readers of streams
+    b"\x80": _protocol,
+    b"\x95": _frame,
     b".": _stop,
     b"(": _mark,
     b"0": lambda m: m.stack.pop(),

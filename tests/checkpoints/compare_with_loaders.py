@@ -108,6 +108,17 @@ def load_keras(path: Path) -> None:
         keras.saving.load_model(path, compile=path.suffix == ".keras")  # of HDF5 it no longer finds the name of a loss
 
 
+def load_paddle(path: Path) -> None:
+    """Model and optimizer into new ones."""
+    import paddle
+
+    from tests.checkpoints.make_array_fixtures import a_paddle_model
+
+    layer, optimizer = a_paddle_model()
+    layer.set_state_dict(paddle.load(str(path / "epoch_5.pdparams")))
+    optimizer.set_state_dict(paddle.load(str(path / "epoch_5.pdopt")))
+
+
 def load_xgboost(path: Path) -> None:
     """A booster, which then tells something."""
     import numpy
@@ -139,12 +150,15 @@ LOADERS = {
     "keras/epoch-20.keras": load_keras,
     "keras/epoch-20.weights.h5": load_keras,
     "keras/epoch-20-legacy.h5": load_keras,
+    "paddle": load_paddle,
     "xgboost/model_5.json": load_xgboost,
     "xgboost/model_5.ubj": load_xgboost,
     "lightgbm/model.txt.snapshot_iter_5": load_lightgbm,
 }
 
 
+BUNDLES = {"tensorflow": "ckpt-20", "paddle": "epoch_5"}
+"""Of files beside each other, what stands for those of one step."""
 NOT_OF_THE_STEP = ("checkpoint", "ckpt-10.")
 """Files of TensorFlow's folder that the loader of step 20 does not look at."""
 
@@ -182,7 +196,7 @@ def compare(name: str, times: int) -> None:
         copy.parent.mkdir(parents=True)
         shutil.copytree(source, copy) if source.is_dir() else shutil.copy(source, copy)
         damage(copy)
-        said = "refused" if word(copy / "ckpt-20" if name == "tensorflow" else copy) else "good"
+        said = "refused" if word(copy / BUNDLES.get(name, "")) else "good"
         fails = why_it_fails(LOADERS[name], copy)
         counts[kind, said, "fails" if fails else "loads"] += 1
         if said == "good" and fails:

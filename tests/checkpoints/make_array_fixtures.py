@@ -122,12 +122,34 @@ def write_ocdbt(root: Path) -> None:
             store.with_transaction(transaction)[f"layer{number}.kernel/0.0"] = bytes([number]) * (8 + 4 * number)
 
 
+def a_paddle_model() -> tuple[object, object]:
+    """A layer and its optimizer, which made one step."""
+    import paddle
+
+    paddle.seed(SEED)
+    layer = paddle.nn.Linear(4, 3)
+    optimizer = paddle.optimizer.Adam(parameters=layer.parameters())
+    layer(paddle.ones([2, 4])).sum().backward()
+    optimizer.step()
+    return layer, optimizer
+
+
+def write_paddle(root: Path) -> None:
+    """A model and its optimizer, beside each other."""
+    import paddle
+
+    layer, optimizer = a_paddle_model()
+    paddle.save(layer.state_dict(), str(root / "paddle" / "epoch_5.pdparams"))
+    paddle.save(optimizer.state_dict(), str(root / "paddle" / "epoch_5.pdopt"))
+
+
 WRITERS = {
     "numpy": write_numpy,
     "flax": write_flax,
     "tensorflow": write_tensorflow,
     "keras": write_keras,
     "tensorstore": write_ocdbt,
+    "paddle": write_paddle,
     "xgboost": write_xgboost,
     "lightgbm": write_lightgbm,
 }

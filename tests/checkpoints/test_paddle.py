@@ -9,7 +9,7 @@ import pytest
 
 from healthd.checkpoints.latest import latest
 from healthd.checkpoints.steps import find
-from tests.checkpoints.builders import data
+from tests.checkpoints.builders import REAL, data
 from tests.checkpoints.damages import held_when_cut, word
 
 BIG = 200_000
@@ -32,6 +32,13 @@ def a_save(folder: Path, epoch: int, *, w: bytes = b"") -> Path:
     (folder / f"epoch_{epoch}.pdparams").write_bytes(a_state(w=w, b=an_array((2, 2), "u2", b"12345678")))
     (folder / f"epoch_{epoch}.pdopt").write_bytes(a_state(m=an_array((1,), "f8", b"12345678"), lr=data({"step": 5})))
     return folder / f"epoch_{epoch}"
+
+
+def test_what_the_real_library_wrote_holds() -> None:
+    found = latest(REAL / "paddle").found
+
+    assert found is not None
+    assert (found.step, found.format) == (5, "paddle")
 
 
 def test_model_and_optimizer_are_one_checkpoint(tmp_path: Path) -> None:

@@ -15,13 +15,14 @@ from functools import partial
 from typing import Any
 
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.pickles import BadPickle, Built, Skipped, read_pickle
+from healthd.checkpoints.pickles import BadPickle, Built, Named, Skipped, read_pickle
 from healthd.checkpoints.tree import Damaged, Tree
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
 
 MODEL, OPTIMIZER = ".pdparams", ".pdopt"
 MOST_INSTRUCTIONS = 4_000_000
+_NAMES = "StructuredToParameterName@@"
 _HELD = 1 << 16
 """Contents longer than this are stepped over."""
 _ARRAYS = ("numpy.core.multiarray", "numpy._core.multiarray")
@@ -92,18 +93,45 @@ def _verify_file(tree: Tree, name: str) -> None:
             raise Damaged(f"{name}: {error}") from error
         if not isinstance(state, dict):
             raise Damaged(f"{name}: not a state of PaddlePaddle: it has no names")
+        _refuse_other_names(state, name)
         for key, value in state.items():
-            if isinstance(value, Built):
+            if isinstance(value, Built) and value.name.endswith("._reconstruct"):
                 _verify_array(value, f"{name}: {key!r:.80}")
 
 
+def _refuse_other_names(state: dict[Any, Any], name: str) -> None:
+    """The state has a list of its own arrays, in which a name that was changed is not."""
+    listed = state.get(_NAMES)
+    if not isinstance(listed, dict):
+        return
+    arrays = {key for key, value in state.items() if isinstance(value, Built)}
+    changed = [key for key, value in listed.items() if key != value]
+    if changed and 2 * len(changed) < len(listed):  # of an optimizer both are the same
+        raise Damaged(f"{name}: {changed[0]!r:.80} has another name in the list of arrays")
+    odd = next(iter(sorted(map(repr, arrays.symmetric_difference(listed)))), "")
+    if odd:
+        raise Damaged(f"{name}: {odd:.80} is not both among its arrays and in its list of them")
+
+
 def _verify_array(array: Built, name: str) -> None:
-    """Of what else a pickle may have built, nothing is known."""
-    match array.state:
-        case (_, tuple(shape), Built(args=(str(kind), *_)), _, bytes() | Skipped() as data):
-            _refuse_wrong_size(shape, kind, len(data), name)
-        case None if array.name.endswith("._reconstruct"):
+    match array.args, array.state:
+        case (
+            (Named(name="numpy.ndarray"), (0,), b"b" | Built()),
+            (1, tuple(shape), Built() as dtype, bool(), bytes() | Skipped() | Built() as data),
+        ):
+            kind = _read_kind(dtype, name)
+            if not isinstance(data, Built):  # before protocol 3 a text stands for the bytes
+                _refuse_wrong_size(shape, kind, len(data), name)
+        case _:
             raise Damaged(f"{name}: an array without its content")
+
+
+def _read_kind(dtype: Built, name: str) -> str:
+    match dtype.args, dtype.state:
+        case (str(kind), bool(), bool()), (3 | 4, "<" | ">" | "|" | "=", *_) if dtype.name == "numpy.dtype":
+            return kind
+        case _:
+            raise Damaged(f"{name}: an array of no type")
 
 
 def _refuse_wrong_size(shape: tuple[Any, ...], kind: str, size: int, name: str) -> None:
