@@ -105,6 +105,7 @@ class Agent:
         bench = Bench(node=node_name, boot_id=boot_id, owns=owns, job=job, trust_user_space=trust_user_space)
         self._judge = Judge(bench, judge, rules, metrics)
         self._status = NodeHealthStatus(boot_id=boot_id, inventory=list(inventory))
+        self._seen_this_boot: tuple[Sequence[Device], Sequence[Nic]] = ((), ())
         self._lives = PodLives()
         self._repair_stamp: datetime | None = None
         """As it stands on the node."""
@@ -135,11 +136,18 @@ class Agent:
         """All that stand, and those cleared not long ago."""
         return self._judge.findings
 
+    @property
+    def seen_this_boot(self) -> tuple[Sequence[Device], Sequence[Nic]]:
+        """GPUs and ports that an earlier life of this agent saw since the node booted: they should still be there."""
+        return self._seen_this_boot
+
     async def load(self, now: datetime) -> None:
         """Take up what an earlier life of this agent knew. Raises ClusterError."""
         node = await self._view.node()
         known = await self._reporter.read(now)
         if known is not None:
+            if known.boot_id == self._boot_id:
+                self._seen_this_boot = known.inventory, known.nics
             self._judge.load(known.findings, now)
             self._lives = PodLives(frozenset(known.live_pods), tuple(known.gone_pods))
             self._status = msgspec.structs.replace(

@@ -25,7 +25,7 @@ from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
 from healthd.core.klog import parse_message
-from healthd.core.objects import KernelLogCursor, Nic
+from healthd.core.objects import Device, KernelLogCursor, Nic
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config
 from healthd.core.readings import Look
@@ -57,6 +57,11 @@ def warm_up() -> None:
     judge(message)
 
 
+def no_probes(gpus: Sequence[Device], nics: Sequence[Nic]) -> Sequence[Probe]:  # noqa: ARG001 - what they are made by
+    """The kernel log is enough."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSources:
     """What is read of this node; passed in, so that a test can have another one. All of them block."""
@@ -68,8 +73,8 @@ class NodeSources:
     read_pods: Callable[[], Sequence[PodTasks]]
     """Raises CannotRead."""
     read_nics: Callable[[], Sequence[Nic]] = tuple
-    probes: Sequence[Probe] = ()
-    """Everything else that is read."""
+    make_probes: Callable[[Sequence[Device], Sequence[Nic]], Sequence[Probe]] = no_probes
+    """Everything else that is read, by the GPUs and ports that were there earlier in this boot."""
 
 
 class AgentDaemon:
@@ -103,7 +108,6 @@ class AgentDaemon:
             report_within=REPORT_WITHIN,
             announce=self._announcer,
         )
-        self._prober = Prober(sources.probes, clock, luck, self.metrics, self._look)
         self._listener = Listener([self._agent], clock, self.metrics, self._wake.set)
 
     def stop(self) -> None:
@@ -136,7 +140,7 @@ class AgentDaemon:
             group.create_task(self._listen(), name="kernel log")
             group.create_task(self._take_inventory(), name="inventory")
             group.create_task(self._look_at_pods(), name="pods")
-            group.create_task(self._prober.run(), name="probes")
+            group.create_task(self._look_around(), name="probes")
             await self._listener.decided()  # else every start would say something else first
             await cycle_when_woken(self._clock, self._agent.cycle, self._wake)
 
@@ -167,6 +171,10 @@ class AgentDaemon:
                 waits.restore()
                 await self._listener.follow(kernel_log)
             await self._clock.sleep(waits.next())
+
+    async def _look_around(self) -> None:
+        probes = self._sources.make_probes(*self._agent.seen_this_boot)
+        await Prober(probes, self._clock, self._luck, self.metrics, self._look).run()
 
     def _look(self, look: Look) -> None:
         if self._agent.look(look, self._clock.now()):

@@ -18,10 +18,11 @@ from pathlib import Path
 import structlog
 
 from healthd.agent.daemon import AgentDaemon, NodeSources
+from healthd.agent.probing import Probe
 from healthd.cli.probes import probes_of
 from healthd.clock import Clock
 from healthd.cluster.remote import Connection, Limits, connect
-from healthd.core.objects import KernelLogCursor
+from healthd.core.objects import Device, KernelLogCursor, Nic
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config
 from healthd.probes.errors import CannotRead
@@ -65,6 +66,9 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
         addresses.update({gpu.uuid: gpu.pci for gpu in found.devices})
         return found
 
+    def make_probes(gpus: Sequence[Device], nics: Sequence[Nic]) -> Sequence[Probe]:
+        return probes_of(config.probes, gpus=gpus, nics=nics, addresses=lambda: addresses)
+
     pods = PodProcesses(Path(config.pods.cgroups), own_uid=os.environ.get("POD_UID", ""))
     return NodeSources(
         boot_id=boot_id,
@@ -72,7 +76,7 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
         read_inventory=read_inventory,
         read_nics=partial(read_nics, Path(config.probes.sys)),
         read_pods=pods.read if config.pods.cgroups else _no_pods,
-        probes=probes_of(config.probes, gpus=lambda: addresses),
+        make_probes=make_probes,
     )
 
 

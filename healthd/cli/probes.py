@@ -8,6 +8,7 @@ from pathlib import Path
 from string import Template
 
 from healthd.agent.probing import Probe
+from healthd.core.objects import Device, Nic
 from healthd.core.policy import ProbesPolicy
 from healthd.probes.dcgm.exporter import Dcgm
 from healthd.probes.host.disks import Disks, FileSystems
@@ -19,21 +20,29 @@ from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetSta
 from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import InfinibandCounters, VirtualFunctions
 from healthd.probes.nvml.health import Nvml, NvmlPulse
-from healthd.probes.pci.pcie import PcieAdvice, PcieErrors, PcieLinks
+from healthd.probes.pci.pcie import Kind, PcieAdvice, PcieErrors, PcieLinks
 
 
-def probes_of(policy: ProbesPolicy, *, gpus: Callable[[], Mapping[str, str]] = dict) -> Sequence[Probe]:
+def probes_of(
+    policy: ProbesPolicy,
+    *,
+    gpus: Sequence[Device] = (),
+    nics: Sequence[Nic] = (),
+    addresses: Callable[[], Mapping[str, str]] = dict,
+) -> Sequence[Probe]:
     """
     Every source that *policy* leaves on. A machine that lacks a device has a source without readings.
 
-    *gpus* answers the addresses of the node's GPUs by their UUIDs: an exporter may name them by these alone.
+    *gpus* and *nics* were there earlier in this boot: one that is not is lost. *addresses* answers those of the node's
+    GPUs by their UUIDs, as an exporter may name them by these alone.
     """
+    there = [(gpu.pci, Kind.GPU) for gpu in gpus] + [(nic.pci, Kind.RDMA) for nic in nics if not nic.parent]
     sys, proc, run = Path(policy.sys), Path(policy.proc), Path(policy.run) if policy.run else None
     nvml = Nvml(proc=proc, expected=policy.gpus)
     probes: list[Probe] = [
         nvml,
         NvmlPulse(nvml),
-        PcieLinks(sys),
+        PcieLinks(sys, there),
         PcieErrors(sys),
         PcieAdvice(sys, Path("/sys/kernel")),  # a container sees it, and has no more than parts of the host's /sys
         Infiniband(sys),
@@ -51,5 +60,5 @@ def probes_of(policy: ProbesPolicy, *, gpus: Callable[[], Mapping[str, str]] = d
     ]
     if policy.dcgm_url:
         url = Template(policy.dcgm_url).safe_substitute(os.environ)
-        probes.append(Dcgm(url, node=os.environ.get("NODE_NAME", ""), gpus=gpus))
+        probes.append(Dcgm(url, node=os.environ.get("NODE_NAME", ""), gpus=addresses))
     return [probe for probe in probes if probe.source not in policy.off]

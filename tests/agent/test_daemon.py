@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from healthd.agent.daemon import LOOK_AT_PODS, REPORT_WITHIN, AgentDaemon, NodeSources
+from healthd.agent.probing import Probe
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable, Unusable
 from healthd.core.model import Verdict
@@ -59,6 +60,8 @@ class Machine:
         self.inventory = Inventory(devices=[GPU])
         self.nics: list[Nic] = []
         self.gpu = Gauge()
+        self.there_before: list[Device | Nic] = []
+        """What the agent knew to be there when it began to look."""
         self.opened = 0
         self._clock = clock
 
@@ -70,8 +73,12 @@ class Machine:
             read_inventory=lambda: self.inventory,
             read_pods=self._read_pods,
             read_nics=lambda: self.nics,
-            probes=[self.gpu],
+            make_probes=self._make_probes,
         )
+
+    def _make_probes(self, gpus: Sequence[Device], nics: Sequence[Nic]) -> Sequence[Probe]:
+        self.there_before = [*gpus, *nics]
+        return [self.gpu]
 
     def _open(self, cursor: KernelLogCursor) -> KernelLog:
         if self.refusal:
@@ -183,6 +190,20 @@ async def test_the_network_ports_of_the_node_are_in_its_report(node: Node1) -> N
         health = await node.until(NodeHealth, lambda health: bool(health.status.nics))
 
     assert health.status.nics == node.machine.nics
+
+
+async def test_what_was_there_earlier_in_this_boot_is_known_to_the_next_life(node: Node1) -> None:
+    node.machine.nics = [Nic(pci="0000:5c:00.0", port=1, device="mlx5_0", rail=0)]
+    async with node.running():
+        await node.until(NodeHealth, lambda health: bool(health.status.nics and health.status.inventory))
+    first = node.machine.there_before
+    node.daemon = node.new_daemon()
+    async with node.running():
+        while node.machine.there_before == first:
+            await settle()
+
+    assert first == []
+    assert node.machine.there_before == [GPU, *node.machine.nics]
 
 
 async def test_an_agent_that_works_is_ready(node: Node1) -> None:
