@@ -10,7 +10,7 @@ import pytest
 
 from healthd.core.objects import Device
 from healthd.probes.nvml.inventory import Inventory, inventory, parse_inventory, parse_pci
-from tests.standin.nvml import StandIn, build
+from tests.standin.nvml import StandIn
 
 SHORT = timedelta(milliseconds=700)
 GPUS = [
@@ -19,12 +19,6 @@ GPUS = [
 ]
 
 Ask = Callable[..., Inventory]
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a libnvidia-ml.so.1 that does what it is told."""
-    return build(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture

@@ -1,0 +1,82 @@
+"""A node whose driver is a stand-in, beneath the real binding in a real child."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from healthd.core.readings import Look
+from healthd.core.waits import Waits, alone
+from healthd.probes.nvml.health import Nvml, NvmlPulse
+from healthd.probes.nvml.process import Pace, Process, asking
+from tests.standin.nvml import StandIn
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+QUICK = Pace(every=timedelta(milliseconds=20), whole=timedelta(0), anew=timedelta(0))
+GPU0, GPU1, GPU2 = "0000:3b:00.0", "0000:3c:00.0", "0000:3d:00.0"
+ENOUGH = 20.0
+"""Seconds after which a child that says nothing fails a test."""
+
+Values = dict[tuple[str, str, str], float | str]
+
+
+@dataclass
+class Clock:
+    """The machine's monotonic time, and what a test lets pass beyond it."""
+
+    ahead: float = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+@dataclass
+class World:
+    """A node whose driver is a stand-in, and the probe that looks at it."""
+
+    standin: StandIn
+    root: Path
+    clock: Clock = field(default_factory=Clock)
+    pace: Pace = QUICK
+    expected: int | None = None
+
+    def __post_init__(self) -> None:
+        waits = Waits(timedelta(seconds=0.2), timedelta(minutes=5), alone)
+        self.process = Process(
+            self.pace, spawn=asking(self.standin.environ, self.root), monotonic=self.clock, waits=waits
+        )
+        self.probe = Nvml(self.process, proc=self.root / "proc", expected=self.expected)
+        self.pulse = NvmlPulse(self.probe)
+
+    def look_until(self, is_seen: Callable[[Look], object]) -> Look:
+        """Look at what the child says until it says this."""
+        ends = time.monotonic() + ENOUGH
+        while time.monotonic() < ends:
+            look = self.probe.look(NOW)
+            if is_seen(look):
+                return look
+            self.probe.wait(0.2)
+        raise AssertionError(f"never seen; last: {look.trouble or len(look.readings)}")
+
+    def values(self) -> Values:
+        """All readings of the first look."""
+        return by_place(self.look_until(lambda look: look.readings))
+
+    def wait_until_it_hangs(self) -> None:
+        while not self.standin.hangs:
+            self.probe.wait(0.01)
+            self.probe.look(NOW)
+
+    def responds(self) -> list[float | str]:
+        return [reading.value for reading in self.pulse.look(NOW).readings]
+
+
+def by_place(look: Look) -> Values:
+    return {(reading.device, reading.name, reading.part): reading.value for reading in look.readings}
+
+
+def of(look: Look, device: str, name: str, part: str = "") -> float | str | None:
+    return by_place(look).get((device, name, part))
