@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from healthd.clock import Clock
@@ -21,46 +22,64 @@ from healthd.probes.klog.log_file import FileLog
 from healthd.probes.klog.record import KernelTime
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Sources:
+    """The sources that a policy may name. Each raises CannotRead with the way to allow it."""
+
+    policy: KernelLogPolicy
+    clock: Clock
+    boot_id: str
+    booted_at: datetime
+    cursor: KernelLogCursor | None
+
+    def kmsg(self) -> KernelLog:
+        return open_kmsg(
+            self.policy.path,
+            clock=self.clock,
+            boot_id=self.boot_id,
+            cursor=self.cursor,
+            fd=receive_kmsg(self.policy.socket) if self.policy.socket else None,
+            trust_user_space=self.policy.trust_user_space,
+        )
+
+    def journal(self) -> KernelLog:
+        return Journal(boot_id=self.boot_id, kernel_time=KernelTime(self.clock, self.booted_at), cursor=self.cursor)
+
+    def file(self) -> KernelLog:
+        return FileLog(
+            Path(self.policy.path),
+            clock=self.clock,
+            boot_id=self.boot_id,
+            booted_at=self.booted_at,
+            cursor=self.cursor,
+            trust_user_space=self.policy.trust_user_space,
+        )
+
+    def best(self) -> KernelLog:
+        """The ring; without an opener, which is there for it alone, else the journal."""
+        if self.policy.socket:
+            return self.kmsg()
+        try:
+            return self.kmsg()
+        except CannotRead as refusal:
+            return _instead(refusal, self.journal)
+
+
 def open_kernel_log(
     policy: KernelLogPolicy, clock: Clock, *, boot_id: str, cursor: KernelLogCursor | None = None
 ) -> KernelLog:
     """The kernel log after *cursor*. Raises CannotRead with the way to allow it."""
     booted_at = clock.now() - timedelta(seconds=time.monotonic())
-
-    def kmsg() -> KernelLog:
-        return open_kmsg(
-            policy.path,
-            clock=clock,
-            boot_id=boot_id,
-            cursor=cursor,
-            fd=receive_kmsg(policy.socket) if policy.socket else None,
-            trust_user_space=policy.trust_user_space,
-        )
-
-    def journal() -> KernelLog:
-        return Journal(boot_id=boot_id, kernel_time=KernelTime(clock, booted_at), cursor=cursor)
-
+    sources = _Sources(policy=policy, clock=clock, boot_id=boot_id, booted_at=booted_at, cursor=cursor)
     match policy.source:
         case KernelLogSource.KMSG:
-            return kmsg()
+            return sources.kmsg()
         case KernelLogSource.JOURNAL:
-            return journal()
+            return sources.journal()
         case KernelLogSource.FILE:
-            return FileLog(
-                Path(policy.path),
-                clock=clock,
-                boot_id=boot_id,
-                booted_at=booted_at,
-                cursor=cursor,
-                trust_user_space=policy.trust_user_space,
-            )
-        case KernelLogSource.AUTO if policy.socket:
-            return kmsg()
+            return sources.file()
         case KernelLogSource.AUTO:
-            try:
-                return kmsg()
-            except CannotRead as refusal:
-                return _instead(refusal, journal)
+            return sources.best()
 
 
 def _instead(refusal: CannotRead, journal: Callable[[], KernelLog]) -> KernelLog:
