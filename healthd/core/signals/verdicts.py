@@ -1,5 +1,5 @@
 """
-Why a reading is bad by a test, in words for a person; empty where it is good. Pure.
+Why a reading is bad by a test, in words for a person; empty where it is good, None where nobody can say. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEAST_SPREAD = 1.0
 """Where all peers grew by the same, one event more is no reason."""
 
 
-def why_bad(test: Test, series: Series, others: Mapping[str, float | str], now: datetime) -> str:
+def why_bad(test: Test, series: Series, others: Mapping[str, float | str], now: datetime) -> str | None:
     """By any test but `OutOfLine`. *others*: what the same device and part tell of the readings to compare with."""
     value = series.value
     match test:
@@ -31,10 +31,10 @@ def why_bad(test: Test, series: Series, others: Mapping[str, float | str], now: 
         case Changes(times, within):
             changed = series.changed(now - within)
             return f"changed {changed} times in {_span(within)}, and is now {show(value)}" if changed >= times else ""
-    return _gauge(test, series, others) if isinstance(value, int | float) else ""
+    return _gauge(test, series, others) if isinstance(value, int | float) else None
 
 
-def out_of_line(test: OutOfLine, everybody: Sequence[Series], now: datetime) -> list[str]:
+def out_of_line(test: OutOfLine, everybody: Sequence[Series], now: datetime) -> list[str | None]:
     """The same for each of *everybody*, the same counter of all devices of a node, compared with the others."""
     grown = [series.grown(now - test.within) for series in everybody]
     return [_stands_out(test, amount, [*grown[:at], *grown[at + 1 :]]) for at, amount in enumerate(grown)]
@@ -55,7 +55,7 @@ def _grows(test: Grows, series: Series, now: datetime) -> str:
     return ""
 
 
-def _gauge(test: Test, series: Series, others: Mapping[str, float | str]) -> str:
+def _gauge(test: Test, series: Series, others: Mapping[str, float | str]) -> str | None:
     value = float(series.value)
     match test:
         case AtLeast(limit):
@@ -64,14 +64,17 @@ def _gauge(test: Test, series: Series, others: Mapping[str, float | str]) -> str
             return f"is {show(value)}, and was {show(series.best)}" if value < series.best else ""
         case Below(limit, other):
             least = others.get(other) if other else limit
-            if isinstance(least, int | float) and value < least:
-                return f"is {show(value)}, below {show(least)}" + (f" ({other})" if other else "")
+            if not isinstance(least, int | float):
+                return None
+            return f"is {show(value)}, below {show(least)}" + (f" ({other})" if other else "") if value < least else ""
     return ""
 
 
-def _stands_out(test: OutOfLine, amount: float, peers: Sequence[float]) -> str:
-    if amount < test.floor or len(peers) < PEERS:
+def _stands_out(test: OutOfLine, amount: float, peers: Sequence[float]) -> str | None:
+    if amount < test.floor:
         return ""
+    if len(peers) < PEERS:
+        return None
     usual = _median(peers)
     spread = max(SPREAD * _median([abs(peer - usual) for peer in peers]), LEAST_SPREAD)
     if (amount - usual) / spread < test.score:

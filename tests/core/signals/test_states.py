@@ -91,6 +91,30 @@ def test_too_few_peers_say_nothing() -> None:
     assert bench.look(*(read(9000 * at, device=device) for at, device in enumerate(DEVICES[:3]))) == []
 
 
+def test_device_that_is_out_of_line_is_not_good_because_its_peers_are_gone() -> None:
+    bench = Bench(rule(OutOfLine(6, 1000, 10 * MINUTE)))
+    bench.look(*(read(0, device=device) for device in DEVICES))
+    bench.look(read(5000, device=DEVICES[0]), *(read(0, device=device) for device in DEVICES[1:]))
+
+    assert [bad.device for bad in bench.look(read(5000, device=DEVICES[0]))] == [DEVICES[0]]
+    assert bench.engine.good(DEVICES[0], "ib-symbol-errors") is None
+
+
+def test_gauge_is_not_good_because_nobody_tells_what_to_compare_it_with() -> None:
+    bench = Bench(rule(Below(other="ib.expected")))
+    bench.look(read(8), read(16, name="ib.expected"))
+
+    assert len(bench.look(read(8))) == 1
+    assert bench.engine.good(NIC, "ib-symbol-errors") is None
+
+
+def test_gauge_that_is_a_word_is_neither_good_nor_bad() -> None:
+    bench = Bench(rule(Below(4)))
+    bench.counts(3, "unknown")
+
+    assert len(bench.engine.bad()) == 1
+
+
 def test_several_rules_read_the_same() -> None:
     bench = Bench(rule(Grows(1, MINUTE), name="first"), rule(Grows(100, MINUTE), name="many"))
     bench.look(read(0))
@@ -105,6 +129,56 @@ def test_repair_makes_a_state_to_be_seen_anew() -> None:
 
     assert bench.engine.bad() == []
     assert bench.counts("DOWN") == [True]
+
+
+def test_repair_that_is_noticed_late_leaves_what_was_seen_since() -> None:
+    bench = Bench(rule(Is(frozenset({"DOWN"})), holds=3 * MINUTE))
+    bench.counts("DOWN", "ACTIVE")
+    repaired = bench.now
+    bench.counts("DOWN", "DOWN", "DOWN")
+    bench.engine.settle(repaired)
+
+    assert bench.counts("DOWN") == [True]
+
+
+def test_device_is_not_good_for_longer_than_it_was_seen_since_a_repair() -> None:
+    bench = Bench(rule(Is(frozenset({"DOWN"}))))
+    bench.counts("ACTIVE")
+    repaired = bench.now
+    bench.counts("DOWN", "ACTIVE")
+    bench.engine.settle(repaired)
+    bench.counts("ACTIVE")
+    good = bench.engine.good(NIC, "ib-symbol-errors")
+
+    assert good is not None
+    assert good.seen == MINUTE
+
+
+def test_clock_that_was_set_back_does_not_stop_the_time_that_a_state_must_hold() -> None:
+    bench = Bench(rule(Is(frozenset({"DOWN"})), holds=2 * MINUTE))
+    bench.counts("DOWN")
+    bench.now -= 100 * MINUTE
+
+    assert bench.counts("DOWN", "DOWN", "DOWN") == [False, False, True]
+    assert bench.engine.bad()[0].at == bench.now
+
+
+def test_reading_that_is_gone_is_forgotten_also_while_the_clock_goes_back() -> None:
+    bench = Bench(rule(Is(frozenset({"DOWN"}))))
+    bench.counts("DOWN")
+    bench.now -= 100 * MINUTE
+
+    assert bench.look() == []
+
+
+def test_time_without_a_look_is_not_known_to_be_good() -> None:
+    bench = Bench(rule(Is(frozenset({"DOWN"}))))
+    bench.counts("ACTIVE", "ACTIVE")
+    bench.look(trouble="it does not answer", after=60 * MINUTE)
+    good = bench.engine.good(NIC, "ib-symbol-errors")
+
+    assert good is not None
+    assert (good.seen, good.parts) == (MINUTE, frozenset({"port 1"}))
 
 
 def test_good_since_the_worst_part_became_good() -> None:
