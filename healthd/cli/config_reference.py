@@ -12,7 +12,7 @@ from healthd.core.policy import Config, Policy
 _HEAD = """\
 # Configuration
 
-<!-- Written by `healthd config --reference`: to change it, change the descriptions in healthd/core/policy.py. -->
+<!-- Written by `healthd config --reference`: to change it, change the descriptions in healthd/core/policy. -->
 
 healthd reads one YAML file: `healthd run --config healthd.yaml …`. Every section and every key may be left out; an
 empty file means all defaults. A key that does not exist, a value that is not allowed or a key given twice stops the
