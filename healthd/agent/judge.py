@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import msgspec
 import structlog
 
 from healthd.core.findings import Ledger
@@ -55,7 +56,8 @@ class Judge:
     def __init__(self, bench: Bench, policy: JudgePolicy, rules: Iterable[Rule], metrics: Metrics) -> None:
         self._bench = bench
         self._metrics = metrics
-        self._engine = Engine(rules)
+        self._rules = {rule.name: rule for rule in rules}
+        self._engine = Engine(self._rules.values())
         self._ledger = Ledger(policy=policy)
         self._meter = Meter()
         self._repaired_at: datetime | None = None
@@ -82,7 +84,9 @@ class Judge:
         self._ledger = Ledger.of(findings, self._ledger.policy).clear_by_reboot(self._bench.boot_id, now)
 
     def believe(self, finding: Finding) -> None:
-        """A finding that is told elsewhere and not known here."""
+        """A finding that is told elsewhere and not known here; one about readings ends by itself as any other."""
+        if (rule := self._rules.get(finding.rule)) is not None:
+            finding = msgspec.structs.replace(finding, cause=rule.same_as, watched=rule.clears_after is not None)
         self._ledger = replace(self._ledger, entries={**self._ledger.entries, finding.id: finding})
 
     def hear(self, records: Sequence[KernelRecord], now: datetime, *, lost: int = 0) -> bool:
@@ -104,7 +108,7 @@ class Judge:
 
     def look(self, look: Look, now: datetime) -> bool:
         """Judge what a probe read. True when a finding changed."""
-        if self._repaired_at is not None and look.at <= self._repaired_at:
+        if look.trouble or self._is_settled(look, now):
             return False
         before = self._ledger.entries
         self._engine.take(look)
@@ -131,6 +135,10 @@ class Judge:
     def fade(self, now: datetime) -> None:
         """What time clears."""
         self._ledger = self._ledger.decay(now)
+
+    def _is_settled(self, look: Look, now: datetime) -> bool:
+        """Whether *look* is older than the last repair, and does not only seem so since the clock was set back."""
+        return self._repaired_at is not None and look.at <= self._repaired_at <= now
 
     def _keep(self, after: Ledger) -> None:
         """Take over *after*, but for devices of other nodes, and tell what is new."""

@@ -57,7 +57,7 @@ class _State:
         self.bad: Bad | None = None
 
     def enter(self, why: str | None, reading: Reading, at: datetime, ahead: timedelta) -> None:
-        """Bad because of *why*, good where that is empty, as before where it is None. The clock shows *at* - *ahead*."""
+        """Bad because of *why*, good where that is empty, as before where it is None. A clock shows *at* - *ahead*."""
         self.is_known = why is not None
         if why is None:
             return

@@ -1,0 +1,108 @@
+"""What the judge of one node makes of looks and repairs, with no cluster around it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from healthd.agent.judge import Bench, Judge
+from healthd.core.findings import BY_DEFAULT
+from healthd.core.model import Action, Blame, Finding, Severity
+from healthd.core.readings import Look, Reading
+from healthd.core.signals.tables import known_rules
+from healthd.telemetry.metrics import Metrics
+
+NIC = "0000:5d:00.0"
+GPU = "0000:3b:00.0"
+PORT_DOWN = known_rules()["ib-port-down"]
+START = datetime.fromisoformat("2026-03-01T12:00:00Z")
+
+
+class Node:
+    """One node with a port, and its judge."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.judge = Judge(Bench(node="node-a", boot_id="boot-1"), BY_DEFAULT, [PORT_DOWN], Metrics())
+
+    def sees(self, link: str, *, minutes: float = 1) -> bool:
+        """One more look at the port."""
+        self.now += timedelta(minutes=minutes)
+        reading = Reading(NIC, PORT_DOWN.reads, link, "port 1")
+        return self.judge.look(Look(source="infiniband", at=self.now, readings=[reading]), self.now)
+
+    def sees_nothing(self, *, minutes: float = 1) -> bool:
+        """The source does not answer."""
+        self.now += timedelta(minutes=minutes)
+        return self.judge.look(Look(source="infiniband", at=self.now, trouble="it does not answer"), self.now)
+
+    @property
+    def standing(self) -> list[str]:
+        """Ids of what stands."""
+        return [finding.id for finding in self.judge.findings if finding.cleared_at is None]
+
+
+def told_by_a_quarantine(device: str, rule: str) -> Finding:
+    """All that a quarantine says of the finding that it was for."""
+    return Finding(
+        id=f"{device}/{rule}",
+        device=device,
+        rule=rule,
+        severity=Severity.ERROR,
+        action=Action.INSPECT,
+        blame=Blame.UNKNOWN,
+        message="out of service",
+        raised_at=START,
+        last_at=START,
+        quarantines=True,
+    )
+
+
+def test_source_in_trouble_ends_nothing_however_long_it_was_good_before() -> None:
+    node = Node()
+    node.sees("down")
+    node.sees("down")
+    node.sees("up")
+
+    assert not node.sees_nothing(minutes=60)
+    assert node.standing == [f"{NIC}/ib-port-down"]
+
+
+def test_look_after_a_repair_counts_though_the_clock_was_set_back() -> None:
+    node = Node()
+    node.judge.repaired(node.now)
+    node.now -= timedelta(hours=2)
+    node.sees("down")
+    node.sees("down")
+
+    assert node.standing == [f"{NIC}/ib-port-down"]
+
+
+def test_look_that_began_before_the_repair_does_not_count() -> None:
+    node = Node()
+    node.sees("down")
+    began = node.now
+    node.now += timedelta(minutes=1)
+    node.judge.repaired(node.now)
+    reading = Reading(NIC, PORT_DOWN.reads, "down", "port 1")
+    node.judge.look(Look(source="infiniband", at=began, readings=[reading]), node.now)
+    node.sees("down", minutes=0.1)
+
+    assert node.standing == []
+
+
+def test_quarantine_for_a_reading_ends_by_itself_though_its_finding_was_never_published() -> None:
+    node = Node()
+    node.judge.believe(told_by_a_quarantine(NIC, "ib-port-down"))
+    node.sees("up")
+    node.sees("up", minutes=10)
+
+    assert node.standing == []
+
+
+def test_quarantine_for_a_kernel_line_stands_though_its_finding_was_never_published() -> None:
+    node = Node()
+    node.judge.believe(told_by_a_quarantine(GPU, "xid-79"))
+    node.sees("up")
+    node.sees("up", minutes=10)
+
+    assert node.standing == [f"{GPU}/xid-79"]
