@@ -24,7 +24,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from healthd.core.causes import with_cause
+from healthd.core.causes import is_the_kernels, with_cause
 from healthd.core.findings import life
 from healthd.core.findings.tally import Tally, counted
 from healthd.core.judgement import Judgement, in_shadow
@@ -221,7 +221,8 @@ def _told_already(entries: Entries, judgement: Judgement) -> Finding | None:
     for finding in _standing(entries):
         if finding.device == judgement.device and finding.rule != judgement.rule and not finding.shadow:
             same = judgement.cause and not judgement.shadow and judgement.cause == finding.cause
-            if judgement.rule in finding.also or (same and (finding.watched or judgement.watched)):
+            both_the_kernels = is_the_kernels(judgement.rule) and is_the_kernels(finding.rule)
+            if judgement.rule in finding.also or (same and not both_the_kernels):
                 return finding
     return None
 

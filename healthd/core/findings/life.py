@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from healthd.core.causes import stands_for
 from healthd.core.judgement import Judgement, without_advice
 from healthd.core.model import Action, Blame, Evidence, Finding, Severity
 from healthd.core.tiers import ADVICE
@@ -52,14 +53,24 @@ def repeated(old: Finding, judgement: Judgement, seen: Evidence, boot_id: str) -
 
 
 def joined(finding: Finding, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
-    """The finding with one more witness of the same fault. It ends by itself only if every witness can see the end."""
+    """The finding with one more witness of the same fault. It ends by itself only if every witness lets it end."""
     told = msgspec.structs.replace(
         with_evidence(finding, seen, boot_id),
         also=sorted({*finding.also, judgement.rule} - {finding.rule}),
         parts=sorted({*finding.parts, *judgement.parts}),
-        watched=finding.watched and judgement.watched,
+        watched=_may_end(finding, judgement),
     )
     return _taken_over(told, judgement) if _is_worse(judgement, finding) else told
+
+
+def _may_end(finding: Finding, judgement: Judgement) -> bool:
+    """Somebody sees the end, and the word of the others does not stand for ever."""
+    if not finding.watched and not judgement.watched:
+        return False
+    told = [] if finding.watched else [(rule, finding.quarantines) for rule in (finding.rule, *finding.also)]
+    if not judgement.watched:
+        told.append((judgement.rule, judgement.quarantines))
+    return all(stands_for(rule) is not None and not quarantines for rule, quarantines in told)
 
 
 def flapped(finding: Finding, old: Finding) -> Finding:
@@ -123,6 +134,7 @@ def overruled(finding: Finding, advice: Finding) -> Finding:
         action=advice.action,
         blame=Blame.UNKNOWN if finding.blame is Blame.APPLICATION else finding.blame,
         quarantines=True,
+        watched=False,  # the driver says what ends it
         message=f"{without_advice(finding.message)} {ADVICE[advice.action]}",
     )
 
@@ -154,13 +166,10 @@ def is_linked(rule: str) -> bool:
 
 def has_faded(finding: Finding, now: datetime) -> bool:
     """Whether *finding* was not seen for so long that it says nothing any more."""
-    hours = fades_after_hours(finding.rule)
-    return (
-        not finding.quarantines
-        and not finding.watched
-        and hours > 0
-        and now - finding.last_at >= timedelta(hours=hours)
-    )
+    if finding.quarantines or finding.watched:
+        return False
+    hours = [fades_after_hours(rule) for rule in (finding.rule, *finding.also)]
+    return min(hours) > 0 and now - finding.last_at >= timedelta(hours=max(hours))
 
 
 def is_forgotten(finding: Finding, now: datetime) -> bool:

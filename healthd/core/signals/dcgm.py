@@ -84,6 +84,7 @@ _MEMORY_RULES = (
         blame=Blame.DEVICE,
         summary="the GPU has used up most of its spare rows of memory",
         advice="Plan to replace it.",
+        same_as="rows-used-up",
         source=f"{_WATCHES}: warns at 512 uncorrectable remaps",
     ),
     Rule(

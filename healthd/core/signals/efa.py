@@ -25,9 +25,18 @@ def _burst(of: int) -> Grows:
     return Grows(by=of + 60, within=_MINUTE)
 
 
-def _rule(name: str, reads: str, test: Test, tier: str, blame: Blame, summary: str, source: str) -> Rule:
+def _rule(
+    name: str, reads: str, test: Test, tier: str, blame: Blame, summary: str, source: str, same_as: str = ""
+) -> Rule:
     return Rule(
-        name=f"efa-{name}", reads=f"efa.{reads}", test=test, tier=tier, blame=blame, summary=summary, source=source
+        name=f"efa-{name}",
+        reads=f"efa.{reads}",
+        test=test,
+        tier=tier,
+        blame=blame,
+        summary=summary,
+        same_as=same_as,
+        source=source,
     )
 
 
@@ -40,6 +49,7 @@ RULES: tuple[Rule, ...] = (
         Blame.DEVICE,
         "the device did not answer a command of its driver",
         f"{_NVSENTINEL}: fatal above 0; one late answer proves no broken part, so here a person decides",
+        same_as="efa-timeout",
     ),
     _rule(
         "commands-failed",

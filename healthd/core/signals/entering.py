@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from healthd.core.causes import is_the_kernels, stands_for
 from healthd.core.findings import Ledger
 from healthd.core.judgement import Judgement, sentence
 from healthd.core.model import Evidence, Finding
@@ -70,19 +71,18 @@ def _is_told(ledger: Ledger, judgement: Judgement) -> bool:
 
 
 def _is_over(finding: Finding, engine: Engine, now: datetime) -> bool:
-    if not finding.watched:
-        return False
-    waits = [_good_for(name, finding.device, engine, now) for name in (finding.rule, *finding.also)]
-    return all(good_for >= _must_be(finding, clears_after) for good_for, clears_after in waits)
+    return finding.watched and all(_is_over_by(rule, finding, engine, now) for rule in (finding.rule, *finding.also))
 
 
-def _good_for(rule: str, device: str, engine: Engine, now: datetime) -> tuple[timedelta, timedelta]:
-    """For how long *device* has been good by *rule*, and how long it must be."""
-    since = engine.good_since(device, rule)
-    clears_after = engine.clears_after(rule)
+def _is_over_by(rule: str, finding: Finding, engine: Engine, now: datetime) -> bool:
+    """Whether *rule*, of a probe or of the kernel log, has nothing more to say; good counts from the last bad word."""
+    if is_the_kernels(rule):
+        stands = stands_for(rule)
+        return stands is not None and now - finding.last_at >= stands
+    since, clears_after = engine.good_since(finding.device, rule), engine.clears_after(rule)
     if since is None or clears_after is None:
-        return timedelta(0), LONGEST_WAIT
-    return now - since, clears_after
+        return False
+    return now - max(since, finding.last_at) >= _must_be(finding, clears_after)
 
 
 def _must_be(finding: Finding, clears_after: timedelta) -> timedelta:

@@ -75,6 +75,7 @@ _SYSFS_RULES = (
         "an Ethernet port that was up is switched off on this node",
         "healthd: the interface lacks IFF_UP",
         holds=_MINUTE,
+        same_as="nic-port-off",
     ),
     _rule(
         "link-flaps",
@@ -179,6 +180,7 @@ _WIRE_RULES = (
         "frames are lost to symbol errors",
         f"{_MLX5}; limit as for InfiniBand's symbol errors",
         _BETTER_CABLE,
+        same_as="nic-symbol-errors",
     ),
     _rule(
         "uncorrected-symbols",
@@ -189,6 +191,7 @@ _WIRE_RULES = (
         "symbols arrive wrong beyond what error correction can mend",
         f"{_MLX5}: traffic is lost; limit as for InfiniBand's symbol errors",
         _BETTER_CABLE,
+        same_as="nic-symbol-errors",
     ),
     _rule(
         "corrected-bits",
@@ -227,6 +230,7 @@ _WIRE_RULES = (
         "a transceiver module got too hot",
         _MLX5,
         "Check the air flow and the module.",
+        same_as="nic-module-hot",
     ),
     _rule(
         "module-bus-stuck",
@@ -237,6 +241,7 @@ _WIRE_RULES = (
         "a transceiver module does not answer",
         _MLX5,
         "Reseat or replace the module.",
+        same_as="nic-module",
     ),
     _rule(
         "module-shorted",
@@ -247,6 +252,7 @@ _WIRE_RULES = (
         "a transceiver module or its cable has a short",
         _MLX5,
         "Replace the module or the cable.",
+        same_as="nic-module",
     ),
     _rule(
         "module-unplugged",

@@ -41,6 +41,7 @@ _MEMORY = (
         summary="a module of the machine's memory corrects many errors",
         advice="Replace the module that is named when the node is next in maintenance.",
         clears_after=_DAY,
+        same_as="memory-correctable",
         source="rasdaemon: its default threshold for a page or a row is 50 in 24 hours",
     ),
     Rule(
@@ -86,12 +87,13 @@ _KERNEL = tuple(
         summary=f"the kernel tells of {word} in this boot",
         advice="Read the kernel log, and reboot when the node is free.",
         clears_after=_HOUR,
+        same_as=cause,
         source="Linux Documentation/admin-guide/tainted-kernels.rst",
     )
-    for what, word in (
-        ("machine_check", "an uncorrected machine check"),
-        ("oops", "a fault of its own (oops)"),
-        ("soft_lockup", "a processor that was stuck"),
+    for what, word, cause in (
+        ("machine_check", "an uncorrected machine check", "memory-uncorrectable"),
+        ("oops", "a fault of its own (oops)", "kernel-oops"),
+        ("soft_lockup", "a processor that was stuck", "soft-lockup"),
     )
 )
 
@@ -148,6 +150,7 @@ _DISKS = (
         summary="a file system became read-only",
         advice="Look for errors of its disk in the kernel log; it needs a check before it is mounted again.",
         holds=_MINUTE,
+        same_as="filesystem-read-only",
         source="ext4(5), errors=remount-ro; node-problem-detector's ReadonlyFilesystem",
     ),
     Rule(
@@ -202,6 +205,7 @@ _HEAT = (
         blame=Blame.NODE,
         summary="a processor is slowed down because it is too hot",
         advice="See to fans, airflow or coolant.",
+        same_as="cpu-throttled",
         source="own choice: a tenth of the time; Linux arch/x86/kernel/cpu: therm_throt.c",
     ),
 )

@@ -56,6 +56,7 @@ _LINKS = (
         summary="a port that was up is switched off on this node",
         advice="Switch it on again, or say that the node is under repair.",
         holds=_MINUTE,
+        same_as="nic-port-off",
         source=f"{_OWN}: phys_state Disabled, and of RoCE an interface without IFF_UP",
     ),
     Rule(
@@ -182,6 +183,7 @@ _COUNTERS = (
         summary="more symbol errors than a sound link may have",
         advice="Clean, reseat or replace the cable.",
         clears_after=_HOUR,
+        same_as="nic-symbol-errors",
         source=f"{_NVSENTINEL}: fatal above 120 an hour, after the bit error rate of 1e-12 that is allowed",
     ),
     Rule(
@@ -191,6 +193,7 @@ _COUNTERS = (
         tier="suspect",
         blame=Blame.LINK,
         summary="a burst of symbol errors",
+        same_as="nic-symbol-errors",
         source=f"{_NVSENTINEL}: above 10 a second",
     ),
     Rule(

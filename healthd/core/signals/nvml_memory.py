@@ -59,6 +59,7 @@ MEMORY = (
         tier="ticket",
         blame=Blame.DEVICE,
         summary="a memory bank has no spare rows left: the next bad row can not be remapped",
+        same_as="rows-used-up",
         source=f"{_HEADER}: nvmlRowRemapperHistogramValues; {_MEMORY}",
     ),
     Rule(
@@ -68,6 +69,7 @@ MEMORY = (
         tier="ticket",
         blame=Blame.DEVICE,
         summary="as many memory rows as there can be were remapped after uncorrected errors",
+        same_as="rows-used-up",
         source=f"{_DCGM}: warning from 512 on",
     ),
     Rule(

@@ -112,6 +112,7 @@ _LOSSES = (
         advice="Look at its seat and power; a reboot may bring it back.",
         # A reset of its firmware takes it off the bus for some seconds.
         holds=2 * _A_MINUTE,
+        same_as="nic-lost",
         source="Linux drivers/pci: a device that is gone reads as all ones; NVSentinel counts a lost NIC as fatal",
     ),
     Rule(
@@ -123,6 +124,7 @@ _LOSSES = (
         summary="the disk is gone from the PCIe bus or no longer answers there",
         advice="Replace the disk unless somebody pulled or detached it.",
         holds=_A_MINUTE,
+        same_as="disk-lost",
         source="Linux drivers/pci: a device that is gone reads as all ones",
     ),
     Rule(
@@ -135,6 +137,7 @@ _LOSSES = (
         advice="Look at the driver's installation and at the kernel log for why it refused this GPU.",
         # Long enough for a driver that is compiled at boot.
         holds=timedelta(minutes=30),
+        same_as="gpu-without-driver",
         source="Linux drivers/base: the link `driver` of a device; NVIDIA GPU Operator compiles drivers after boot",
     ),
 )
@@ -160,6 +163,7 @@ _ERRORS = (
         blame=Blame.LINK,
         summary="an uncorrected PCIe error: a transaction was lost",
         clears_after=timedelta(hours=6),
+        same_as="pcie-errors",
         source=_AER,
     ),
     Rule(
@@ -171,6 +175,7 @@ _ERRORS = (
         summary="a PCIe link that corrects errors all the time, and is slower for it",
         advice="Look at seat, riser and cable at both ends of this link when the node is idle.",
         clears_after=timedelta(hours=1),
+        same_as="pcie-errors",
         source="DCGM's health check warns at about 31 replays a minute on a x16 link of generation 5",
     ),
 )

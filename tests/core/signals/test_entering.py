@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from healthd.core.findings import Ledger
 from healthd.core.model import Finding, KernelRecord, Severity, Verdict
 from healthd.core.policy import JudgePolicy
+from healthd.core.signals import nvml
 from healthd.core.signals.entering import reconcile
 from healthd.core.signals.rule import Grows, Is, Rule
 from tests.core.signals.stage import MINUTE, NIC, Bench, read, rule
 
 DOWN = rule(Is(frozenset({"DOWN"})), name="ib-link-down", tier="serious", clears_after=5 * MINUTE)
 LOST = rule(Is(frozenset({"lost"})), name="nvml-gpu-lost", tier="reboot", same_as="gpu-lost", clears_after=5 * MINUTE)
+
+PORT_DOWN = rule(Is(frozenset({"down"})), name="ib-port-down", tier="mechanics", same_as="nic-port-down")
+CORRECTED = rule(Is(frozenset({"yes"})), name="pcie-aer-correctable", tier="ticket", same_as="pcie-errors")
+LINK_DOWN = f"mlx5_core {NIC} eth2: Link down"
+LINK_UP = f"mlx5_core {NIC} eth2: Link up"
 
 
 class Node:
@@ -158,6 +166,117 @@ def test_fault_that_the_kernel_told_of_does_not_end_because_a_state_looks_good()
     node.sees("ok", after=timedelta(days=2), part="")
 
     assert node.ledger.verdict()[0] is Verdict.UNHEALTHY
+
+
+def test_link_that_the_kernel_and_a_probe_saw_go_down_ends_when_the_probe_sees_it_up() -> None:
+    node = Node(PORT_DOWN)
+    node.sees("down")
+    node.hears(LINK_DOWN)
+    joined = node.only.also
+    node.sees("up")
+    node.sees("up", after=10 * MINUTE)
+
+    assert joined == ["mlx5-link-down"]
+    assert node.standing == []
+
+
+def test_link_of_which_the_kernel_spoke_first_ends_when_the_probe_sees_it_up() -> None:
+    node = Node(PORT_DOWN)
+    node.hears(LINK_DOWN)
+    node.sees("down")
+    joined = (node.only.rule, node.only.also, node.only.quarantines)
+    node.sees("up")
+    node.sees("up", after=9 * MINUTE)
+    stood = len(node.standing)
+    node.sees("up", after=MINUTE)
+
+    assert joined == ("mlx5-link-down", ["ib-port-down"], True)
+    assert stood == 1
+    assert node.standing == []
+
+
+def test_link_that_the_kernel_calls_up_is_down_as_long_as_the_probe_sees_it_down() -> None:
+    node = Node(PORT_DOWN)
+    node.sees("down")
+    node.hears(LINK_DOWN, 1)
+    node.hears(LINK_UP, 2)
+    node.sees("down", after=60 * MINUTE)
+
+    assert len(node.standing) == 1
+
+
+def test_link_that_the_kernel_calls_down_again_must_be_good_for_longer() -> None:
+    node = Node(PORT_DOWN)
+    node.sees("down")
+    node.sees("up")
+    node.sees("up", after=9 * MINUTE)
+    node.hears(LINK_DOWN)  # between two looks
+    node.sees("up", after=9 * MINUTE)
+    stood = len(node.standing)
+    node.sees("up", after=MINUTE)
+
+    assert stood == 1
+    assert node.standing == []
+
+
+def test_what_the_kernel_says_once_and_never_takes_back_stands_for_as_long_as_its_word_does() -> None:
+    node = Node(CORRECTED)
+    node.sees("yes", part="")
+    for sequence in range(30):
+        node.hears(f"pcieport {NIC}: AER: PCIe Bus Error: severity=Corrected, type=Physical Layer", sequence)
+    joined = node.only.also
+    node.sees("no", part="")
+    node.sees("no", part="", after=timedelta(days=6))
+    stood = len(node.standing)
+    node.sees("no", part="", after=timedelta(days=2))
+
+    assert joined == ["aer-storm"]
+    assert stood == 1
+    assert node.standing == []
+
+
+def test_what_the_kernel_says_once_does_not_end_while_a_probe_still_sees_it() -> None:
+    node = Node(CORRECTED)
+    node.sees("yes", part="")
+    for sequence in range(30):
+        node.hears(f"pcieport {NIC}: AER: PCIe Bus Error: severity=Corrected, type=Physical Layer", sequence)
+    node.sees("yes", part="", after=timedelta(days=30))
+    node.ledger = node.ledger.decay(node.bench.now)
+
+    assert len(node.standing) == 1
+
+
+def test_gpu_that_the_driver_wants_reset_does_not_end_because_its_links_look_good() -> None:
+    links = rule(Is(frozenset({"down"})), name="nvml-nvlink-down", tier="serious", same_as="nvlink-down")
+    node = Node(links)
+    node.hears(f"NVRM: Xid (PCI:{NIC[:10]}): 74, pid=1, NVLink: fatal error detected on link 3", 1)
+    node.sees("down")
+    node.hears(f"NVRM: Xid (PCI:{NIC[:10]}): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset)", 2)
+    node.sees("up")
+    node.sees("up", after=timedelta(days=3))
+
+    assert {finding.rule for finding in node.standing} == {"xid-74", "xid-154"}
+
+
+@pytest.mark.parametrize("code", [46, 79])
+def test_xid_that_the_kernel_and_nvml_tell_of_is_one_finding(code: int) -> None:
+    told = next(rule for rule in nvml.RULES if rule.name == f"nvml-xid-{code}")
+    node = Node(told)
+    node.bench.look(read(0, name=told.reads, part=""))
+    node.hears(f"NVRM: Xid (PCI:{NIC[:10]}): {code}, pid=1, name=python, something broke")
+    node.bench.look(read(1, name=told.reads, part=""))
+    node.reconcile()
+
+    assert node.only.rule == f"xid-{code}"
+    assert node.only.also == [f"nvml-xid-{code}"]
+
+
+def test_two_lines_of_the_kernel_are_two_findings_however_alike() -> None:
+    node = Node(LOST)
+    node.hears(f"NVRM: Xid (PCI:{NIC[:10]}): 48, pid=1, DBE", 1)
+    node.hears(f"NVRM: Xid (PCI:{NIC[:10]}): 95, pid=1, Uncontained: SM error", 2)
+
+    assert [finding.rule for finding in node.standing] == ["xid-48", "xid-95"]
 
 
 def test_worse_witness_decides() -> None:
