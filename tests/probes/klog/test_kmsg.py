@@ -1,4 +1,4 @@
-"""The reader of the kernel log, on a device of the test's own and on the machine's real one."""
+"""The reader of the kernel log, on a device of the test's own."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from healthd.clock import SystemClock
 from healthd.core.model import KernelRecord
 from healthd.core.objects import KernelLogCursor
-from healthd.probes.errors import CannotRead, cannot_open_kernel_log
+from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import Kmsg, open_kmsg, read_boot_id
-from healthd.probes.klog.log import MOST_UNTOLD, Batch, Mailbox
+from healthd.probes.klog.log import Batch
 from healthd.probes.klog.pipe import KernelLogPipe
-from healthd.probes.klog.ring import NOTHING, Lost
+from healthd.probes.klog.ring import Lost
 from tests.fakes import START, ManualClock
-from tests.kernel_log import RealLog
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
 BORING = "usb 1-1: new high-speed USB device"
@@ -192,58 +190,6 @@ async def test_a_reader_that_breaks_says_so(pipe: KernelLogPipe) -> None:
         await read_to_end(reader)
 
 
-async def test_a_loop_that_is_busy_gets_one_merged_batch() -> None:
-    mailbox = Mailbox(asyncio.get_running_loop())
-    record = KernelRecord(sequence=4, at=START, text=XID)
-
-    mailbox.put([], count=3, gap=NOTHING, last_sequence=2)
-    mailbox.put([record], count=1, gap=Lost(1, 3, 3), last_sequence=4)
-    mailbox.put([], count=2, gap=NOTHING, last_sequence=6)
-
-    assert await mailbox.take() == Batch(records=(record,), count=6, gap=Lost(1, 3, 3), last_sequence=6)
-
-
-async def test_in_a_flood_without_end_losses_are_told_all_the_same() -> None:
-    mailbox = Mailbox(asyncio.get_running_loop())
-    mailbox.put([], count=MOST_UNTOLD, gap=Lost(9, 1, 9), last_sequence=90_000)
-
-    async with asyncio.timeout(A_MINUTE):
-        batch = await mailbox.take()
-
-    assert batch == Batch(count=MOST_UNTOLD, gap=Lost(9, 1, 9), last_sequence=90_000)
-
-
-async def test_a_full_mailbox_makes_the_reader_wait() -> None:
-    mailbox = Mailbox(asyncio.get_running_loop(), most_pending=1)
-    record = KernelRecord(sequence=0, at=START, text=XID)
-    mailbox.put([record], count=1, gap=NOTHING, last_sequence=0)
-
-    second = asyncio.create_task(asyncio.to_thread(mailbox.put, [record], count=1, gap=NOTHING, last_sequence=1))
-    first_batch = await mailbox.take()
-    await second
-
-    assert [first_batch, await mailbox.take()] == [
-        Batch(records=(record,), count=1, last_sequence=0),
-        Batch(records=(record,), count=1, last_sequence=1),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("code", "remedy"),
-    [
-        (errno.EPERM, "kernel.dmesg_restrict=0"),
-        (errno.EACCES, "CAP_SYSLOG"),
-        (errno.ENOENT, "mount the host's /dev/kmsg"),
-        (errno.EISDIR, "check that the path"),
-    ],
-)
-def test_a_refusal_names_the_way_out(code: int, remedy: str) -> None:
-    refusal = cannot_open_kernel_log("/dev/kmsg", OSError(code, os.strerror(code)))
-
-    assert remedy in str(refusal)
-    assert str(refusal).startswith(f"cannot read /dev/kmsg: {os.strerror(code)}")
-
-
 def test_a_device_that_is_not_there_is_a_refusal(tmp_path: Path) -> None:
     with pytest.raises(CannotRead, match="No such file"):
         open_kmsg(str(tmp_path / "kmsg"), clock=ManualClock(), boot_id=BOOT)
@@ -273,66 +219,3 @@ def test_the_boot_id_is_read_without_its_newline(tmp_path: Path) -> None:
     (tmp_path / "boot_id").write_text("0f2c\n")
 
     assert read_boot_id(tmp_path / "boot_id") == "0f2c"
-
-
-def of_the_machine(**options: bool) -> Kmsg:
-    return open_kmsg(clock=SystemClock(), boot_id=read_boot_id(), **options)  # type: ignore[arg-type]
-
-
-async def wait_for(log: RealLog, reader: Kmsg, last: str) -> tuple[list[KernelRecord], int]:
-    """Our records up to the one that begins so, and how many were lost on the way."""
-    records: list[KernelRecord] = []
-    lost = 0
-    async with asyncio.timeout(A_MINUTE), aclosing(reader.batches()) as batches:
-        async for batch in batches:
-            lost += batch.lost
-            records += [record for record in batch.records if log.wrote(record)]
-            if any(record.text.startswith(last) for record in records):
-                break
-    return records, lost
-
-
-@pytest.mark.kmsg
-async def test_the_kernel_hands_our_records_over(real_log: RealLog) -> None:
-    before = SystemClock().now()
-    real_log.write(f"{XID} one\ttab")
-    real_log.write("NVRM: end")
-    records, _ = await wait_for(real_log, of_the_machine(trust_user_space=True), "NVRM: end")
-
-    assert [record.text for record in records] == [f"{XID} one\ttab {real_log.tag}", f"NVRM: end {real_log.tag}"]
-    assert [record.priority for record in records] == [11, 11]
-    assert abs((records[0].at - before).total_seconds()) < A_MINUTE
-    assert records[1].sequence > records[0].sequence
-
-
-@pytest.mark.kmsg
-async def test_the_kernel_says_that_a_process_wrote_it(real_log: RealLog) -> None:
-    real_log.write(XID)
-    strict = of_the_machine()
-    async with asyncio.timeout(A_MINUTE), aclosing(strict.batches()) as batches:
-        first = await anext(batches)
-
-    assert first.count > 0
-    assert not any(real_log.wrote(record) for record in first.records)
-
-
-@pytest.mark.kmsg
-async def test_an_overrun_of_the_real_ring_is_counted_exactly(real_log: RealLog) -> None:
-    reader = of_the_machine(trust_user_space=True)
-    real_log.write("NVRM: first")
-    [first], _ = await wait_for(real_log, reader, "NVRM: first")
-    for _ in range(20_000):
-        real_log.write(f"filler {'x' * 60}", level=6)
-    real_log.write("NVRM: last")
-    cursor = KernelLogCursor(boot_id=reader.boot_id, sequence=first.sequence)
-    again = open_kmsg(clock=SystemClock(), boot_id=reader.boot_id, cursor=cursor, trust_user_space=True)
-    count = lost = 0
-    async with asyncio.timeout(A_MINUTE), aclosing(again.batches()) as batches:
-        async for batch in batches:
-            count, lost = count + batch.count, lost + batch.lost
-            if any(record.text.startswith("NVRM: last") for record in batch.records):
-                break
-
-    assert lost > 10_000
-    assert count + lost >= 20_001
-    assert batch.last_sequence - first.sequence == count + lost

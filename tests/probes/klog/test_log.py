@@ -1,11 +1,19 @@
-"""Where a reader goes on."""
+"""Where a reader goes on, and how records get from its thread to the event loop."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from healthd.core.model import KernelRecord
 from healthd.core.objects import KernelLogCursor
-from healthd.probes.klog.log import known_sequence
+from healthd.probes.klog.log import MOST_UNTOLD, Batch, Mailbox, known_sequence
+from healthd.probes.klog.ring import NOTHING, Lost
+from tests.fakes import START
+
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+A_MINUTE = 60
 
 
 def test_a_reader_goes_on_after_its_own_cursor() -> None:
@@ -26,3 +34,39 @@ def test_a_reader_goes_on_after_its_own_cursor() -> None:
 )
 def test_a_cursor_that_says_nothing_here_means_from_the_start(cursor: KernelLogCursor | None) -> None:
     assert known_sequence(cursor, boot_id="boot-1", source="kmsg") == -1
+
+
+async def test_a_loop_that_is_busy_gets_one_merged_batch() -> None:
+    mailbox = Mailbox(asyncio.get_running_loop())
+    record = KernelRecord(sequence=4, at=START, text=XID)
+
+    mailbox.put([], count=3, gap=NOTHING, last_sequence=2)
+    mailbox.put([record], count=1, gap=Lost(1, 3, 3), last_sequence=4)
+    mailbox.put([], count=2, gap=NOTHING, last_sequence=6)
+
+    assert await mailbox.take() == Batch(records=(record,), count=6, gap=Lost(1, 3, 3), last_sequence=6)
+
+
+async def test_in_a_flood_without_end_losses_are_told_all_the_same() -> None:
+    mailbox = Mailbox(asyncio.get_running_loop())
+    mailbox.put([], count=MOST_UNTOLD, gap=Lost(9, 1, 9), last_sequence=90_000)
+
+    async with asyncio.timeout(A_MINUTE):
+        batch = await mailbox.take()
+
+    assert batch == Batch(count=MOST_UNTOLD, gap=Lost(9, 1, 9), last_sequence=90_000)
+
+
+async def test_a_full_mailbox_makes_the_reader_wait() -> None:
+    mailbox = Mailbox(asyncio.get_running_loop(), most_pending=1)
+    record = KernelRecord(sequence=0, at=START, text=XID)
+    mailbox.put([record], count=1, gap=NOTHING, last_sequence=0)
+
+    second = asyncio.create_task(asyncio.to_thread(mailbox.put, [record], count=1, gap=NOTHING, last_sequence=1))
+    first_batch = await mailbox.take()
+    await second
+
+    assert [first_batch, await mailbox.take()] == [
+        Batch(records=(record,), count=1, last_sequence=0),
+        Batch(records=(record,), count=1, last_sequence=1),
+    ]

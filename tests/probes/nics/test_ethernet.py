@@ -20,12 +20,6 @@ SECOND = timedelta(seconds=1)
 NIC = "0000:5c:00.0"
 
 
-@pytest.fixture
-def sysfs(tmp_path: Path) -> Sysfs:
-    """A machine without devices."""
-    return Sysfs(tmp_path / "sys")
-
-
 def told(look: Look, device: str = NIC, part: str = "port 1") -> dict[str, float | str]:
     """What a look says of one port, by name."""
     return {r.name: r.value for r in look.readings if (r.device, r.part) == (device, part)}

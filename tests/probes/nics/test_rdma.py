@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +12,6 @@ from tests.sysfs import Sysfs, link, made, set_link, write
 
 NIC = "0000:5c:00.0"
 BRIDGES = "pci0000:5a/0000:5a:01.0/0000:5b:00.0"
-
-
-@pytest.fixture
-def sysfs(tmp_path: Path) -> Sysfs:
-    """A machine without devices."""
-    return Sysfs(tmp_path / "sys")
 
 
 def test_port_with_its_rail_its_gpu_and_its_interface(sysfs: Sysfs) -> None:
