@@ -116,9 +116,13 @@ class Ledger:
             tally, are_enough = counted(tally, f"{judgement.device}/{judgement.rule}", judgement.needs, seen.at)
             if not are_enough:
                 return replace(self, tally=tally)
-        if any(fnmatchcase(judgement.rule, pattern) for pattern in self.policy.shadow):
+        if self.tries(judgement.rule):
             judgement = in_shadow(judgement)
         return replace(self, entries=_entered(self.entries, judgement, seen, boot_id, self.policy), tally=tally)
+
+    def tries(self, rule: str) -> bool:
+        """Whether *rule* is in shadow."""
+        return any(fnmatchcase(rule, pattern) for pattern in self.policy.shadow)
 
     def lost(self, count: int, *, first: datetime, last: datetime, boot_id: str = "") -> Ledger:
         """Say that *count* kernel records between *first* and *last* were overwritten before anybody read them."""
@@ -196,7 +200,7 @@ def _entered(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: st
 
 
 def _raised(old: Finding | None, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
-    if old is not None and old.cleared_at is None:
+    if old is not None and old.cleared_at is None and (old.shadow == judgement.shadow or old.also):
         return life.repeated(old, judgement, seen, boot_id)
     finding = life.new_finding(judgement, seen, boot_id)
     if old is not None and finding.quarantines and old.cleared_by in {"reset", "reboot"}:

@@ -1,8 +1,9 @@
 """
 From what is bad now to the findings of a node. Pure and level-based: it compares what stands with what is so.
 
-A state that is bad has a finding, also after somebody cleared it too early. A finding ends when its state has been good
-for long enough; for one that came back, twice as long each time. What nobody can see neither begins nor ends anything.
+A state that is bad has a finding, also after somebody cleared it too early. A finding ends when its state was seen good
+for long enough; for one that came back, twice as long each time. What nobody can see neither begins nor ends anything:
+time in which a source is silent does not count, and a part that is not told any more is not good.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from healthd.core.readings import NODE
 from healthd.core.signals.engine import Bad, Engine
 from healthd.core.tiers import tier
 
+WHOLE = ""
+"""The part of a reading that speaks of its device as a whole, and so for every part of it."""
 LONGEST_WAIT = timedelta(hours=24)
 """However often something came back."""
 
@@ -61,17 +64,30 @@ def _subject(device: str, parts: Iterable[str]) -> str:
 
 
 def _is_told(ledger: Ledger, judgement: Judgement) -> bool:
-    """Whether a standing finding says all of this already."""
+    """Whether a standing finding says all of this already, and acts on it as the policy wants it now."""
     return any(
         finding.device == judgement.device
         and judgement.rule in {finding.rule, *finding.also}
         and set(judgement.parts) <= set(finding.parts)
+        and (finding.shadow == ledger.tries(judgement.rule) or bool(finding.also))
         for finding in ledger.standing
     )
 
 
 def _is_over(finding: Finding, engine: Engine, now: datetime) -> bool:
-    return finding.watched and all(_is_over_by(rule, finding, engine, now) for rule in (finding.rule, *finding.also))
+    rules = (finding.rule, *finding.also)
+    return (
+        finding.watched
+        and all(_is_over_by(rule, finding, engine, now) for rule in rules)
+        and _all_parts_are_seen(finding, rules, engine)
+    )
+
+
+def _all_parts_are_seen(finding: Finding, rules: Iterable[str], engine: Engine) -> bool:
+    """Whether somebody still tells of every part that was bad, or of the device as a whole."""
+    goods = [engine.good(finding.device, rule) for rule in rules]
+    seen = frozenset[str]().union(*(good.parts for good in goods if good))
+    return WHOLE in seen or seen.issuperset(finding.parts)
 
 
 def _is_over_by(rule: str, finding: Finding, engine: Engine, now: datetime) -> bool:
@@ -79,10 +95,10 @@ def _is_over_by(rule: str, finding: Finding, engine: Engine, now: datetime) -> b
     if is_the_kernels(rule):
         stands = stands_for(rule)
         return stands is not None and now - finding.last_at >= stands
-    since, clears_after = engine.good_since(finding.device, rule), engine.clears_after(rule)
-    if since is None or clears_after is None:
+    good, clears_after = engine.good(finding.device, rule), engine.clears_after(rule)
+    if good is None or clears_after is None:
         return False
-    return now - max(since, finding.last_at) >= _must_be(finding, clears_after)
+    return min(good.seen, now - finding.last_at) >= _must_be(finding, clears_after)
 
 
 def _must_be(finding: Finding, clears_after: timedelta) -> timedelta:

@@ -315,6 +315,53 @@ def test_rule_in_shadow_is_no_witness() -> None:
     assert {finding.rule: finding.quarantines for finding in node.standing} == {"xid-79": False, "nvml-gpu-lost": True}
 
 
+def test_rule_that_is_taken_out_of_shadow_acts_on_what_stands() -> None:
+    node = Node(LOST, policy=JudgePolicy(shadow=("nvml-*",)))
+    node.sees("lost")
+    node.ledger = Ledger.of(node.ledger.findings)
+    node.sees("lost")
+
+    assert node.ledger.verdict()[0] is Verdict.UNHEALTHY
+
+
+def test_rule_that_is_put_into_shadow_acts_no_more() -> None:
+    node = Node(LOST)
+    node.sees("lost")
+    node.ledger = Ledger.of(node.ledger.findings, JudgePolicy(shadow=("nvml-*",)))
+    node.sees("lost")
+
+    assert node.ledger.verdict()[0] is Verdict.HEALTHY
+    assert node.only.shadow
+
+
+def test_rule_that_is_put_into_shadow_does_not_hide_another_witness() -> None:
+    node = Node(LOST)
+    node.sees("lost")
+    node.hears("NVRM: Xid (PCI:0000:5c:00): 79, pid=1, GPU has fallen off the bus.")
+    node.ledger = Ledger.of(node.ledger.findings, JudgePolicy(shadow=("nvml-*",)))
+    node.sees("lost")
+
+    assert node.ledger.verdict()[0] is Verdict.UNHEALTHY
+
+
+def test_part_that_is_not_told_any_more_is_not_good() -> None:
+    node = Node(DOWN)
+    node.sees("DOWN", part="port 1")
+    for _ in range(20):
+        node.sees("ACTIVE", part="port 2")
+
+    assert node.only.parts == ["port 1"]
+
+
+def test_word_for_the_whole_device_speaks_for_its_parts() -> None:
+    node = Node(DOWN)
+    node.sees("DOWN", part="lane 3")
+    for _ in range(6):
+        node.sees("ACTIVE", part="")
+
+    assert node.standing == []
+
+
 def test_state_that_is_still_bad_after_a_repair_has_a_finding_again() -> None:
     node = Node(DOWN)
     node.sees("DOWN")
