@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -24,6 +24,8 @@ AT_ONCE = 256
 READS_AT_ONCE = 16
 """Requests that the look at one gang makes at the same time."""
 SWEEP_EVERY = timedelta(seconds=1)
+APART = timedelta(milliseconds=50)
+"""Between two looks at one gang. When it stops or starts, each of its pods tells of several changes within a second."""
 
 
 class Tending:
@@ -42,6 +44,7 @@ class Tending:
         self._trouble = trouble
         self._said = ""
         self._under_way: set[GangKey] = set()
+        self._not_before: dict[GangKey, datetime] = {}
 
     async def run(self) -> None:
         """Until cancelled; what is under way then is cancelled, too."""
@@ -53,17 +56,26 @@ class Tending:
                     for key in self._due():
                         self._under_way.add(key)
                         tasks.create_task(self._attend(key), name=f"gang {key.name}")
-                await first(self._wake.wait(), self._clock.sleep(self._controller.rest(self._clock.now())))
+                await first(self._wake.wait(), self._clock.sleep(self._rest()))
 
     def _due(self) -> list[GangKey]:
         """Whom to begin with now. Whoever is over the limit comes when another is done, which wakes."""
-        return self._controller.due(self._clock.now())[: max(0, AT_ONCE - len(self._under_way))]
+        now = self._clock.now()
+        self._not_before = {key: at for key, at in self._not_before.items() if at > now}
+        due = [key for key in self._controller.due(now) if key not in self._not_before]
+        return due[: max(0, AT_ONCE - len(self._under_way))]
+
+    def _rest(self) -> timedelta:
+        """Until somebody is due. Who was attended to a moment ago may be due already, and has to wait."""
+        now = self._clock.now()
+        return max([self._controller.rest(now), *(at - now for at in self._not_before.values())])
 
     async def _attend(self, key: GangKey) -> None:
         try:
             await self._controller.attend(key, self._clock.now())
         finally:
             self._under_way.discard(key)
+            self._not_before[key] = self._clock.now() + APART
             self._wake.set()
 
     async def _sweep(self) -> None:

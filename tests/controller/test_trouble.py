@@ -12,7 +12,7 @@ import msgspec
 from healthd.cluster.port import Unavailable
 from healthd.controller.census import Census, GangKey, ObjectKey
 from healthd.controller.controller import RETRY, RETRY_MOST, Controller
-from healthd.controller.tending import Tending
+from healthd.controller.tending import APART, Tending
 from healthd.core.gang import Root
 from healthd.core.objects import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, Pod, Recovery
 from healthd.core.policy import HangPolicy, RecoveryPolicy
@@ -50,8 +50,10 @@ class Senses:
 
     def __init__(self) -> None:
         self.trouble: Exception | None = None
+        self.asked = 0
 
     def last(self, pods: Sequence[Pod]) -> datetime | None:
+        self.asked += 1
         if self.trouble is not None:
             raise self.trouble
         return None
@@ -149,6 +151,27 @@ async def test_a_store_that_takes_for_ever_is_no_wait_for_the_others() -> None:
 
     assert stage.stores.asked.count("first") == 1
     assert stage.stores.asked.count("third") > 5
+
+
+async def test_a_gang_that_many_events_touch_is_looked_at_now_and_then() -> None:
+    stage, wake = Stage(), asyncio.Event()
+    running = asyncio.create_task(Tending(stage.controller, stage.clock, wake).run())
+    await settle()
+    before = stage.senses.asked
+    for _ in range(200):  # in one second
+        stage.census.touched.add(GangKey("Job", "default", "first"))
+        wake.set()
+        await stage.clock.run_for(timedelta(milliseconds=5))
+    at_once = stage.senses.asked - before
+    stage.census.touched.add(GangKey("Job", "default", "first"))
+    wake.set()
+    await stage.clock.run_for(APART)
+    last = stage.senses.asked - before - at_once
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert 10 <= at_once <= 1 / APART.total_seconds()
+    assert last == 1, "the last event is not forgotten"
 
 
 async def test_what_touches_a_gang_while_it_is_attended_to_is_not_forgotten() -> None:
