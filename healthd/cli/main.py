@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, Command] = {
     "repair": Command("healthd.cli.repair", "say that a node was repaired, so that it goes back into service"),
     "explain": Command("healthd.cli.explain", "tell why a gang was restarted, and what was done"),
     "status": Command("healthd.cli.status", "show this machine's GPUs and ports, and what is wrong with them"),
+    "check": Command("healthd.cli.check", "check a machine on which nothing runs: GPUs, links, memory, network"),
     "klog": Command("healthd.cli.klog", "show what healthd reads in a kernel log"),
     "rules": Command("healthd.cli.rules", "list the rules by which a node is judged"),
     "agent": Command("healthd.cli.agent", "guard a Kubernetes node: judge its hardware, cordon it when that is broken"),

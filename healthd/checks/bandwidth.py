@@ -1,0 +1,23 @@
+"""
+How fast copies between host and GPU must be, by generation and lanes of the PCIe link. Data.
+
+Line rates are those of the PCI Express Base Specification 6.0 (2.5 to 64 GT/s a lane, less the 8b/10b, 128b/130b or
+flit encoding). Packet headers cost up to a tenth of it, and a good machine reaches 80 to 88 % with pinned memory; links
+that trained to half their width or to a lower generation reach half of that. So 70 % tells them apart.
+"""
+
+from __future__ import annotations
+
+LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+"""Gigabytes a second of one lane and direction, by generation."""
+SHARE = 0.7
+
+
+def line_rate(generation: float, lanes: float) -> float:
+    """GB/s in one direction; 0 for a generation that is not known."""
+    return LANE_GBPS.get(int(generation), 0.0) * lanes
+
+
+def least(generation: float, lanes: float) -> float:
+    """GB/s that a copy must reach."""
+    return SHARE * line_rate(generation, lanes)

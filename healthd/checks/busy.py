@@ -1,0 +1,75 @@
+"""
+Whether anybody computes on this machine's GPUs: no check may disturb a gang.
+
+NVML counts the processes on each GPU. /proc names them: whoever computes has `/dev/nvidia-uvm` open, which monitors
+have not. In a container both see only what runs in it, unless it shares the host's processes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from healthd.checks.devices import Gpu
+
+_UVM = "/dev/nvidia-uvm"
+_POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that computes on a GPU; *pod* is the uid of its pod, where it has one."""
+
+    pid: int
+    name: str
+    pod: str = ""
+
+    def __str__(self) -> str:
+        pod = f" of pod {self.pod}" if self.pod else ""
+        return f"{self.name} (process {self.pid}{pod})"
+
+
+def workers(proc: Path = Path("/proc")) -> list[Worker]:
+    """Those that this process may see; others' descriptors need root."""
+    return sorted(_workers(proc), key=lambda worker: worker.pid)
+
+
+def occupied(gpus: list[Gpu]) -> list[str]:
+    """The GPUs on which NVML counts processes, in words."""
+    return [f"{gpu.processes:g} on GPU {gpu.index} ({gpu.pci})" for gpu in gpus if gpu.processes]
+
+
+def _workers(proc: Path) -> Iterator[Worker]:
+    for folder in proc.iterdir():
+        if folder.name.isdecimal() and int(folder.name) != os.getpid() and _computes(folder):
+            yield Worker(pid=int(folder.name), name=_read(folder / "comm") or "?", pod=_pod(folder))
+
+
+def _computes(folder: Path) -> bool:
+    try:
+        with os.scandir(folder / "fd") as descriptors:
+            return any(_target(one.path) == _UVM for one in descriptors)
+    except OSError:  # ended meanwhile, or somebody else's
+        return False
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115 - hundreds of thousands on a large machine
+    except OSError:
+        return ""
+
+
+def _pod(folder: Path) -> str:
+    found = _POD.search(_read(folder / "cgroup"))
+    return found["uid"].replace("_", "-") if found else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,114 @@
+"""
+What a check is: a name, what it needs, and a run that answers pass, fail or skip with a reason and figures.
+
+A check that cannot be done because something is not there (no GPU, no tool) is skipped. One that should have answered
+and did not has failed: whoever asks wants to put a node into service, and no answer is no good news.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from healthd.checks.devices import Gpu, Places, Port
+
+Figures = dict[str, dict[str, float | str]]
+"""By device, then by name; the unit is part of the name."""
+
+
+class Outcome(StrEnum):
+    """How a check ended."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """*why* says what is wrong, or why it was skipped; of a check that passed, what was seen."""
+
+    status: Outcome
+    why: str = ""
+    figures: Figures = {}
+
+
+class InUse(Exception):
+    """Somebody works on a device that a check was about to load; says who or where."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What somebody says a node should have; None: nobody does, and what is there is compared with itself."""
+
+    gpus: int | None = None
+    ports: int | None = None
+    rate_gbps: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What checks know of the machine. *ends* is the monotonic time at which all must be done."""
+
+    gpus: list[Gpu]
+    ports: list[Port]
+    places: Places
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """By source: why it could not be read."""
+    expected: Expected = Expected()
+    sys: Path = Path("/sys")
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """For programs that are run."""
+    ends: float = float("inf")
+
+    @property
+    def seconds_left(self) -> float:
+        """Until everything must be done; never below zero."""
+        return max(0.0, self.ends - time.monotonic())
+
+    @property
+    def usable(self) -> list[Gpu]:
+        """GPUs that the driver calls well."""
+        return [gpu for gpu in self.gpus if gpu.state == "ok"]
+
+
+class Check(Protocol):
+    """One check. *needs* is what it cannot do without, for a person; *is_deep*: it puts load on the devices."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def needs(self) -> str: ...
+
+    @property
+    def is_deep(self) -> bool: ...
+
+    def run(self, bench: Bench) -> Result:
+        """Do it. Raises InUse."""
+        ...
+
+
+def passed(why: str, figures: Figures | None = None) -> Result:
+    """All is well."""
+    return Result(status=Outcome.PASS, why=why, figures=figures or {})
+
+
+def failed(why: str, figures: Figures | None = None) -> Result:
+    """Something is wrong, or did not answer."""
+    return Result(status=Outcome.FAIL, why=why, figures=figures or {})
+
+
+def skipped(why: str, figures: Figures | None = None) -> Result:
+    """It cannot be done here."""
+    return Result(status=Outcome.SKIP, why=why, figures=figures or {})
+
+
+def judged(wrong: list[str], well: str, figures: Figures | None = None) -> Result:
+    """Failed for everything that is *wrong*; else passed, and *well* says what was seen."""
+    return failed("; ".join(wrong), figures) if wrong else passed(well, figures)

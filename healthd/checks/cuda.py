@@ -1,0 +1,174 @@
+"""
+Checks `pcie-bandwidth` and `gpu-memory`: what a GPU is given comes back fast enough, and unchanged.
+
+A child process for each GPU (`cuda_child.py`) asks the CUDA driver. Bandwidth is measured one GPU after the other,
+because they share the host's memory; memory is tested on all at once. GPUs in MIG mode are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from healthd.checks import bandwidth, programs
+from healthd.checks.check import Bench, Figures, InUse, Result, judged, skipped
+from healthd.checks.devices import Gpu, value
+from healthd.probes.sysfs import read_word
+
+PROGRAM = Path(__file__).with_name("cuda_child.py")
+COPY_MIB = 256
+SHARE = 0.9
+"""Of the free memory that is tested."""
+IN_USE_MIB = 4096
+"""The driver, ECC and our own context take less; more belongs to somebody who computes."""
+ONE_COPY_S = 60.0
+"""Longest time for one GPU's bandwidth: the driver may have to be initialised for it."""
+
+WHOLE_MEMORY_S = 300.0
+"""Longest time for the memory of all GPUs; 8 of 141 GiB take about a minute."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What the child prints."""
+
+    missing: str = ""
+    failed: str = ""
+    to_gpu_gbps: float = 0
+    from_gpu_gbps: float = 0
+    free_mib: int = 0
+    total_mib: int = 0
+    tested_mib: int = 0
+    wrong: list[dict[str, int]] = []
+    wrong_blocks: int = 0
+
+
+class PcieBandwidth:
+    """Copies between host and GPU reach their share of what the PCIe link can carry."""
+
+    name = "pcie-bandwidth"
+    needs = "a GPU and libcuda.so.1"
+    is_deep = True
+
+    def __init__(self, copy_mib: float = COPY_MIB) -> None:
+        self._copy_mib = copy_mib
+
+    def run(self, bench: Bench) -> Result:
+        """Skipped where there is no GPU, or no CUDA."""
+        gpus = _testable(bench)
+        if not gpus:
+            return skipped(_WHY_NONE)
+        answers = []
+        for gpu in gpus:
+            seconds = min(ONE_COPY_S, bench.seconds_left)
+            answers.append(_told(_start(bench, gpu, "bandwidth", seconds, self._copy_mib), seconds))
+        if all(told.missing for told in answers):
+            return skipped(answers[0].missing)
+        figures: Figures = {gpu.pci: _speeds(gpu, told) for gpu, told in zip(gpus, answers, strict=True)}
+        wrong = [said for gpu, told in zip(gpus, answers, strict=True) for said in _slow(gpu, told)]
+        slowest = min(min(told.to_gpu_gbps, told.from_gpu_gbps) for told in answers)
+        return judged(wrong, f"{len(gpus)} GPUs, the slowest copy at {slowest:g} GB/s", figures)
+
+
+class GpuMemory:
+    """A pattern and its inverse come back as they were written."""
+
+    name = "gpu-memory"
+    needs = "a GPU and libcuda.so.1"
+    is_deep = True
+
+    def __init__(self, share: float = SHARE) -> None:
+        self._share = share
+
+    def run(self, bench: Bench) -> Result:
+        """Skipped where there is no GPU, or no CUDA. Raises InUse where memory is taken already."""
+        gpus = _testable(bench)
+        if not gpus:
+            return skipped(_WHY_NONE)
+        seconds = min(WHOLE_MEMORY_S, bench.seconds_left)
+        until = time.monotonic() + seconds
+        children = [_start(bench, gpu, "memory", seconds, self._share) for gpu in gpus]
+        answers: list[Told] = []
+        try:
+            # A second for each also when time is up: what one that hangs leaves of it says nothing about the others.
+            answers.extend(_told(child, max(1.0, until - time.monotonic())) for child in children)
+        finally:
+            for child in children[len(answers) :]:
+                programs.end(child)
+        if all(told.missing for told in answers):
+            return skipped(answers[0].missing)
+        _nobody_else(gpus, answers)
+        figures: Figures = {gpu.pci: {"tested_mib": told.tested_mib} for gpu, told in zip(gpus, answers, strict=True)}
+        wrong = [said for gpu, told in zip(gpus, answers, strict=True) for said in _wrong(gpu, told)]
+        tested = sum(told.tested_mib for told in answers)
+        return judged(wrong, f"{tested:,} MiB of {len(gpus)} GPUs came back unchanged", figures)
+
+
+_WHY_NONE = "there is no GPU that the driver calls well and that is not in MIG mode"
+
+
+def _testable(bench: Bench) -> list[Gpu]:
+    return [gpu for gpu in bench.usable if value(bench.places, "nvml.mig", gpu.pci) != "on"]
+
+
+def _start(bench: Bench, gpu: Gpu, task: str, seconds: float, amount: float) -> programs.Child:
+    cpus = read_word(f"{bench.sys}/bus/pci/devices/{gpu.pci}/local_cpulist")
+    # -P: no module of the directory that we happen to run in may stand in for a real one.
+    words = (task, gpu.pci, cpus, math.ceil(seconds), amount)
+    command = [sys.executable, "-P", str(PROGRAM), *map(str, words)]
+    # What hides GPUs from a job would hide them from their check.
+    environ = {name: said for name, said in bench.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    return programs.start(command, environ, with_errors=False)
+
+
+def _told(child: programs.Child, seconds: float) -> Told:
+    ended = programs.finish(child, seconds)
+    if ended.status is None:
+        return Told(failed="CUDA did not answer in time: the driver may hang")
+    if ended.status:
+        return Told(failed=f"the process that asks CUDA ended with status {ended.status}")
+    try:
+        return msgspec.json.decode(ended.output, type=Told)
+    except msgspec.DecodeError as error:
+        return Told(failed=f"what the process that asks CUDA says makes no sense: {error}")
+
+
+def _speeds(gpu: Gpu, told: Told) -> dict[str, float | str]:
+    limit = bandwidth.least(gpu.pcie_generation or 0, gpu.pcie_full_width or 0)
+    return {"to_gpu_gbps": told.to_gpu_gbps, "from_gpu_gbps": told.from_gpu_gbps, "limit_gbps": round(limit, 2)}
+
+
+def _slow(gpu: Gpu, told: Told) -> Iterator[str]:
+    if why := told.failed or told.missing:
+        yield f"{gpu.pci}: {why}"
+        return
+    limit = bandwidth.least(gpu.pcie_generation or 0, gpu.pcie_full_width or 0)
+    link = f"PCIe {gpu.pcie_generation:g} x{gpu.pcie_full_width:g}" if limit else ""
+    for way, speed in (("to", told.to_gpu_gbps), ("from", told.from_gpu_gbps)):
+        if speed < limit:
+            yield f"{speed:g} GB/s {way} {gpu.pci}, and {link} must reach {limit:.1f}"
+
+
+def _wrong(gpu: Gpu, told: Told) -> Iterator[str]:
+    if why := told.failed or told.missing:
+        yield f"{gpu.pci}: {why}"
+    elif told.wrong:
+        first = told.wrong[0]
+        where = f"byte {first['offset']:#x} of block {first['block']}"
+        yield (
+            f"{gpu.pci}: memory does not hold what is written to it ({told.wrong_blocks} blocks; first {where}: "
+            f"{first['wrote']:#04x} became {first['read']:#04x})"
+        )
+    elif not told.tested_mib:
+        yield f"{gpu.pci}: no memory could be had to be tested ({told.free_mib} MiB free)"
+
+
+def _nobody_else(gpus: Sequence[Gpu], answers: Sequence[Told]) -> None:
+    for gpu, told in zip(gpus, answers, strict=True):
+        used = told.total_mib - told.free_mib
+        if used > IN_USE_MIB:
+            raise InUse(f"{used:,} MiB of {gpu.pci} are taken: somebody computes there whom this process cannot see")

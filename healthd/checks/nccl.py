@@ -1,0 +1,64 @@
+"""Check `nccl`: NVIDIA's `all_reduce_perf` over all GPUs of the machine gives right sums, where it is installed."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from healthd.checks import programs
+from healthd.checks.check import Bench, Result, failed, passed, skipped
+
+PROGRAMS = ("all_reduce_perf", "all_reduce_perf_mpi")
+"""As nccl-tests and its packages call it."""
+SIZES = ("-b", "8M", "-e", "256M", "-f", "4")
+_WRONG = re.compile(r"# Out of bounds values : (?P<count>\d+) (?P<word>\w+)")
+_SPEED = re.compile(r"# Avg bus bandwidth\s*: (?P<gbps>[\d.]+)")
+
+
+class Summary(NamedTuple):
+    """The last lines of nccl-tests: how many sums were wrong, and GB/s over all sizes; None: not told."""
+
+    wrong: int | None
+    gbps: float | None
+
+
+class Nccl:
+    """A wrong sum, an error or a hang fails it. How fast it must be depends on the machine: that is only told."""
+
+    name = "nccl"
+    needs = "all_reduce_perf (nccl-tests) on the PATH"
+    is_deep = True
+
+    def run(self, bench: Bench) -> Result:
+        """Skipped without the program or a GPU."""
+        program = next((found for name in PROGRAMS if (found := programs.find(name, bench.environ))), None)
+        count = len(bench.usable)
+        if program is None:
+            return skipped("all_reduce_perf is not installed")
+        if not count:
+            return skipped("there is no GPU that the driver calls well")
+        try:
+            ended = programs.run([program, *SIZES, "-g", str(count), "-c", "1"], bench.environ, bench.seconds_left)
+        except OSError as error:
+            return failed(f"{program} cannot be run: {error.strerror}")
+        return _judged(ended, count)
+
+
+def parse_summary(output: str) -> Summary:
+    """What nccl-tests says in the end."""
+    wrong, speed = _WRONG.search(output), _SPEED.search(output)
+    return Summary(int(wrong["count"]) if wrong else None, float(speed["gbps"]) if speed else None)
+
+
+def _judged(ended: programs.Ended, count: int) -> Result:
+    told = parse_summary(ended.output)
+    figures: dict[str, dict[str, float | str]] = {"node": {"gpus": count}}
+    if told.gbps is not None:
+        figures["node"]["bus_gbps"] = told.gbps
+    if told.wrong:
+        return failed(f"{told.wrong} sums over {count} GPUs are wrong", figures)
+    if ended.status is None:
+        return failed("it did not end in time: a GPU or a link between GPUs may hang", figures)
+    if ended.status or told.wrong is None:
+        return failed(f"it ended with status {ended.status}: {ended.last_words}", figures)
+    return passed(f"sums over {count} GPUs are right", figures)

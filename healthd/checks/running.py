@@ -1,0 +1,89 @@
+"""
+Which checks there are, and running them one after the other until their time is up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from healthd.checks import devices
+from healthd.checks.check import Bench, Check, Expected, InUse, Outcome, Result, failed
+from healthd.checks.cuda import GpuMemory, PcieBandwidth
+from healthd.checks.dcgm_diag import DcgmDiag
+from healthd.checks.inventory import Inventory
+from healthd.checks.links import NvLinks, PcieWidth
+from healthd.checks.memory import Ecc
+from healthd.checks.nccl import Nccl
+from healthd.checks.ports import Nics
+from healthd.checks.rdma import RdmaLoopback
+from healthd.core.objects import Nic
+from healthd.core.readings import Look
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """One check that was run."""
+
+    name: str
+    status: Outcome
+    why: str
+    seconds: float
+    figures: dict[str, dict[str, float | str]]
+
+
+def all_checks(dcgm_level: int = 1) -> tuple[Check, ...]:
+    """In the order in which they run: what costs least first."""
+    passive = (Inventory(), NvLinks(), Ecc(), PcieWidth(), Nics())
+    return (*passive, PcieBandwidth(), GpuMemory(), RdmaLoopback(), Nccl(), DcgmDiag(dcgm_level))
+
+
+def bench_of(
+    looks: Iterable[Look],
+    nics: Sequence[Nic],
+    *,
+    expected: Expected,
+    sys: Path,
+    environ: Mapping[str, str],
+    ends: float,
+) -> Bench:
+    """What one look tells of the machine."""
+    looks = list(looks)
+    places = devices.by_name(looks)
+    return Bench(
+        gpus=devices.gpus(places),
+        ports=devices.ports(nics, places),
+        places=places,
+        unread={look.source: look.trouble for look in looks if look.trouble},
+        expected=expected,
+        sys=sys,
+        environ=environ,
+        ends=ends,
+    )
+
+
+def run_all(checks: Iterable[Check], bench: Bench) -> Iterator[Done]:
+    """Run *checks* in their order; each is told when it is done. Raises InUse."""
+    for check in checks:
+        began = time.monotonic()
+        result = _run(check, bench)
+        yield Done(
+            name=check.name,
+            status=result.status,
+            why=result.why,
+            seconds=round(time.monotonic() - began, 2),
+            figures=result.figures,
+        )
+
+
+def _run(check: Check, bench: Bench) -> Result:
+    if not bench.seconds_left:
+        return failed("there was no time left for it")
+    try:
+        return check.run(bench)
+    except InUse:
+        raise
+    except Exception as error:  # a fault of ours must neither pass for health nor keep the others from being run
+        return failed(f"the check itself failed: {error!r}")

@@ -1,0 +1,196 @@
+"""
+`healthd check`: active checks of a machine on which no gang runs, as a gate before work and for the return to service.
+
+Exit codes: 0 all passed or were skipped, 3 a check failed, 5 somebody computes on the machine, so nothing was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from healthd.checks import busy
+from healthd.checks.check import Bench, Check, Expected, InUse, Outcome
+from healthd.checks.looking import look_once
+from healthd.checks.running import Done, all_checks, bench_of, run_all
+from healthd.cli.config import load
+from healthd.cli.errors import UserError
+from healthd.cli.probes import probes_of
+from healthd.clock import SystemClock
+from healthd.core.objects import Nic
+from healthd.core.policy import Config, parse_duration
+from healthd.probes.nics.rdma import read_nics
+
+FAILED = 3
+BUSY = 5
+LOOK = timedelta(seconds=60)
+"""Longest time for the first look: without persistence, the driver initialises every GPU for it."""
+QUICK = timedelta(minutes=1)
+DEEP = timedelta(minutes=10)
+_SOURCES = frozenset({"nvml", "pcie", "infiniband", "infiniband-counters"})
+"""What the checks look at."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `--json` prints. *result* is `pass`, `fail` or `busy`; *busy* says who computes."""
+
+    node: str
+    at: datetime
+    result: str
+    checks: list[Done] = []
+    busy: list[str] = []
+    seconds: float = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `healthd check`."""
+    names = ", ".join(check.name for check in all_checks())
+    parser.add_argument("--deep", action="store_true", help="also the checks that put load on the devices")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help=f"these checks alone: {names}")
+    parser.add_argument("--force", action="store_true", help="also while somebody computes on the machine")
+    parser.add_argument("--timeout", default="", metavar="DURATION", help="for everything (default: 1m, deep 10m)")
+    parser.add_argument("--gpus", type=int, metavar="N", help="how many GPUs must answer (default: as configured)")
+    parser.add_argument("--nics", type=int, metavar="N", help="how many RDMA ports must be up")
+    parser.add_argument("--nic-rate", type=float, metavar="GBPS", help="Gb/s that each of them must run at")
+    parser.add_argument("--dcgm-level", type=int, choices=(1, 2, 3), default=1, help="of `dcgmi diag` (default: 1)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration of an agent (default: none)")
+    parser.add_argument("--json", action="store_true", help="one JSON object (docs/check.md)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, see that nobody computes, check, and tell by the exit code."""
+    checks, config, timeout = _chosen(args), load(args.config), _timeout(args)
+    page = None if args.json else Page()
+    began = time.monotonic()
+    with _ended_by_sigterm():
+        bench = _bench(args, config, ends=began + timeout.total_seconds())
+        report = Report(node=platform.node(), at=SystemClock().now(), result="busy", busy=_busy(args, config, bench))
+        if not report.busy:
+            report = _checked(report, checks, bench, page)
+    report = msgspec.structs.replace(report, seconds=round(time.monotonic() - began, 2))
+    if page:
+        page.conclude(report)
+    else:
+        print(msgspec.json.encode(report).decode())
+    return _EXIT[report.result]
+
+
+def _chosen(args: argparse.Namespace) -> list[Check]:
+    """What is to be run. Whoever names a deep check wants it."""
+    known = {check.name: check for check in all_checks(args.dcgm_level)}
+    for name in args.only:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            raise UserError(
+                f"there is no check {name!r}; " + (f"did you mean {near[0]!r}?" if near else ", ".join(known))
+            )
+    if args.only:
+        return [check for check in known.values() if check.name in args.only]
+    return [check for check in known.values() if args.deep or not check.is_deep]
+
+
+def _timeout(args: argparse.Namespace) -> timedelta:
+    if not args.timeout:
+        return DEEP if args.deep or args.only else QUICK
+    try:
+        return parse_duration(args.timeout)
+    except ValueError as error:
+        raise UserError(f"--timeout {args.timeout}: {error}") from None
+
+
+def _bench(args: argparse.Namespace, config: Config, *, ends: float) -> Bench:
+    probes = [probe for probe in probes_of(config.probes) if probe.source in _SOURCES]
+    left = timedelta(seconds=max(0.0, ends - time.monotonic()))
+    looks = look_once(probes, SystemClock().now(), min(LOOK, left))
+    gpus = config.probes.gpus if args.gpus is None else args.gpus
+    expected = Expected(gpus=gpus, ports=args.nics, rate_gbps=args.nic_rate)
+    sys = Path(config.probes.sys)
+    return bench_of(looks, _nics(sys), expected=expected, sys=sys, environ=os.environ, ends=ends)
+
+
+def _nics(sys: Path) -> Sequence[Nic]:
+    with suppress(OSError):
+        return read_nics(sys)
+    return []
+
+
+def _busy(args: argparse.Namespace, config: Config, bench: Bench) -> list[str]:
+    """Who computes here, in words; nobody asks with `--force`."""
+    if args.force:
+        return []
+    return [*map(str, busy.workers(Path(config.probes.proc))), *busy.occupied(bench.gpus)]
+
+
+def _checked(report: Report, checks: Sequence[Check], bench: Bench, page: Page | None) -> Report:
+    done: list[Done] = []
+    try:
+        for one in run_all(checks, bench):
+            done.append(one)
+            if page:
+                page.tell(one)
+    except InUse as somebody:
+        return msgspec.structs.replace(report, checks=done, busy=[str(somebody)])
+    result = "fail" if any(one.status is Outcome.FAIL for one in done) else "pass"
+    return msgspec.structs.replace(report, checks=done, result=result)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends what was started, too: a prolog that takes too long is ended so."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Page:
+    """What a person sees: a line for each check as it ends, and the result."""
+
+    def __init__(self) -> None:
+        from rich.console import Console  # here: machines need no terminal library
+
+        self._console = Console(highlight=False)
+
+    def tell(self, done: Done) -> None:
+        """One line."""
+        self._print(
+            (f"{done.status:5}", _STYLES[done.status]), f"{done.name:16}{done.why}", (f"  {done.seconds:g} s", "dim")
+        )
+
+    def conclude(self, report: Report) -> None:
+        """The last words."""
+        counts = {outcome: sum(one.status is outcome for one in report.checks) for outcome in Outcome}
+        told = ", ".join(f"{count} {_SPOKEN[outcome]}" for outcome, count in counts.items() if count)
+        if report.result == "busy":
+            self._print(
+                ("busy", "yellow"), f": somebody computes here, so nothing more was done: {'; '.join(report.busy)}"
+            )
+            self._print("Wait for the end of that work; --force checks all the same and may disturb it.")
+        else:
+            self._print((report.result, _STYLES[Outcome(report.result)]), f": {told} in {report.seconds:g} s")
+
+    def _print(self, *parts: str | tuple[str, str]) -> None:
+        from rich.text import Text
+
+        self._console.print(Text.assemble(*parts), soft_wrap=True)
+
+
+_STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.SKIP: "dim"}
+_SPOKEN = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.SKIP: "skipped"}
+_EXIT = {"pass": 0, "fail": FAILED, "busy": BUSY}

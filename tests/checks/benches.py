@@ -1,0 +1,60 @@
+"""Builds what checks know of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from healthd.checks.check import Bench, Expected
+from healthd.checks.devices import Gpu, Port, by_name
+from healthd.core.readings import Look, Reading
+
+GPU0, GPU1 = "0000:3b:00.0", "0000:3c:00.0"
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def a_gpu(pci: str = GPU0, **changed: Any) -> Gpu:
+    """One that is well, unless *changed*."""
+    usual: dict[str, Any] = {"index": 0, "state": "ok", "name": "NVIDIA H100 80GB HBM3", "processes": 0}
+    link = {"nvlinks_up": 18, "nvlinks": 18, "pcie_width": 16, "pcie_full_width": 16, "pcie_generation": 5}
+    return Gpu(pci=pci, **{**usual, **link, **changed})
+
+
+def a_port(device: str = "mlx5_0", **changed: Any) -> Port:
+    """One that is up, unless *changed*."""
+    usual: dict[str, Any] = {"port": 1, "pci": "0000:5b:00.0", "family": "ib", "state": "up", "rate_gbps": 400}
+    return Port(device=device, **{**usual, **changed})
+
+
+def a_bench(
+    *gpus: Gpu,
+    ports: tuple[Port, ...] = (),
+    readings: tuple[Reading, ...] = (),
+    expected: Expected | None = None,
+    unread: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    ends: float = float("inf"),
+    sys: Path = Path("/nowhere"),
+) -> Bench:
+    """A machine with *gpus*; *readings* are what else is told."""
+    return Bench(
+        gpus=list(gpus),
+        ports=list(ports),
+        places=by_name([Look(source="test", at=NOW, readings=readings)]),
+        unread=unread or {},
+        expected=expected or Expected(),
+        environ=environ or {},
+        ends=ends,
+        sys=sys,
+    )
+
+
+def a_program(folder: Path, name: str, script: str) -> dict[str, str]:
+    """An installed program that is a shell *script*; answers the environment in which it is found."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
