@@ -8,9 +8,11 @@ those of the EKS node monitoring agent: a bucket that holds a burst and drains b
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from healthd.core.model import Blame
-from healthd.core.signals.rule import Grows, OutOfLine, Rule, Test
+from healthd.core.signals.ports import port_rule
+from healthd.core.signals.rule import Grows, OutOfLine, Rule
 
 _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
@@ -19,25 +21,12 @@ _DRIVER = "Linux, drivers/infiniband/hw/efa/efa_verbs.c"
 _EKS = "EKS node monitoring agent: a burst of {} that drains by 1 a second, a warning"
 _NVSENTINEL = "NVSentinel NIC monitor, EFA table (1.31)"
 
+_rule = partial(port_rule, "efa")
+
 
 def _burst(of: int) -> Grows:
     """What overflows within a minute a bucket that holds *of* and drains by one a second."""
     return Grows(by=of + 60, within=_MINUTE)
-
-
-def _rule(
-    name: str, reads: str, test: Test, tier: str, blame: Blame, summary: str, source: str, same_as: str = ""
-) -> Rule:
-    return Rule(
-        name=f"efa-{name}",
-        reads=f"efa.{reads}",
-        test=test,
-        tier=tier,
-        blame=blame,
-        summary=summary,
-        same_as=same_as,
-        source=source,
-    )
 
 
 RULES: tuple[Rule, ...] = (

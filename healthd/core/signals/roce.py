@@ -2,44 +2,28 @@
 Rules about the transport of RoCE ports, by the counters of the mlx5, bnxt_re and irdma drivers.
 
 Congestion and loss of a whole fabric are not one node's fault: what they move is compared with the node's other ports
-and never takes a node out of service. Each driver counts under its own names, so each has its own rules.
+and never takes a node out of service. Each driver counts under its own names, so each has its own rules: mlx5 here, the
+others in `roce_drivers`.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from healthd.core.model import Blame
-from healthd.core.signals.rule import Grows, OutOfLine, Rule, Test
+from healthd.core.signals.ports import beyond_peers, port_rule
+from healthd.core.signals.roce_drivers import BNXT, IRDMA
+from healthd.core.signals.rule import Grows, Rule
 
 _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
 
 _NVSENTINEL = "NVSentinel NIC monitor, default counter table (1.31)"
 _MLX5 = "NVIDIA, Understanding mlx5 Linux counters and status parameters"
-_BNXT = "Linux, drivers/infiniband/hw/bnxt_re/hw_counters.c"
-_IRDMA = "Linux, drivers/infiniband/hw/irdma/verbs.c"
 _NO_NUMBER = "no detector publishes a threshold"
 
-
-def _beyond_peers(floor: float) -> OutOfLine:
-    return OutOfLine(score=6, floor=floor, within=timedelta(minutes=5))
-
-
-def _rule(
-    name: str, reads: str, test: Test, tier: str, blame: Blame, summary: str, source: str, advice: str = ""
-) -> Rule:
-    return Rule(
-        name=f"roce-{name}",
-        reads=f"roce.{reads}",
-        test=test,
-        tier=tier,
-        blame=blame,
-        summary=summary,
-        advice=advice,
-        source=source,
-    )
-
+_rule = partial(port_rule, "roce")
 
 _MLX5_RULES = (
     _rule(
@@ -90,7 +74,7 @@ _MLX5_RULES = (
     _rule(
         "out-of-sequence",
         "out_of_sequence",
-        _beyond_peers(1000),
+        beyond_peers(1000),
         "suspect",
         Blame.UNKNOWN,
         "far more packets out of order than at the node's other ports",
@@ -100,7 +84,7 @@ _MLX5_RULES = (
     _rule(
         "sequence-errors",
         "packet_seq_err",
-        _beyond_peers(1000),
+        beyond_peers(1000),
         "suspect",
         Blame.UNKNOWN,
         "peers miss far more packets than those of the node's other ports",
@@ -110,7 +94,7 @@ _MLX5_RULES = (
     _rule(
         "implied-sequence-errors",
         "implied_nak_seq_err",
-        _beyond_peers(100),
+        beyond_peers(100),
         "suspect",
         Blame.UNKNOWN,
         "answers to far more reads are lost than at the node's other ports",
@@ -119,7 +103,7 @@ _MLX5_RULES = (
     _rule(
         "adaptive-retransmits",
         "roce_adp_retrans",
-        _beyond_peers(1000),
+        beyond_peers(1000),
         "suspect",
         Blame.UNKNOWN,
         "far more is sent twice than at the node's other ports",
@@ -128,7 +112,7 @@ _MLX5_RULES = (
     _rule(
         "adaptive-retransmit-timeouts",
         "roce_adp_retrans_to",
-        _beyond_peers(100),
+        beyond_peers(100),
         "suspect",
         Blame.UNKNOWN,
         "far more is sent twice after a time-out than at the node's other ports",
@@ -147,7 +131,7 @@ _MLX5_RULES = (
     _rule(
         "no-receive-buffers",
         "out_of_buffer",
-        _beyond_peers(1000),
+        beyond_peers(1000),
         "record",
         Blame.APPLICATION,
         "far more packets find no receive buffer than at the node's other ports",
@@ -166,7 +150,7 @@ _MLX5_RULES = (
     _rule(
         "congestion-notices-sent",
         "np_cnp_sent",
-        _beyond_peers(10_000),
+        beyond_peers(10_000),
         "record",
         Blame.UNKNOWN,
         "far more congestion towards this port than towards the node's others",
@@ -175,7 +159,7 @@ _MLX5_RULES = (
     _rule(
         "congestion-notices-handled",
         "rp_cnp_handled",
-        _beyond_peers(10_000),
+        beyond_peers(10_000),
         "record",
         Blame.UNKNOWN,
         "far more congestion on the way from this port than from the node's others",
@@ -184,7 +168,7 @@ _MLX5_RULES = (
     _rule(
         "congestion-marks",
         "np_ecn_marked_roce_packets",
-        _beyond_peers(10_000),
+        beyond_peers(10_000),
         "record",
         Blame.UNKNOWN,
         "far more packets arrive marked with congestion than at the node's other ports",
@@ -192,154 +176,4 @@ _MLX5_RULES = (
     ),
 )
 
-_BNXT_RULES = (
-    _rule(
-        "bnxt-retransmits",
-        "to_retransmits",
-        _beyond_peers(1000),
-        "suspect",
-        Blame.UNKNOWN,
-        "far more is sent twice after a time-out than at the node's other ports",
-        f"healthd: {_BNXT}; {_NO_NUMBER}",
-    ),
-    _rule(
-        "bnxt-sequence-errors",
-        "seq_err_naks_rcvd",
-        _beyond_peers(1000),
-        "suspect",
-        Blame.UNKNOWN,
-        "peers miss far more packets than those of the node's other ports",
-        f"healthd: {_BNXT}; {_NO_NUMBER}",
-    ),
-    _rule(
-        "bnxt-out-of-sequence",
-        "oos_drop_count",
-        _beyond_peers(1000),
-        "suspect",
-        Blame.UNKNOWN,
-        "far more packets out of order than at the node's other ports",
-        f"healthd: {_BNXT}; {_NO_NUMBER}",
-    ),
-    _rule(
-        "bnxt-retries-exceeded",
-        "max_retry_exceeded",
-        Grows(by=1, within=_HOUR),
-        "suspect",
-        Blame.UNKNOWN,
-        "a connection was given up after all retries",
-        f"{_BNXT}; the far end, the way to it, or a job that ended",
-    ),
-    _rule(
-        "bnxt-errors",
-        "rx_roce_errors",
-        _beyond_peers(1000),
-        "suspect",
-        Blame.LINK,
-        "far more damaged packets than at the node's other ports",
-        f"healthd: {_BNXT}; {_NO_NUMBER}",
-    ),
-    _rule(
-        "bnxt-discards",
-        "rx_roce_discards",
-        _beyond_peers(1000),
-        "suspect",
-        Blame.NODE,
-        "far more packets are dropped on arrival than at the node's other ports",
-        f"healthd: {_BNXT}; {_NO_NUMBER}",
-    ),
-    _rule(
-        "bnxt-unrecoverable",
-        "unrecoverable_err",
-        Grows(by=1, within=_HOUR),
-        "suspect",
-        Blame.UNKNOWN,
-        "a connection met an error that it could not recover from",
-        _BNXT,
-    ),
-    _rule(
-        "bnxt-memory-errors",
-        "res_mem_err",
-        Grows(by=1, within=_HOUR),
-        "suspect",
-        Blame.DEVICE,
-        "the device could not reach memory",
-        _BNXT,
-    ),
-    _rule(
-        "bnxt-pci-transmit-errors",
-        "res_tx_pci_err",
-        Grows(by=1, within=_HOUR),
-        "serious",
-        Blame.DEVICE,
-        "the device met PCIe errors while sending",
-        _BNXT,
-    ),
-    _rule(
-        "bnxt-pci-receive-errors",
-        "res_rx_pci_err",
-        Grows(by=1, within=_HOUR),
-        "serious",
-        Blame.DEVICE,
-        "the device met PCIe errors while receiving",
-        _BNXT,
-    ),
-)
-
-_IRDMA_RULES = (
-    _rule(
-        "irdma-retransmits",
-        "tcpRetransSegs",
-        _beyond_peers(1000),
-        "suspect",
-        Blame.UNKNOWN,
-        "far more is sent twice than at the node's other ports",
-        f"healthd: {_IRDMA}; {_NO_NUMBER}",
-    ),
-    _rule(
-        "irdma-discards",
-        "ip4InDiscards",
-        _beyond_peers(1000),
-        "suspect",
-        Blame.NODE,
-        "far more packets are dropped on arrival than at the node's other ports",
-        f"healthd: {_IRDMA}; {_NO_NUMBER}",
-    ),
-    _rule(
-        "irdma-protocol-errors",
-        "tcpInProtoErrors",
-        _beyond_peers(100),
-        "suspect",
-        Blame.UNKNOWN,
-        "far more packets break the protocol than at the node's other ports",
-        f"healthd: {_IRDMA}; {_NO_NUMBER}",
-    ),
-    _rule(
-        "irdma-congestion-marks",
-        "RxECNMrkd",
-        _beyond_peers(10_000),
-        "record",
-        Blame.UNKNOWN,
-        "far more packets arrive marked with congestion than at the node's other ports",
-        f"healthd: {_IRDMA}; {_NO_NUMBER}",
-    ),
-    _rule(
-        "irdma-congestion-notices-ignored",
-        "cnpIgnored",
-        Grows(by=1, within=_HOUR),
-        "record",
-        Blame.NODE,
-        "notices of congestion are ignored",
-        f"healthd: {_IRDMA}; {_NO_NUMBER}",
-    ),
-    _rule(
-        "irdma-congestion-notices-sent",
-        "cnpSent",
-        _beyond_peers(10_000),
-        "record",
-        Blame.UNKNOWN,
-        "far more congestion towards this port than towards the node's others",
-        f"healthd: {_IRDMA}; {_NO_NUMBER}",
-    ),
-)
-
-RULES: tuple[Rule, ...] = (*_MLX5_RULES, *_BNXT_RULES, *_IRDMA_RULES)
+RULES: tuple[Rule, ...] = (*_MLX5_RULES, *BNXT, *IRDMA)
