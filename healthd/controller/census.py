@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from healthd.core.fabric import compared
 from healthd.core.gang import GangView, Root, is_terminal
 from healthd.core.model import ENDED
 from healthd.core.objects import (
@@ -69,7 +70,7 @@ class Census:
         self.nodes: dict[str, Node] = {}
         """Without boot ids: one from a cache may be older than a pod that it is compared for."""
         self.health: dict[str, NodeHealth] = {}
-        """Without boot ids, too."""
+        """Without boot ids, too, and without what only people read."""
         self.roots: dict[GangKey, Root] = {}
         self.claimed_nodes: set[str] = set()
         self.spare_nodes: set[str] = set()
@@ -100,7 +101,7 @@ class Census:
             return
         if before is None and 0 < version <= self._ends.get((kind, key), 0):
             return
-        known[key] = obj
+        known[key] = obj = _noted(obj)
         self._place(kind, key, before, obj)
 
     def lose(self, last: Any, version: int = 0) -> None:
@@ -376,6 +377,13 @@ def _matters(node: Node | None) -> Any:
         return None
     conditions = [(each.type, each.status) for each in node.status.conditions]
     return node.spec, node.metadata.labels, node.metadata.annotations, conditions, node.status.node_info.boot_id
+
+
+def _noted(obj: Any) -> Any:
+    """Less what nobody asks the census for: ten thousand inventories are 50 MB."""
+    if not isinstance(obj, NodeHealth):
+        return obj
+    return replace(obj, status=replace(obj.status, inventory=[], nics=compared(obj.status.nics)))
 
 
 def _key_of(obj: Any) -> ObjectKey:

@@ -9,11 +9,13 @@ is told and never takes a node out of service. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from statistics import median_low
+from sys import intern
 from typing import NamedTuple
 
 from healthd.core.growth import QUIET
@@ -193,6 +195,27 @@ class Survey:
         for name, nic, power in self._apart.get(track, ()):
             if (score := usual.score(power)) >= SCORE:
                 yield Outlier(name, nic.pci, nic.port, track, power, usual.median, score)
+
+
+def compared(nics: Iterable[Nic]) -> list[Nic]:
+    """Of the ports of a node what is compared with others, without what is the same on thousands of nodes twice."""
+    return [_compared(nic) for nic in nics if nic.rail is not None]
+
+
+def _compared(nic: Nic) -> Nic:
+    return Nic(
+        pci=intern(nic.pci),
+        port=nic.port,
+        family=intern(nic.family),
+        rate_gbps=nic.rate_gbps,
+        rail=nic.rail,
+        growth=_one_of(tuple(nic.growth.items())),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _one_of(growth: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    return dict(growth)
 
 
 def look_across(health: Mapping[str, NodeHealth], now: datetime) -> Fabric:

@@ -11,8 +11,11 @@ from healthd.core.model import Phase, Verdict
 from healthd.core.objects import (
     ANNOTATION_RESTART,
     Condition,
+    Device,
     Job,
+    Nic,
     Node,
+    NodeHealthStatus,
     Pod,
     PodStatus,
     Recovery,
@@ -144,6 +147,15 @@ def test_pods_of_no_gang_of_ours_leave_nothing_behind() -> None:
 
     assert census.departed(gang_ref(JOB)) == ()
     assert census.touched == set()
+
+
+def test_what_only_people_read_of_a_node_is_not_kept() -> None:
+    rail = Nic(pci="0000:5c:00.0", port=1, device="mlx5_0", family="ib", rail=0, growth={"ib.packet_seq_err": 12})
+    storage = Nic(pci="0000:5d:00.0", port=1, family="roce")
+    said = a_nodehealth("a", status=NodeHealthStatus(inventory=[Device(pci="0000:3b:00.0")], nics=[rail, storage]))
+    status = a_census(stored(said)).health["a"].status
+
+    assert (status.inventory, status.nics) == ([], [msgspec.structs.replace(rail, device="")])
 
 
 def test_a_boot_id_is_never_taken_from_here() -> None:
