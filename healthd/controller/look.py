@@ -187,10 +187,13 @@ class Lookout:
         """Every node as it was noticed, those of *names* as they are now; the same of what their agents say."""
         if not names:
             return self._census.nodes, self._census.health
-        return (
-            await self._overlaid(Node, self._census.nodes, names),
-            await self._overlaid(NodeHealth, self._census.health, names),
+        nodes, health = await self._together(
+            [
+                partial(self._overlaid, Node, self._census.nodes, names),
+                partial(self._overlaid, NodeHealth, self._census.health, names),
+            ]
         )
+        return nodes, health
 
     async def _overlaid(self, kind: type[T], noticed: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
         known = dict(noticed)
