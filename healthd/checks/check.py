@@ -65,6 +65,8 @@ class Bench:
     environ: Mapping[str, str] = field(default_factory=dict)
     """For programs that are run."""
     ends: float = float("inf")
+    may_disturb: bool = False
+    """Somebody insists, though others may work on the devices."""
 
     @property
     def seconds_left(self) -> float:

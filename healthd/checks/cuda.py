@@ -101,7 +101,8 @@ class GpuMemory:
                 programs.end(child)
         if all(told.missing for told in answers):
             return skipped(answers[0].missing)
-        _nobody_else(gpus, answers)
+        if not bench.may_disturb:
+            _nobody_else(gpus, answers)
         figures: Figures = {gpu.pci: {"tested_mib": told.tested_mib} for gpu, told in zip(gpus, answers, strict=True)}
         wrong = [said for gpu, told in zip(gpus, answers, strict=True) for said in _wrong(gpu, told)]
         tested = sum(told.tested_mib for told in answers)

@@ -27,6 +27,8 @@ SLIDE = 4096
 """Each block gets the pattern from another place of the source, so that one written to a wrong address is found out."""
 _GRACE = 5
 _OUT_OF_MEMORY = 2
+_DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
 _SEED = 20261121
 
 
@@ -177,6 +179,7 @@ def main() -> None:
     """What the driver's library prints goes to stderr, the answer to where stdout was."""
     task, pci, cpus, seconds, amount = sys.argv[1:6]
     signal.alarm(int(float(seconds)) + _GRACE)  # its default ends a process that hangs in C code, also an orphan
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     answer = os.dup(1)
     os.dup2(2, 1)
     _stay_near(cpus)

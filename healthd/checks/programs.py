@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 _REAP = 1.0
 """Seconds that a killed program gets to be gone; inside a stuck driver call not even SIGKILL is heard."""
+_LONGEST = 24 * 3600.0
+"""Seconds; more than the system's own waiting takes."""
 _TAIL = 300
 """Characters of a program's last words that are told."""
 
@@ -61,7 +63,7 @@ def start(command: Sequence[str], environ: Mapping[str, str], *, with_errors: bo
 def finish(child: Child, seconds: float) -> Ended:
     """What it said, once it has ended or its time is up."""
     try:
-        output, _ = child.communicate(timeout=seconds)
+        output, _ = child.communicate(timeout=min(seconds, _LONGEST))
     except subprocess.TimeoutExpired as late:
         end(child)
         return Ended(None, (late.output or b"").decode(errors="replace"))

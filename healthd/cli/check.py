@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -92,9 +93,8 @@ def _chosen(args: argparse.Namespace) -> list[Check]:
     for name in args.only:
         if name not in known:
             near = get_close_matches(name, known, n=1)
-            raise UserError(
-                f"there is no check {name!r}; " + (f"did you mean {near[0]!r}?" if near else ", ".join(known))
-            )
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise UserError(f"there is no check {name!r}; {hint}")
     if args.only:
         return [check for check in known.values() if check.name in args.only]
     return [check for check in known.values() if args.deep or not check.is_deep]
@@ -116,7 +116,8 @@ def _bench(args: argparse.Namespace, config: Config, *, ends: float) -> Bench:
     gpus = config.probes.gpus if args.gpus is None else args.gpus
     expected = Expected(gpus=gpus, ports=args.nics, rate_gbps=args.nic_rate)
     sys = Path(config.probes.sys)
-    return bench_of(looks, _nics(sys), expected=expected, sys=sys, environ=os.environ, ends=ends)
+    bench = bench_of(looks, _nics(sys), expected=expected, sys=sys, environ=os.environ, ends=ends)
+    return replace(bench, may_disturb=args.force)
 
 
 def _nics(sys: Path) -> Sequence[Nic]:

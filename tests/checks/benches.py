@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,3 +60,17 @@ def a_program(folder: Path, name: str, script: str) -> dict[str, str]:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process that was killed is no more, or waits for nothing but its parent's word; False: it lives on."""
+    gives_up = time.monotonic() + 10
+    while time.monotonic() < gives_up:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        os.sched_yield()
+    return False

@@ -104,6 +104,7 @@ def test_a_gpu_that_cuda_cannot_use_fails_with_its_word(standin: StandIn) -> Non
     assert result.why == f"{GPU1}: cuCtxCreate_v2: CUDA_ERROR_SYSTEM_NOT_READY (802)"
 
 
+@pytest.mark.slow
 def test_a_gpu_that_hangs_fails_in_time_and_does_not_hide_the_others(standin: StandIn) -> None:
     standin.play("hang cuMemcpyDtoH 0")
 

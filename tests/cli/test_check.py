@@ -1,0 +1,226 @@
+"""`healthd check` from outside: exit codes, JSON, and a machine whose driver, CUDA and /sys are stand-ins."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from healthd.cli.main import main
+from tests.checks.benches import is_gone
+from tests.checks.test_busy import a_process
+from tests.standin import cuda, nvml
+from tests.sysfs import Sysfs, link, made, set_link
+
+GPU0, GPU1 = "0000:3b:00.0", "0000:3c:00.0"
+PASSIVE = ["inventory", "nvlink", "ecc", "pcie-width", "nics"]
+
+
+@dataclass
+class Machine:
+    """Two GPUs with a port each, on which nothing runs."""
+
+    root: Path
+    nvml: nvml.StandIn
+    cuda: cuda.StandIn
+
+    def __post_init__(self) -> None:
+        self.sys = Sysfs(self.root / "sys")
+        for number, pci in enumerate((GPU0, GPU1)):
+            bridge = f"pci0000:00/0000:00:0{number + 1}.0"
+            link(self.sys.gpu(pci, bridge) / "driver", made(self.sys.root / "bus/pci/drivers/nvidia"))
+            self.port = self.sys.rdma(f"mlx5_{number}", f"0000:5{number}:00.0", below=bridge)
+        self.proc = made(self.root / "proc")
+        self.config = self.root / "healthd.yaml"
+        self.config.write_text(f"probes:\n  sys: {self.sys.root}\n  proc: {self.proc}\n")
+        self.nvml.play("gpus 2")
+        self.environ = {**self.nvml.environ, **self.cuda.environ, "PATH": "/nowhere"}
+
+    def command(self, *options: str) -> list[str]:
+        return [sys.executable, "-m", "healthd.cli.main", "check", "--config", str(self.config), *options]
+
+    def check(self, *options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*options), env=self.environ, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def told(self, *options: str) -> tuple[int, dict[str, Any]]:
+        done = self.check("--json", *options)
+        return done.returncode, json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cuda.build(nvml.build(tmp_path_factory.mktemp("libraries")))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, libraries: Path) -> Machine:
+    return Machine(
+        tmp_path, nvml.StandIn(libraries, tmp_path / "nvml-script"), cuda.StandIn(libraries, tmp_path / "cuda-script")
+    )
+
+
+def statuses(told: dict[str, Any]) -> dict[str, str]:
+    return {check["name"]: check["status"] for check in told["checks"]}
+
+
+def test_a_good_machine_passes(machine: Machine) -> None:
+    code, told = machine.told()
+
+    assert (code, told["result"], told["busy"]) == (0, "pass", [])
+    assert statuses(told) == dict.fromkeys(PASSIVE, "pass")
+
+
+@pytest.mark.slow
+def test_a_deep_check_also_copies_and_skips_what_is_not_installed(machine: Machine) -> None:
+    machine.cuda.play("memory 600")
+    machine.nvml.play("gpus 2", "value nvmlDeviceGetMaxPcieLinkGeneration * 0")  # a stand-in has no line rate
+
+    code, told = machine.told("--deep")
+
+    deep = {name: status for name, status in statuses(told).items() if name not in PASSIVE}
+    assert deep == {
+        "pcie-bandwidth": "pass",
+        "gpu-memory": "pass",
+        "rdma-loopback": "skip",
+        "nccl": "skip",
+        "dcgm": "skip",
+    }
+    assert code == 0
+
+
+def test_a_fault_makes_the_exit_code_3_and_is_told(machine: Machine) -> None:
+    machine.nvml.play("gpus 2", "field 144 1 * 1 1")
+
+    done = machine.check()
+
+    assert done.returncode == 3
+    assert "fail ecc             0000:3c:00.0: a memory row waits to be remapped: reset the GPU" in done.stdout
+    assert "fail: 4 passed, 1 failed" in done.stdout
+
+
+def test_a_port_that_is_down_fails(machine: Machine) -> None:
+    set_link(machine.port, "1: DOWN", "2: Polling")
+    (machine.port / "counters" / "link_downed").write_text("1\n")
+
+    assert machine.told("--only", "nics")[0] == 3
+
+
+@pytest.mark.parametrize("option", [("--gpus", "8"), ("--nics", "8"), ("--nic-rate", "800")])
+def test_what_somebody_expects_must_be_there(machine: Machine, option: tuple[str, str]) -> None:
+    assert machine.told(*option)[0] == 3
+
+
+def test_nothing_is_done_while_nvml_counts_processes(machine: Machine) -> None:
+    machine.nvml.play("gpus 2", "value nvmlDeviceGetComputeRunningProcesses 1 1")
+
+    code, told = machine.told("--deep")
+
+    assert (code, told["result"], told["checks"]) == (5, "busy", [])
+    assert told["busy"] == [f"1 on GPU 1 ({GPU1})"]
+
+
+def test_nothing_is_done_while_a_process_computes_and_it_is_named(machine: Machine) -> None:
+    a_process(machine.proc, 4321, "python", "/dev/nvidia-uvm")
+
+    done = machine.check()
+
+    assert done.returncode == 5
+    assert "python (process 4321)" in done.stdout
+
+
+def test_whoever_insists_may_check_beside_a_process(machine: Machine) -> None:
+    a_process(machine.proc, 4321, "python", "/dev/nvidia-uvm")
+
+    assert machine.told("--force")[0] == 0
+
+
+def test_memory_that_is_taken_by_somebody_who_cannot_be_seen_ends_it(machine: Machine) -> None:
+    machine.cuda.play("memory 9000 8990")
+
+    code, told = machine.told("--only", "inventory", "gpu-memory")
+
+    assert (code, statuses(told)) == (5, {"inventory": "pass"})
+    assert "8,990 MiB of 0000:3b:00.0 are taken" in told["busy"][0]
+
+
+def test_whoever_insists_tests_the_memory_that_is_left(machine: Machine) -> None:
+    machine.cuda.play("memory 9000 8990")
+
+    assert machine.told("--force", "--only", "gpu-memory")[0] == 0
+
+
+def test_a_deep_check_that_is_named_is_run_without_deep(machine: Machine) -> None:
+    code, told = machine.told("--only", "gpu-memory")
+
+    assert (code, statuses(told)) == (0, {"gpu-memory": "pass"})
+
+
+@pytest.mark.slow
+def test_a_driver_that_hangs_fails_in_time(machine: Machine) -> None:
+    machine.nvml.play("hang nvmlInit *")
+
+    code, told = machine.told("--timeout", "2s")
+
+    assert code == 3
+    assert "no time left" in told["checks"][0]["why"] or "NVML cannot be asked" in told["checks"][0]["why"]
+
+
+def test_sigterm_ends_also_what_was_started(machine: Machine) -> None:
+    machine.cuda.play("hang cuMemAlloc *")
+
+    with subprocess.Popen(
+        machine.command("--only", "gpu-memory"), env=machine.environ, stdout=subprocess.PIPE
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not (asking := [pid for pid in children.read_text().split() if is_asking_cuda(pid)]):
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert all(is_gone(int(pid)) for pid in asking)
+
+
+def is_asking_cuda(pid: str) -> bool:
+    try:
+        return "cuda_child.py" in Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--only", "nvlnk"], "there is no check 'nvlnk'; did you mean 'nvlink'?"),
+        (["--only", "zzz"], "there is no check 'zzz'; there are inventory, nvlink"),
+        (["--timeout", "soon"], "--timeout soon: "),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], options: list[str], says: str
+) -> None:
+    assert main(["check", *options]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_machine_without_gpus_and_ports_has_nothing_to_fail(tmp_path: Path) -> None:
+    config = tmp_path / "healthd.yaml"
+    config.write_text(f"probes:\n  sys: {Sysfs(tmp_path / 'sys').root}\n")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "healthd.cli.main", "check", "--config", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, "pass: 5 skipped" in done.stdout) == (0, True)
