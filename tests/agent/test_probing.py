@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from healthd.agent.probing import DEADLINE, Probe, Prober
 from healthd.core.readings import Look, Reading
 from healthd.telemetry.metrics import Metrics
-from tests.fakes import ManualClock
+from tests.fakes import ManualClock, settle
 
 SECOND = timedelta(seconds=1)
 LOST = Reading("0000:3b:00.0", "nvml.state", "lost")
@@ -72,6 +72,8 @@ async def test_probe_that_hangs_is_told_and_not_asked_again() -> None:
     hanging = Scripted(does=free.wait)
     stage = Stage(hanging)
     async with stage.running():
+        while not hanging.asked:
+            await settle()
         await stage.clock.run_for(3 * DEADLINE)
         looks = [stage.looks.get_nowait() for _ in range(stage.looks.qsize())]
         asked = hanging.asked
