@@ -14,6 +14,7 @@ from datetime import datetime
 import msgspec
 import structlog
 
+from healthd.core.causes import cause_of
 from healthd.core.findings import Ledger
 from healthd.core.growth import Meter, port_count, watched_of, with_growth
 from healthd.core.model import Finding, KernelRecord, Verdict
@@ -85,8 +86,12 @@ class Judge:
 
     def believe(self, finding: Finding) -> None:
         """A finding that is told elsewhere and not known here; one about readings ends by itself as any other."""
-        if (rule := self._rules.get(finding.rule)) is not None:
-            finding = msgspec.structs.replace(finding, cause=rule.same_as, watched=rule.clears_after is not None)
+        rule = self._rules.get(finding.rule)
+        finding = msgspec.structs.replace(
+            finding,
+            cause=rule.same_as if rule else cause_of(finding.rule),
+            watched=rule is not None and rule.clears_after is not None,
+        )
         self._ledger = replace(self._ledger, entries={**self._ledger.entries, finding.id: finding})
 
     def hear(self, records: Sequence[KernelRecord], now: datetime, *, lost: int = 0) -> bool:

@@ -51,8 +51,13 @@ _CAUSE_OF = {rule: cause for cause, rules in TOLD_BY_THE_KERNEL.items() for rule
 
 def with_cause(judgement: Judgement) -> Judgement:
     """A judgement of the kernel log with the fault that it tells of, where others can see that, too."""
-    cause = _CAUSE_OF.get(judgement.rule, "")
+    cause = cause_of(judgement.rule)
     return msgspec.structs.replace(judgement, cause=cause) if cause else judgement
+
+
+def cause_of(rule: str) -> str:
+    """The fault that a rule of the kernel log tells of; empty where nobody else can see that."""
+    return _CAUSE_OF.get(rule, "")
 
 
 def is_the_kernels(rule: str) -> bool:

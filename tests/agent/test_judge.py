@@ -13,7 +13,7 @@ from healthd.telemetry.metrics import Metrics
 
 NIC = "0000:5d:00.0"
 GPU = "0000:3b:00.0"
-PORT_DOWN = known_rules()["ib-port-down"]
+PORT_DOWN, GPU_LOST = known_rules()["ib-port-down"], known_rules()["nvml-gpu-lost"]
 START = datetime.fromisoformat("2026-03-01T12:00:00Z")
 
 
@@ -22,7 +22,7 @@ class Node:
 
     def __init__(self) -> None:
         self.now = START
-        self.judge = Judge(Bench(node="node-a", boot_id="boot-1"), BY_DEFAULT, [PORT_DOWN], Metrics())
+        self.judge = Judge(Bench(node="node-a", boot_id="boot-1"), BY_DEFAULT, [PORT_DOWN, GPU_LOST], Metrics())
 
     def sees(self, link: str, *, minutes: float = 1) -> bool:
         """One more look at the port."""
@@ -104,5 +104,16 @@ def test_quarantine_for_a_kernel_line_stands_though_its_finding_was_never_publis
     node.judge.believe(told_by_a_quarantine(GPU, "xid-79"))
     node.sees("up")
     node.sees("up", minutes=10)
+
+    assert node.standing == [f"{GPU}/xid-79"]
+
+
+def test_quarantine_for_a_kernel_line_has_the_probes_as_further_witnesses() -> None:
+    node = Node()
+    node.judge.believe(told_by_a_quarantine(GPU, "xid-79"))
+    for _ in range(2):
+        node.now += timedelta(minutes=1)
+        lost = Reading(GPU, GPU_LOST.reads, "lost")
+        node.judge.look(Look(source="nvml", at=node.now, readings=[lost]), node.now)
 
     assert node.standing == [f"{GPU}/xid-79"]

@@ -48,7 +48,8 @@ def repeated(old: Finding, judgement: Judgement, seen: Evidence, boot_id: str) -
     """Count it; take over its judgement where that is worse, or newer advice of the driver."""
     if judgement.watched:
         return _more_parts(with_evidence(old, seen, boot_id), judgement)
-    again = msgspec.structs.replace(with_evidence(old, seen, boot_id), count=old.count + 1)
+    parts = sorted({*old.parts, *judgement.parts})
+    again = msgspec.structs.replace(with_evidence(old, seen, boot_id), count=old.count + 1, parts=parts)
     return _taken_over(again, judgement) if _is_worse(judgement, old) or judgement.rule == RECOVERY_RULE else again
 
 

@@ -201,7 +201,7 @@ class Engine:
     def settle(self, at: datetime) -> None:
         """Somebody repaired the node at *at*: what was counted before is history, and states must be seen anew."""
         for source in self._sources.values():
-            until = min(at + source.ahead, source.now)
+            until = at + source.ahead
             for one in source.all():
                 one.series.settle(until)
                 one.is_new = True

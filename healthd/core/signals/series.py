@@ -31,12 +31,13 @@ class Growth(NamedTuple):
 class Series:
     """One reading over time. *keeps* is the longest window that anybody will ask for."""
 
-    __slots__ = ("_keeps", "_value_at", "best", "changes", "growths", "total", "value")
+    __slots__ = ("_keeps", "_settled", "_value_at", "best", "changes", "growths", "total", "value")
 
     def __init__(self, value: float | str, at: datetime, keeps: timedelta) -> None:
         self.value = value
         self._value_at = at
         self._keeps = keeps
+        self._settled: datetime | None = None
         self.best = value if isinstance(value, int | float) else 0.0
         # Nearly all of thousands of readings never change: an empty list for each is worth a megabyte.
         self.growths: Sequence[Growth] = ()
@@ -47,9 +48,7 @@ class Series:
     def take(self, value: float | str, at: datetime) -> None:
         """Enter what was read at *at*, which never goes back."""
         if value != self.value:
-            self.changes = [*self.changes[-MOST:], at]
-            if isinstance(value, int | float):
-                self._take_number(value, at)
+            self._change(value, at)
             self.value = value
         self._value_at = at
         self._forget(at - self._keeps)
@@ -76,16 +75,26 @@ class Series:
         return not self.growths and not self.changes
 
     def settle(self, at: datetime) -> None:
-        """What came before *at* no longer counts: somebody repaired the node."""
+        """What came before *at* no longer counts, nor what may have: somebody repaired the node."""
+        self._settled = at
         self._forget(at)
+        self.growths = tuple(growth for growth in self.growths if growth.since >= at)
         self.best = self.value if isinstance(self.value, int | float) else 0.0
 
-    def _take_number(self, value: float, at: datetime) -> None:
-        before = self.value if isinstance(self.value, int | float) else value
-        self.best = max(self.best, value)
-        if amount := growth_of(before, value):
-            self.growths = [*self.growths, Growth(self._value_at, at, amount)]
-            self.total += amount
+    def _change(self, value: float | str, at: datetime) -> None:
+        grown = growth_of(self.value, value)
+        self.total += grown
+        best = value if isinstance(value, int | float) else 0.0
+        if self._settled is not None and self._value_at < self._settled:
+            self.best = best  # all this may have come before the repair
+            return
+        self.changes = [*self.changes[-MOST:], at]
+        self.best = max(self.best, best)
+        if grown:
+            self._add(Growth(self._value_at, at, grown))
+
+    def _add(self, growth: Growth) -> None:
+        self.growths = [*self.growths, growth]
         if len(self.growths) > MOST:
             first, second, *later = self.growths
             self.growths = [Growth(first.since, second.until, first.amount + second.amount), *later]
@@ -97,8 +106,10 @@ class Series:
             self.changes = tuple(change for change in self.changes if change > before)
 
 
-def growth_of(before: float, now: float) -> float:
-    """By how much a counter grew that showed *before* and shows *now*."""
+def growth_of(before: float | str, now: float | str) -> float:
+    """By how much a counter grew that showed *before* and shows *now*; not at all where either is a word."""
+    if isinstance(before, str) or isinstance(now, str):
+        return 0.0
     if now >= before:
         return now - before
     for bits in WIDTHS:

@@ -101,6 +101,24 @@ def test_repair_makes_a_new_beginning() -> None:
     assert bench.counts(50, 55, 61) == [False, False, True]
 
 
+def test_growth_that_may_have_come_before_a_repair_does_not_count() -> None:
+    """The source was in trouble when the node was repaired; the counter went on before that or after."""
+    bench = Bench(FIRST)
+    bench.counts(0)
+    bench.look(trouble="it does not answer")
+    bench.engine.settle(bench.now)
+
+    assert bench.counts(1, 1, 2) == [False, False, True]
+
+
+def test_total_counts_on_through_a_repair() -> None:
+    series = Series(3, START, HOUR)
+    series.settle(START + MINUTE)
+    series.take(5, START + 2 * MINUTE)
+
+    assert (series.total, list(series.growths)) == (2, [])
+
+
 def test_sources_do_not_take_each_others_devices_for_gone() -> None:
     bench = Bench(TEN_AN_HOUR)
     bench.counts(0)

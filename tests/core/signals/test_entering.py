@@ -353,6 +353,17 @@ def test_part_that_is_not_told_any_more_is_not_good() -> None:
     assert node.only.parts == ["port 1"]
 
 
+def test_two_parts_that_only_a_repair_ends_are_told_once() -> None:
+    node = Node(rule(Is(frozenset({"1"})), name="nvml-row-remap-failure", tier="hardware", clears_after=None))
+    node.sees(1, part="bank 1")
+    both = read(1, part="bank 1"), read(1, part="bank 2")
+    for _ in range(3):
+        node.bench.look(*both)
+        node.reconcile()
+
+    assert (node.only.parts, node.only.count) == (["bank 1", "bank 2"], 2)
+
+
 def test_word_for_the_whole_device_speaks_for_its_parts() -> None:
     node = Node(DOWN)
     node.sees("DOWN", part="lane 3")
