@@ -11,8 +11,9 @@ import time
 
 import structlog
 
+from tests.simulation import bedside, simulation
 from tests.simulation.plants import PLANTS
-from tests.simulation.simulation import Outcome, Parts, run
+from tests.simulation.simulation import Outcome, Parts
 
 
 def main() -> int:
@@ -24,6 +25,7 @@ def main() -> int:
     started = time.perf_counter()
     broken: list[Outcome] = []
     count = restarts = 0
+    run = bedside.run if options.bedside else simulation.run
     for seed in seeds:
         outcome = run(seed, options.steps, parts, keep_log=options.verbose)
         count += 1
@@ -49,6 +51,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--schedules", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bedside", action="store_true", help="one node over days instead of a cluster over minutes")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--replay", type=int, metavar="SEED", help="run this schedule alone")
     parser.add_argument("--plant", choices=sorted(PLANTS), help="run with this bug in place, which should be found")

@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from healthd.core.objects import Job, Lease, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.policy import Config, StartFresh
+from healthd.core.signals.tables import known_rules
 from tests.simulation.machines import Machines
 from tests.simulation.training import Store
 from tests.simulation.truth import Reading, Write
+
+if TYPE_CHECKING:
+    from tests.simulation.conduct import Conduct
 
 QUARANTINE = "healthd.dev/quarantine"
 STOPPED_BY = "healthd.dev/stopped-by"
@@ -46,6 +50,8 @@ class Watchdog:
         self.faulted_at: dict[str, datetime] = {}
         """By node: the time stamp of its last record that tells of broken hardware."""
         self.repaired_at: dict[str, datetime] = {}
+        self.conducts: dict[str, Conduct] = {}
+        """By node, where readings are played: what they may do."""
         self.cordoned_by_person: set[str] = set()
         self.stopped_by_user: set[str] = set()
         """Names of gangs."""
@@ -78,6 +84,8 @@ class Watchdog:
             self._check_pod(seen)
         elif seen.kind is Recovery:
             self._check_recovery(seen)
+        elif seen.kind is NodeHealth and seen.after is not None and seen.after.metadata.name in self.conducts:
+            self.conducts[seen.after.metadata.name].published(seen.after)
 
     # Nodes -----------------------------------------------------------------------------------------------------------
 
@@ -102,6 +110,17 @@ class Watchdog:
         expect(2, not lost, f"{write.by} took away {sorted(lost)} from {name}")
 
     def _check_quarantine(self, name: str, after: Node) -> None:
+        record = json.loads(after.metadata.annotations[QUARANTINE])
+        if record["finding"].rpartition("/")[2] in known_rules():
+            self.conducts[name].quarantined(record["finding"])
+        else:
+            self._check_kernel_fault(name)
+        expect(11, bool(record.get("message")) and bool(record.get("finding")), f"{name} does not say why it is out")
+        taints = [taint.value for taint in after.spec.taints if taint.key == "healthd.dev/quarantined"]
+        expect(11, taints != [] and all(taints), f"{name} has no taint that names the reason")
+        expect(1, after.spec.unschedulable, f"{name} is quarantined and still schedulable")
+
+    def _check_kernel_fault(self, name: str) -> None:
         fault = self.faulted_at.get(name)
         expect(3, fault is not None, f"{name} was quarantined, and nothing was ever wrong with it")
         repaired = self.repaired_at.get(name)
@@ -110,11 +129,6 @@ class Watchdog:
             fault is None or repaired is None or fault > repaired,
             f"{name} was quarantined for a fault of {fault}, before its repair at {repaired}",
         )
-        record = json.loads(after.metadata.annotations[QUARANTINE])
-        expect(11, bool(record.get("message")) and bool(record.get("finding")), f"{name} does not say why it is out")
-        taints = [taint.value for taint in after.spec.taints if taint.key == "healthd.dev/quarantined"]
-        expect(11, taints != [] and all(taints), f"{name} has no taint that names the reason")
-        expect(1, after.spec.unschedulable, f"{name} is quarantined and still schedulable")
 
     # Gangs -----------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,222 @@
+"""
+What rules say of the looks that one life of an agent was shown: worked out anew, slowly, from their definitions.
+
+It shares the shape of rules and readings with the engine and nothing else. Time is what the looks say: a clock that is
+set back stands still here until it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import median
+
+from healthd.core.readings import Look, Reading
+from healthd.core.signals.rule import AtLeast, Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule
+
+NOTHING = timedelta(0)
+Place = tuple[str, str, str]
+"""Name, device, part."""
+
+
+@dataclass
+class Side:
+    """What one rule says of one reading. *seen*: when it last could say anything."""
+
+    is_bad: bool
+    since: datetime
+    seen: datetime | None
+
+    def holds_for(self) -> timedelta:
+        """For how long it was seen to be as it is."""
+        return NOTHING if self.seen is None else self.seen - self.since
+
+
+@dataclass
+class Story:
+    """One reading since it appeared."""
+
+    value: float | str
+    at: datetime
+    best: float
+    growths: list[tuple[datetime, datetime, float]] = field(default_factory=list)
+    changes: list[datetime] = field(default_factory=list)
+    sides: dict[str, Side] = field(default_factory=dict)
+    settled: datetime | None = None
+
+    def goes_on(self, value: float | str, at: datetime) -> None:
+        """One more sight of it. A change that may have come before a repair is none."""
+        if value != self.value and (self.settled is None or self.at >= self.settled):
+            self.changes.append(at)
+            if isinstance(value, int | float):
+                before = self.value if isinstance(self.value, int | float) else value
+                self.growths.append((self.at, at, _growth(before, value)))
+                self.best = max(self.best, value)
+        elif value != self.value:
+            self.best = float(value) if isinstance(value, int | float) else 0.0
+        self.value, self.at = value, at
+
+    def grown(self, since: datetime) -> float:
+        """By how much after *since*, in proportion where it is not known when."""
+        return sum(amount * _share(begin, end, since) for begin, end, amount in self.growths)
+
+    def settle(self, at: datetime) -> None:
+        """Forget what came until *at*."""
+        self.settled = at
+        self.growths = [one for one in self.growths if one[0] >= at]
+        self.changes = [one for one in self.changes if one > at]
+        self.best = float(self.value) if isinstance(self.value, int | float) else 0.0
+        for side in self.sides.values():
+            if side.since <= at:
+                side.is_bad, side.since = False, at
+
+
+@dataclass
+class Shelf:
+    """All that one source told. *ahead* is by how much its time is later than the clock, which was set back."""
+
+    now: datetime
+    ahead: timedelta = NOTHING
+    stories: dict[Place, Story] = field(default_factory=dict)
+
+    def time_of(self, at: datetime) -> datetime:
+        """The time of a look at *at*."""
+        self.ahead = max(self.ahead, self.now - at)
+        self.now = at + self.ahead
+        return self.now
+
+
+class Account:
+    """Takes looks and answers for how long what is bad and good."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = {rule.name: rule for rule in rules}
+        self._shelves: dict[str, Shelf] = {}
+
+    def take(self, look: Look) -> None:
+        """One look. Of a source in trouble nothing is known."""
+        if look.trouble:
+            return
+        shelf = self._shelves.setdefault(look.source, Shelf(look.at))
+        now = shelf.time_of(look.at)
+        there = {_place(reading): reading.value for reading in look.readings}
+        shelf.stories = {place: story for place, story in shelf.stories.items() if place in there}
+        for place, value in there.items():
+            if place in shelf.stories:
+                shelf.stories[place].goes_on(value, now)
+            else:
+                best = float(value) if isinstance(value, int | float) else 0.0
+                shelf.stories[place] = Story(value, now, best)
+        for rule in self._rules.values():
+            for place, story in shelf.stories.items():
+                if place[0] == rule.reads:
+                    _judge(rule, place, shelf.stories, story, now)
+
+    def settle(self, at: datetime) -> None:
+        """Somebody repaired the node at *at*."""
+        for shelf in self._shelves.values():
+            for story in shelf.stories.values():
+                story.settle(at + shelf.ahead)
+
+    def bad(self) -> set[tuple[str, str]]:
+        """Device and rule of all that is bad, for as long as its rule demands."""
+        return {
+            (place[1], name)
+            for shelf in self._shelves.values()
+            for place, story in shelf.stories.items()
+            for name, side in story.sides.items()
+            if side.is_bad and side.seen is not None and side.holds_for() >= self._rules[name].holds
+        }
+
+    def good_for(self, device: str, rule: str) -> tuple[timedelta, frozenset[str]]:
+        """For how long *device* is seen to be good by *rule*, and which of its parts are."""
+        sides = {
+            place[2]: story.sides[rule]
+            for shelf in self._shelves.values()
+            for place, story in shelf.stories.items()
+            if place[1] == device and rule in story.sides
+        }
+        if not sides or any(side.is_bad or side.seen is None for side in sides.values()):
+            return timedelta(-1), frozenset()
+        return min(side.holds_for() for side in sides.values()), frozenset(sides)
+
+
+def _judge(rule: Rule, place: Place, stories: Mapping[Place, Story], story: Story, now: datetime) -> None:
+    is_bad = _is_bad(rule, place, stories, story, now)
+    side = story.sides.setdefault(rule.name, Side(False, now, now))
+    if is_bad is None:
+        side.seen = None
+        return
+    if is_bad != side.is_bad:
+        side.is_bad, side.since = is_bad, now
+    side.seen = now
+
+
+def _is_bad(rule: Rule, place: Place, stories: Mapping[Place, Story], story: Story, now: datetime) -> bool | None:
+    """None where nobody can say."""
+    value = story.value
+    match rule.test:
+        case Is(values):
+            return _word(value) in values
+        case IsNot(values):
+            return _word(value) not in values
+        case Grows(by, within):
+            late = any(end > now - within and amount for _, end, amount in story.growths)
+            return story.grown(now - within) >= by or (by <= 1 and late)
+        case Changes(times, within):
+            return sum(change > now - within for change in story.changes) >= times
+        case OutOfLine(score, floor, within):
+            return _stands_out(score, floor, story, _peers(place, stories), now - within)
+    if isinstance(value, str):
+        return None
+    match rule.test:
+        case AtLeast(limit):
+            return value >= limit
+        case FellBelowBest():
+            return value < story.best
+        case Below(limit, other) if other:
+            least = stories.get((other, place[1], place[2]))
+            return value < least.value if least and isinstance(least.value, int | float) else None
+        case Below(limit):
+            return value < limit
+
+
+def _peers(place: Place, stories: Mapping[Place, Story]) -> list[Story]:
+    return [story for other, story in stories.items() if other[0] == place[0] and other != place]
+
+
+def _stands_out(score: float, floor: float, story: Story, peers: list[Story], since: datetime) -> bool | None:
+    mine, others = story.grown(since), [peer.grown(since) for peer in peers]
+    if mine < floor:
+        return False
+    if len(others) < 3:
+        return None
+    middle = median(others)
+    spread = max(1.0, 1.4826 * median(abs(other - middle) for other in others))
+    return (mine - middle) / spread >= score
+
+
+def _growth(before: float, after: float) -> float:
+    """Less than before: a wrap near the end of the range, and a new beginning anywhere else."""
+    if after >= before:
+        return after - before
+    for size in (2**32, 2**64):
+        if size * 15 / 16 <= before < size and after < size / 16:
+            return size - before + after
+    return after
+
+
+def _share(begin: datetime, end: datetime, since: datetime) -> float:
+    """Which part of the time from *begin* to *end* lies after *since*."""
+    if begin >= since:
+        return 1.0
+    return (end - since) / (end - begin) if end > since else 0.0
+
+
+def _word(value: float | str) -> str:
+    return str(int(value)) if isinstance(value, int | float) and float(value).is_integer() else str(value)
+
+
+def _place(reading: Reading) -> Place:
+    return reading.name, reading.device, reading.part

@@ -1,0 +1,213 @@
+"""
+What readings may do to the findings of a node, checked around everything that its agent is shown.
+
+The invariants go on where those of the whole cluster end: 12 unknown changes nothing; 13 what is raised, or takes the
+node out, was bad for as long as its rule demands since the last repair; 14 what is bad is told, and what was good for
+long enough ends without a person; 15 what the kernel tells of ends by no reading; 16 one fault, one finding; 17 shadow
+changes nothing; 18 nothing from before a repair acts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+
+from healthd.core.causes import TOLD_BY_THE_KERNEL, stands_for
+from healthd.core.model import Finding
+from healthd.core.objects import ANNOTATION_REPAIRED, Node, NodeHealth
+from healthd.core.readings import Look
+from healthd.core.signals.tables import known_rules
+from healthd.core.tiers import tier
+from tests.simulation.account import Account
+from tests.simulation.invariants import expect
+
+LONGEST = timedelta(hours=24)
+WHOLE = ""
+_KERNEL_CAUSES = {rule: cause for cause, rules in TOLD_BY_THE_KERNEL.items() for rule in rules}
+Told = tuple[str, str]
+"""Device and rule."""
+
+
+class Conduct:
+    """
+    Follows the agents of one node, life after life. *shadow* is the policy's.
+
+    A repair may be noticed late. Whether what was seen in between counts is open: one account forgets what came before
+    the repair, one all that came before it was noticed, and only what both say is demanded.
+    """
+
+    def __init__(self, node: str, rules: Iterable[str], shadow: Sequence[str] = ()) -> None:
+        self.node = node
+        self._rules = [known_rules()[name] for name in rules]
+        self._shadow = shadow
+        self._accounts: list[Account] = []
+        self._was_bad: dict[Told, datetime] = {}
+        """What was bad for long enough since the last repair, in whatever life, and when that was last seen."""
+        self._stamp = ""
+        self._repaired: datetime | None = None
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        """A new agent knows the findings, and nothing of the readings."""
+        self._accounts = [Account(self._rules), Account(self._rules)]
+
+    def shown(self, node: Node, now: datetime) -> None:
+        """The agent is shown its node, which may say that it was repaired."""
+        stamp = node.metadata.annotations.get(ANNOTATION_REPAIRED, "")
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        at = self._repaired = min(datetime.fromisoformat(stamp), now)
+        since_repair, since_notice = self._accounts
+        since_repair.settle(at)
+        since_notice.settle(now)
+        self._was_bad = {told: seen for told, seen in self._was_bad.items() if seen > at}
+
+    # What happens ----------------------------------------------------------------------------------------------------
+
+    def looked(self, look: Look, before: Sequence[Finding], after: Sequence[Finding], now: datetime) -> None:
+        """A look was judged; it made *after* of the findings *before*."""
+        if look.trouble:
+            self._expect(
+                12, list(before) == list(after), f"{look.source} could not be read, and that changed a finding"
+            )
+            return
+        if self._repaired is None or not look.at <= self._repaired <= now:
+            for account in self._accounts:
+                account.take(look)
+        bad = [account.bad() for account in self._accounts]
+        for told in bad[0] | bad[1]:
+            self._was_bad[told] = max(look.at, self._was_bad.get(told, look.at))
+        old, new = _standing(before), _standing(after)
+        for finding in new.values():
+            for rule in _rules(finding) - _rules(old.get(finding.id)):
+                is_so = any((finding.device, rule) in one for one in bad)
+                self._expect(13, is_so, f"{finding.id} was raised by {rule}, which is not bad for long enough")
+        for key in old.keys() - new.keys():
+            self._check_end(old[key], now)
+        self._check_told(bad[0] & bad[1], new)
+        for finding in new.values():
+            self._check_not_over(finding, now)
+        self.stands(after)
+
+    def heard(self, after: Sequence[Finding]) -> None:
+        """Kernel records were judged."""
+        self.stands(after)
+
+    def stands(self, after: Sequence[Finding]) -> None:
+        """What must hold whatever came before."""
+        standing = _standing(after).values()
+        for finding in standing:
+            self._check_reason(finding)
+        self._check_one_each(finding for finding in standing if not finding.shadow)
+
+    def quarantined(self, finding: str) -> None:
+        """The agent took its node out for *finding*."""
+        rule = finding.rpartition("/")[2]
+        self._expect(17, not self._is_shadow(rule), f"{rule} is in shadow, and took the node out")
+
+    def published(self, written: NodeHealth) -> None:
+        """The agent wrote its report."""
+        acting = [one for one in _standing(written.status.findings).values() if not self._is_shadow(one.rule)]
+        verdict = written.status.verdict
+        is_worse = verdict in {"degraded", "unhealthy"}
+        self._expect(17, bool(acting) or not is_worse, f"it is {verdict}, and every finding is in shadow")
+        worst = any(one.quarantines for one in acting)
+        self._expect(17, worst or verdict != "unhealthy", "it is unhealthy, and no finding outside the shadow says so")
+
+    def ends_by_itself(self, finding: Finding) -> bool:
+        """Whether probes alone witness it, and each sees the end."""
+        return all(_clears_after(rule) is not None for rule in (finding.rule, *finding.also))
+
+    # What must hold --------------------------------------------------------------------------------------------------
+
+    def _check_end(self, finding: Finding, now: datetime) -> None:
+        for rule in (finding.rule, *finding.also):
+            if rule in known_rules():
+                needs = _needs(finding, rule)
+                good = max(account.good_for(finding.device, rule)[0] for account in self._accounts)
+                so_long = f"{finding.id} was ended: seen good by {rule} for {good}, not {needs}"
+                self._expect(12, needs is not None and good >= needs, so_long)
+            else:
+                stands = stands_for(rule)
+                is_over = stands is not None and now - finding.last_at >= stands
+                self._expect(15, is_over, f"{finding.id} was ended by a look, and the kernel told of it by {rule}")
+        seen = {part for rule in _rules(finding) for part in self._accounts[0].good_for(finding.device, rule)[1]}
+        missing = set() if WHOLE in seen else set(finding.parts) - seen
+        self._expect(12, not missing, f"{finding.id} was ended, and nobody sees {sorted(missing)}")
+
+    def _check_told(self, bad: set[Told], standing: dict[str, Finding]) -> None:
+        told = {(one.device, rule) for one in standing.values() for rule in (one.rule, *one.also)}
+        self._expect(14, bad <= told, f"{sorted(bad - told)} are bad, and nobody says so")
+
+    def _check_not_over(self, finding: Finding, now: datetime) -> None:
+        parts = set(finding.parts)
+        for rule in (finding.rule, *finding.also):
+            needs = _needs(finding, rule)
+            goods = [account.good_for(finding.device, rule) for account in self._accounts]
+            if needs is None or now - finding.last_at < needs or any(good < needs for good, _ in goods):
+                return
+            parts -= parts if WHOLE in goods[0][1] else goods[0][1]
+        self._expect(14, bool(parts), f"{finding.id} stands, and all of it has been good for long enough")
+
+    def _check_reason(self, finding: Finding) -> None:
+        if self._is_shadow(finding.rule):
+            self._expect(17, finding.shadow and not finding.quarantines, f"{finding.id} is in shadow, and acts")
+        if not finding.quarantines or not _rules(finding) or finding.rule in _KERNEL_CAUSES:
+            return
+        if any(rule not in known_rules() for rule in finding.also):
+            return  # the kernel is one of its witnesses
+        reasons = {rule for rule in _rules(finding) if tier(known_rules()[rule].tier).quarantines}
+        is_so = any((finding.device, rule) in self._was_bad for rule in reasons)
+        self._expect(13, is_so, f"{finding.id} takes the node out, and no rule was bad enough since the last repair")
+
+    def _check_one_each(self, standing: Iterable[Finding]) -> None:
+        """The kernel's own messages are told apart; what others witness is not."""
+        alike: dict[Told, list[Finding]] = defaultdict(list)
+        for finding in standing:
+            cause = _cause(finding.rule)
+            if cause:
+                alike[finding.device, cause].append(finding)
+        for (device, cause), findings in alike.items():
+            is_one = len(findings) == 1 or all(one.rule in _KERNEL_CAUSES for one in findings)
+            self._expect(16, is_one, f"{device} has {[one.rule for one in findings]} for one {cause}")
+
+    def _is_shadow(self, rule: str) -> bool:
+        return any(fnmatchcase(rule, pattern) for pattern in self._shadow)
+
+    def check_repair(self, findings: Sequence[Finding]) -> None:
+        """Once the agent has noticed a repair, and done a whole round since."""
+        late = [
+            one.id
+            for one in _standing(findings).values()
+            if self._repaired is not None and one.last_at <= self._repaired
+        ]
+        self._expect(18, not late, f"{late} stand, and were last seen before the repair")
+
+    def _expect(self, number: int, holds: bool, message: str) -> None:
+        expect(number, holds, f"{self.node}: {message}")
+
+
+def _standing(findings: Sequence[Finding]) -> dict[str, Finding]:
+    return {finding.id: finding for finding in findings if finding.cleared_at is None}
+
+
+def _rules(finding: Finding | None) -> set[str]:
+    """The rules about readings that witness it."""
+    return {rule for rule in (finding.rule, *finding.also) if rule in known_rules()} if finding else set()
+
+
+def _cause(rule: str) -> str:
+    return known_rules()[rule].same_as if rule in known_rules() else _KERNEL_CAUSES.get(rule, "")
+
+
+def _clears_after(rule: str) -> timedelta | None:
+    return known_rules()[rule].clears_after if rule in known_rules() else None
+
+
+def _needs(finding: Finding, rule: str) -> timedelta | None:
+    """For how long it must be good by *rule*; None: that ends nothing."""
+    span = _clears_after(rule)
+    return None if span is None else min(span * 2 ** min(finding.count - 1, 20), LONGEST)
