@@ -95,7 +95,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     holds: timedelta = timedelta(0)
     """A state or gauge must be bad for so long before anything is said."""
     clears_after: timedelta | None = timedelta(minutes=10)
-    """It must be good for so long before the finding is cleared. None: only a repair, a reset or a reboot clears it."""
+    """
+    It must be good for so long before the finding is cleared. None: that it looks good clears nothing, only a repair, a
+    reset, a reboot, or the time after which its tier fades.
+    """
     same_as: str = ""
     """The fault of which this is one witness, for example `gpu-lost`: see `healthd.core.causes`."""
     source: str
