@@ -12,7 +12,7 @@ import time
 import structlog
 
 from tests.simulation import bedside, simulation
-from tests.simulation.plants import PLANTS
+from tests.simulation.plants import AT_THE_BEDSIDE, PLANTS
 from tests.simulation.simulation import Outcome, Parts
 
 
@@ -21,7 +21,7 @@ def main() -> int:
     options = _options()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     seeds = [options.replay] if options.replay is not None else range(options.seed, options.seed + options.schedules)
-    parts = PLANTS[options.plant] if options.plant else Parts()
+    parts = (AT_THE_BEDSIDE if options.bedside else PLANTS)[options.plant] if options.plant else Parts()
     started = time.perf_counter()
     broken: list[Outcome] = []
     count = restarts = 0
@@ -54,7 +54,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--bedside", action="store_true", help="one node over days instead of a cluster over minutes")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--replay", type=int, metavar="SEED", help="run this schedule alone")
-    parser.add_argument("--plant", choices=sorted(PLANTS), help="run with this bug in place, which should be found")
+    parser.add_argument(
+        "--plant", choices=sorted({*PLANTS, *AT_THE_BEDSIDE}), help="run with this bug in place, which should be found"
+    )
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first broken schedule")
     parser.add_argument("-v", "--verbose", action="store_true", help="print everything that happened")
     return parser.parse_args()

@@ -183,6 +183,7 @@ class Bedside:
             judge=JudgePolicy(shadow=self.shadow),
             rules=tuple(known_rules().values()),
             metrics=METRICS,
+            luck=self.dice.random,
         )
         self.conduct.begin_life()
         is_loaded = False

@@ -4,19 +4,25 @@ Bugs planted on purpose, to show that the simulation would find them. Each repla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from healthd.agent.agent import Agent
+from healthd.agent.judge import Bench, Judge
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster
 from healthd.controller.controller import Controller
 from healthd.core import quarantine
+from healthd.core.model import Finding
 from healthd.core.objects import ANNOTATION_QUARANTINE, Attempt, FencedPod, Node, Recovery
+from healthd.core.policy import JudgePolicy
+from healthd.core.readings import Look
+from healthd.core.signals.rule import Rule
+from healthd.core.signals.tables import known_rules
 from tests.simulation.simulation import Parts
 
 
@@ -90,6 +96,78 @@ class _ResumesFromTorn:
         return await self._checkpoints.newest_step(root)
 
 
+class _TrustsOldLooks(Agent):
+    """Takes a source in trouble for one that still shows what it showed last."""
+
+    def __init__(self, *rest: Any, **options: Any) -> None:
+        super().__init__(*rest, **options)
+        self._last: dict[str, Look] = {}
+
+    def look(self, look: Look, now: datetime) -> bool:
+        if look.trouble:
+            look = Look(source=look.source, at=look.at, readings=self._last.get(look.source, look).readings)
+        self._last[look.source] = look
+        return super().look(look, now)
+
+
+class _EndsAll(Judge):
+    """Lets probes alone decide when a finding ends that the kernel told of, too."""
+
+    def look(self, look: Look, now: datetime) -> bool:
+        super().look(look, now)
+        over = {finding.id for finding in self._ledger.standing if finding.also and self._is_good(finding)}
+        self._ledger = self._ledger.clear_recovered(over, now)
+        return True
+
+    def _is_good(self, finding: Finding) -> bool:
+        probes = [known_rules()[rule] for rule in (finding.rule, *finding.also) if rule in known_rules()]
+        goods = [(rule.clears_after, self._engine.good(finding.device, rule.name)) for rule in probes]
+        return all(good is not None and wait is not None and good.seen >= wait for wait, good in goods)
+
+
+class _CountsOn(Judge):
+    """Clears the findings when the node was repaired, and goes on counting where it was."""
+
+    def repaired(self, at: datetime) -> None:
+        self._ledger = self._ledger.clear_by_repair(at)
+
+
+class _HearsOfNoRepair(Judge):
+    """Leaves it to the probes to see that the node was repaired."""
+
+    def repaired(self, at: datetime) -> None:
+        self._engine.settle(at)
+
+
+def _judged_by(judge: type[Judge]) -> Any:
+    """Agents with another judge."""
+
+    class Judged(Agent):
+        def __init__(self, node_name: str, *rest: Any, **options: Any) -> None:
+            super().__init__(node_name, *rest, **options)
+            bench = Bench(node=node_name, boot_id=options["boot_id"])
+            self._judge = judge(bench, options["judge"], options["rules"], options["metrics"])
+
+    return Judged
+
+
+def _with_rules(change: Callable[[Rule], Rule]) -> Any:
+    """Agents whose rules are all changed."""
+
+    def make(*rest: Any, rules: Sequence[Rule], **options: Any) -> Agent:
+        return Agent(*rest, rules=tuple(map(change, rules)), **options)
+
+    return make
+
+
+def _without_shadow(*rest: Any, judge: JudgePolicy, **options: Any) -> Agent:
+    return Agent(*rest, judge=replace(judge, shadow=()), **options)
+
+
+def _slower(rule: Rule) -> Rule:
+    return rule if rule.clears_after is None else replace(rule, clears_after=rule.clears_after * 3)
+
+
 def _controller(through: type[_Through]) -> Any:
     def make(cluster: Cluster, *rest: Any, **options: Any) -> Controller:
         return Controller(through(cluster), *rest, **options)
@@ -116,4 +194,16 @@ PLANTS: dict[str, Parts] = {
     "resume-from-torn": Parts(controller=_careless),
 }
 
-__all__ = ["PLANTS"]
+AT_THE_BEDSIDE: dict[str, Parts] = {
+    "trust-old-looks": Parts(agent=_TrustsOldLooks),
+    "believe-at-first-sight": Parts(agent=_with_rules(lambda rule: replace(rule, holds=timedelta(0)))),
+    "forgive-late": Parts(agent=_with_rules(_slower)),
+    "overrule-the-kernel": Parts(agent=_judged_by(_EndsAll)),
+    "keep-witnesses-apart": Parts(agent=_with_rules(lambda rule: replace(rule, same_as=""))),
+    "act-in-shadow": Parts(agent=_without_shadow),
+    "count-through-repairs": Parts(agent=_judged_by(_CountsOn)),
+    "hear-of-no-repair": Parts(agent=_judged_by(_HearsOfNoRepair)),
+}
+"""Those that schedules of one node find: one for each invariant of readings."""
+
+__all__ = ["AT_THE_BEDSIDE", "PLANTS"]

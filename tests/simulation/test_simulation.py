@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.plants import PLANTS
+from tests.simulation import bedside
+from tests.simulation.plants import AT_THE_BEDSIDE, PLANTS
 from tests.simulation.simulation import run
 
 CHUNK = 125
@@ -16,6 +17,17 @@ FOUND_WITHIN = {
     "resume-from-torn": 10,
 }
 """Schedules after which each planted bug has been found, from seed 1 on."""
+FOUND_BY = {
+    "trust-old-looks": 12,
+    "believe-at-first-sight": 13,
+    "forgive-late": 14,
+    "overrule-the-kernel": 15,
+    "keep-witnesses-apart": 16,
+    "act-in-shadow": 17,
+    "count-through-repairs": 13,
+    "hear-of-no-repair": 18,
+}
+"""The invariant of readings that each bug breaks at the bedside, within 60 schedules."""
 
 
 @pytest.mark.slow
@@ -32,6 +44,26 @@ def test_a_planted_bug_is_found(plant: str) -> None:
     seeds = range(1, FOUND_WITHIN[plant] + 1)
 
     assert any(run(seed, parts=PLANTS[plant]).broken for seed in seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1, 501, CHUNK))
+def test_no_schedule_of_readings_breaks_an_invariant(first: int) -> None:
+    broken = [(o.seed, o.broken) for seed in range(first, first + CHUNK) if (o := bedside.run(seed)).broken]
+
+    assert not broken, f"replay with: python -m tests.simulation --bedside --replay {broken[0][0]} -v"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", sorted(AT_THE_BEDSIDE))
+def test_a_bug_planted_in_the_judging_of_readings_is_found(plant: str) -> None:
+    found = (bedside.run(seed, parts=AT_THE_BEDSIDE[plant]).broken for seed in range(1, 61))
+
+    assert any(why.startswith(f"invariant {FOUND_BY[plant]}:") for why in found)
+
+
+def test_a_seed_gives_the_same_days_twice() -> None:
+    assert bedside.run(7).trace == bedside.run(7).trace
 
 
 def test_a_seed_gives_the_same_trace_twice() -> None:
