@@ -18,7 +18,6 @@ from healthd.core.policy import JudgePolicy
 from healthd.core.readings import Look
 from healthd.core.signals.engine import Engine
 from healthd.core.signals.entering import reconcile
-from healthd.core.signals.rule import Rule
 from healthd.core.signals.tables import rules_of
 
 _MUST_BE_READ = frozenset({"nvml", "pcie", "infiniband"})
@@ -41,40 +40,52 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     seen_now: list[SeenNow]
 
 
-def judge_once(
-    looks: Sequence[Look], log: Ledger, policy: JudgePolicy, *, now: datetime, boot_id: str, log_is_read: bool
-) -> Judged:
-    """*log* is what the kernel log says (`judge_log`)."""
-    rules = rules_of(policy)
-    sure = _entered(log, rules, looks, now, boot_id).standing
-    certain = {finding.id: finding for finding in sure}
-    at_once = [msgspec.structs.replace(rule, holds=timedelta(0)) for rule in rules]
-    ledger = _entered(log, at_once, looks, now, boot_id)
-    holds = {rule.name: rule.holds.total_seconds() for rule in rules}
-    fresh = [
-        SeenNow(finding=finding, holds_s=max(holds.get(name, 0) for name in (finding.rule, *finding.also)))
-        for finding in ledger.standing
-        if finding.id not in certain
-    ]
-    verdict, message = ledger.verdict(reading_works=log_is_read)
-    blind = [look for look in looks if look.trouble and look.source in _MUST_BE_READ]
-    if verdict is not Verdict.UNHEALTHY and blind:
-        verdict, message = Verdict.UNKNOWN, f"{blind[0].source} cannot be read: {blind[0].trouble}."
-    return Judged(verdict=verdict, message=message, findings=sure, seen_now=fresh)
+class Onlooker:
+    """
+    Judges what is seen of one node; whoever looks again asks the same one, which then knows what was before.
 
+    The kernel log may be told again from its beginning each time: a record counts once.
+    """
 
-def judge_log(
-    records: Iterable[KernelRecord], policy: JudgePolicy, *, now: datetime, trust_user_space: bool = False
-) -> Ledger:
-    """What the agent would have made of these records; what faded since is gone."""
-    ledger = Ledger(policy=policy)
-    for record in records:
-        ledger = ledger.observe(record, now=now, trust_user_space=trust_user_space)
-    return ledger.decay(now)
+    def __init__(self, policy: JudgePolicy, boot_id: str, *, trust_user_space: bool = False) -> None:
+        rules = rules_of(policy)
+        at_once = [msgspec.structs.replace(rule, holds=timedelta(0)) for rule in rules]
+        self._boot_id = boot_id
+        self._trust_user_space = trust_user_space
+        self._holds = {rule.name: rule.holds.total_seconds() for rule in rules}
+        self._engine, self._eager = Engine(rules), Engine(at_once)
+        self._ledger = Ledger(policy=policy)
 
+    def judge(
+        self, looks: Sequence[Look], records: Iterable[KernelRecord], *, now: datetime, log_is_read: bool = True
+    ) -> Judged:
+        """What *looks* of one moment and the kernel log say."""
+        for record in records:
+            self._ledger = self._ledger.observe(record, now=now, trust_user_space=self._trust_user_space)
+        self._ledger = self._entered(self._engine, looks, now).decay(now)
+        if_it_holds = self._entered(self._eager, looks, now)
+        verdict, message = if_it_holds.verdict(reading_works=log_is_read)
+        blind = [look for look in looks if look.trouble and look.source in _MUST_BE_READ]
+        if verdict is not Verdict.UNHEALTHY and blind:
+            verdict, message = Verdict.UNKNOWN, f"{blind[0].source} cannot be read: {blind[0].trouble}."
+        seen = self._not_yet(if_it_holds)
+        return Judged(verdict=verdict, message=message, findings=self._ledger.standing, seen_now=seen)
 
-def _entered(ledger: Ledger, rules: Iterable[Rule], looks: Sequence[Look], now: datetime, boot_id: str) -> Ledger:
-    engine = Engine(rules)
-    for look in looks:
-        engine.take(look)
-    return reconcile(ledger, engine, now=now, boot_id=boot_id)
+    def _entered(self, engine: Engine, looks: Sequence[Look], now: datetime) -> Ledger:
+        for look in looks:
+            engine.take(look)
+        return reconcile(self._ledger, engine, now=now, boot_id=self._boot_id)
+
+    def _not_yet(self, if_it_holds: Ledger) -> list[SeenNow]:
+        """What would be new, or worse."""
+        certain = {(finding.id, finding.quarantines, finding.severity) for finding in self._ledger.standing}
+        fresh = [
+            finding
+            for finding in if_it_holds.standing
+            if (finding.id, finding.quarantines, finding.severity) not in certain
+        ]
+        return [SeenNow(finding=finding, holds_s=self._wait(finding)) for finding in fresh]
+
+    def _wait(self, finding: Finding) -> float:
+        """The first of its witnesses says so."""
+        return min((self._holds[rule] for rule in (finding.rule, *finding.also) if self._holds.get(rule)), default=0)

@@ -63,14 +63,20 @@ class OnceAnswered:
 
 
 def look_once(probes: Sequence[Source], now: datetime, deadline: timedelta) -> list[Look]:
-    """What each of *probes* shows, in their order."""
-    nvml = next((probe for probe in probes if isinstance(probe, Nvml)), None)
+    """What each of *probes* shows, in their order. Whoever does not look again calls `close`."""
+    nvml = _nvml(probes)
     asked = [OnceAnswered(probe, nvml, deadline) if nvml and _is_nvml(probe) else probe for probe in probes]
-    try:
-        return _side_by_side(asked, now, deadline)
-    finally:
-        if nvml:
-            nvml.close()  # an open driver stands in the way of a GPU's reset
+    return _side_by_side(asked, now, deadline)
+
+
+def close(probes: Sequence[Source]) -> None:
+    """Let go of the driver: one that is open stands in the way of a GPU's reset."""
+    if nvml := _nvml(probes):
+        nvml.close()
+
+
+def _nvml(probes: Sequence[Source]) -> Nvml | None:
+    return next((probe for probe in probes if isinstance(probe, Nvml)), None)
 
 
 def _is_nvml(probe: Source) -> bool:

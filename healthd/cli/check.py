@@ -23,7 +23,7 @@ import msgspec
 
 from healthd.checks import busy
 from healthd.checks.check import Bench, Check, Expected, InUse, Outcome
-from healthd.checks.looking import look_once
+from healthd.checks.looking import close, look_once
 from healthd.checks.running import Done, all_checks, bench_of, run_all
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
@@ -112,7 +112,10 @@ def _timeout(args: argparse.Namespace) -> timedelta:
 def _bench(args: argparse.Namespace, config: Config, *, ends: float) -> Bench:
     probes = [probe for probe in probes_of(config.probes) if probe.source in _SOURCES]
     left = timedelta(seconds=max(0.0, ends - time.monotonic()))
-    looks = look_once(probes, SystemClock().now(), min(LOOK, left))
+    try:
+        looks = look_once(probes, SystemClock().now(), min(LOOK, left))
+    finally:
+        close(probes)
     gpus = config.probes.gpus if args.gpus is None else args.gpus
     expected = Expected(gpus=gpus, ports=args.nics, rate_gbps=args.nic_rate)
     sys = Path(config.probes.sys)

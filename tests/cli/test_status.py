@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from healthd.checks.status import published
 from healthd.cli.main import main
-from healthd.cli.status import EXIT, published
+from healthd.cli.status import EXIT
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.model import Action, Blame, Finding, Severity, Verdict

@@ -1,0 +1,85 @@
+"""
+The state of a node as `healthd status` tells it: seen by ourselves, or published by the agent of the node. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from healthd.checks import devices
+from healthd.checks.judging import SeenNow
+from healthd.core.model import Finding, Severity, Verdict
+from healthd.core.objects import NodeHealth
+from healthd.core.reporting import is_silent
+
+_BADNESS = [Severity.FATAL, Severity.ERROR, Severity.WARNING, Severity.INFO]
+
+
+class Unread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A source that could not be read, and why."""
+
+    source: str
+    why: str
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `--json` prints."""
+
+    node: str
+    at: datetime
+    verdict: Verdict
+    message: str
+    gpus: list[devices.Gpu] = []
+    ports: list[devices.Port] = []
+    machine: list[str] = []
+    findings: list[Finding] = []
+    """Those that stand, the worst first."""
+    seen_now: list[SeenNow] = []
+    unread: list[Unread] = []
+    seconds: float = 0
+
+
+def published(name: str, health: NodeHealth, now: datetime) -> Status:
+    """What an agent said of its node, some time ago."""
+    said = health.status
+    verdict, message, unread = said.verdict, said.message, []
+    if is_silent(said, now):
+        unread = [Unread(source="agent", why=f"nothing was heard of it {_heard(said.seen_at, now)}")]
+        if verdict is Verdict.HEALTHY:
+            verdict, message = Verdict.UNKNOWN, unread[0].why
+    gpus = [
+        devices.Gpu(pci=one.pci, index=one.index, uuid=one.uuid, name=one.name, state="listed")
+        for one in said.inventory
+    ]
+    standing = worst_first([finding for finding in said.findings if finding.cleared_at is None])
+    return Status(
+        node=name,
+        at=said.seen_at or now,
+        verdict=verdict,
+        message=message,
+        gpus=gpus,
+        ports=devices.ports(said.nics, {}),
+        findings=standing,
+        unread=unread,
+    )
+
+
+def worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    """What takes the node out, then by severity, then by age."""
+    return sorted(findings, key=lambda one: (not one.quarantines, _BADNESS.index(one.severity), one.raised_at, one.id))
+
+
+def spoken(age: timedelta) -> str:
+    """A span in the unit of which it has at least two."""
+    seconds = max(0, int(age.total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _heard(at: datetime | None, now: datetime) -> str:
+    return "ever" if at is None else f"for {spoken(now - at)}"
