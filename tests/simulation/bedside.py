@@ -22,7 +22,7 @@ from healthd.core.readings import Look
 from healthd.core.signals.tables import known_rules
 from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids
-from tests.simulation.conduct import Conduct
+from tests.simulation.conduct import Conduct, SeesRepairs
 from tests.simulation.faulty import FaultyCluster, Luck
 from tests.simulation.instruments import Instruments, strike
 from tests.simulation.invariants import WATCHED, Broken, Watchdog, expect
@@ -285,25 +285,6 @@ class BackwardClock(SkewedClock):
     def now(self) -> Any:
         """As late as it seems."""
         return super().now() + self._bedside.ahead
-
-
-class SeesRepairs:
-    """The agent's cluster; tells its conduct when the agent is shown a repair."""
-
-    def __init__(self, cluster: Any, conduct: Conduct, now: Callable[[], Any]) -> None:
-        self._cluster = cluster
-        self._conduct = conduct
-        self._now = now
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
-
-    async def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
-        """The object; a node that says that it was repaired is noticed in the same breath."""
-        found = await self._cluster.get(kind, name, namespace)
-        if kind is Node:
-            self._conduct.shown(found, self._now())
-        return found
 
 
 def run(seed: int, steps: int | None = None, parts: Parts | None = None, *, keep_log: bool = False) -> Outcome:

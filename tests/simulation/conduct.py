@@ -10,10 +10,12 @@ changes nothing; 18 nothing from before a repair acts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from typing import Any
 
+from healthd.agent.agent import Agent
 from healthd.core.causes import TOLD_BY_THE_KERNEL, stands_for
 from healthd.core.model import Finding
 from healthd.core.objects import ANNOTATION_REPAIRED, Node, NodeHealth
@@ -56,7 +58,7 @@ class Conduct:
     def shown(self, node: Node, now: datetime) -> None:
         """The agent is shown its node, which may say that it was repaired."""
         stamp = node.metadata.annotations.get(ANNOTATION_REPAIRED, "")
-        if stamp == self._stamp:
+        if stamp in {"", self._stamp}:
             return
         self._stamp = stamp
         at = self._repaired = min(datetime.fromisoformat(stamp), now)
@@ -91,6 +93,13 @@ class Conduct:
         for finding in new.values():
             self._check_not_over(finding, now)
         self.stands(after)
+
+    def show(self, agent: Agent, looks: Iterable[Look], now: datetime) -> None:
+        """Let *agent* judge *looks*."""
+        for look in looks:
+            before = agent.findings
+            agent.look(look, now)
+            self.looked(look, before, agent.findings, now)
 
     def heard(self, after: Sequence[Finding]) -> None:
         """Kernel records were judged."""
@@ -188,6 +197,25 @@ class Conduct:
 
     def _expect(self, number: int, holds: bool, message: str) -> None:
         expect(number, holds, f"{self.node}: {message}")
+
+
+class SeesRepairs:
+    """The agent's cluster; tells its conduct when the agent is shown a repair."""
+
+    def __init__(self, cluster: Any, conduct: Conduct, now: Callable[[], Any]) -> None:
+        self._cluster = cluster
+        self._conduct = conduct
+        self._now = now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
+        """The object; a node that says that it was repaired is noticed in the same breath."""
+        found = await self._cluster.get(kind, name, namespace)
+        if kind is Node:
+            self._conduct.shown(found, self._now())
+        return found
 
 
 def _standing(findings: Sequence[Finding]) -> dict[str, Finding]:

@@ -15,6 +15,7 @@ from healthd.core.objects import (
     ANNOTATION_STOPPED_BY,
     Job,
     Node,
+    NodeHealth,
     Pod,
 )
 from tests.simulation import kubernetes
@@ -260,9 +261,21 @@ def repair_everything(sim: Simulation) -> None:
     revive_kubelets(sim)
     kubernetes.return_nodes(sim)
     kubernetes.take_signs_back(sim)
+    for instruments in sim.instruments.values():
+        instruments.heal()
     for name in sim.machines.all:
         if sim.machines.all[name].broken or name in sim.watchdog.faulted_at:
             _repair(sim, name)
+
+
+def repair_what_does_not_end(sim: Simulation) -> None:
+    """People look after nodes that are out for something that does not end by itself."""
+    for health in at_once(sim.truth.list(NodeHealth)).items:
+        conduct = sim.watchdog.conducts.get(health.metadata.name)
+        standing = [finding for finding in health.status.findings if finding.cleared_at is None]
+        acting = [finding for finding in standing if finding.quarantines]
+        if conduct is not None and not all(conduct.ends_by_itself(finding) for finding in acting):
+            _repair(sim, health.metadata.name)
 
 
 def take_back_cordons(sim: Simulation) -> None:
@@ -278,6 +291,8 @@ def _repair(sim: Simulation, name: str) -> None:
     """The stamp is later than the last record, whatever the machine's clock says: a technician takes his time."""
     sim.clock.advance(timedelta(seconds=1))
     sim.machines.all[name].broken = False
+    if name in sim.instruments:
+        sim.instruments[name].heal()
     last = sim.watchdog.faulted_at.get(name, sim.clock.now())
     stamp = max(sim.clock.now(), last + timedelta(seconds=1))
     at_once(sim.truth.patch(Node, name, {"metadata": {"annotations": {ANNOTATION_REPAIRED: stamp.isoformat()}}}))

@@ -147,6 +147,12 @@ class Instruments:
                 readings = [Reading(dial.device, dial.name, dial.value, dial.part) for dial in there]
                 yield Look(source=source, at=at, readings=readings)
 
+    def show_lost_gpu(self) -> None:
+        """The driver has lost the GPU, as whoever asks it can see."""
+        for dial in self.dials():
+            if dial.name == "nvml.state":
+                dial.value = "lost"
+
     def heal(self) -> None:
         """Everything is there, and good."""
         self.in_trouble.clear()

@@ -32,14 +32,18 @@ from healthd.core.objects import (
     Taint,
     Toleration,
 )
-from healthd.core.policy import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.core.policy import Config, HangPolicy, JudgePolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.core.readings import Look
+from healthd.core.signals.tables import known_rules
 from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock, counting_uids
 from tests.simulation import disturbances, kubernetes
+from tests.simulation.conduct import Conduct, SeesRepairs
 from tests.simulation.faulty import FaultyCluster, Luck, StaleMirror
+from tests.simulation.instruments import Instruments, strike
 from tests.simulation.invariants import CLOCKS_DIFFER, WATCHED, Broken, Watchdog
 from tests.simulation.kubernetes import Feed, LastWords, Unplaced, answer_for_old_pods, processes_on
 from tests.simulation.machines import Machines
@@ -51,6 +55,8 @@ from tests.simulation.turns import Actor, at_once
 METRICS = Metrics()
 """One for all schedules: what they count is not looked at here, and making one takes longer than a schedule."""
 HEALING_ROUNDS = 60
+WAITING_ROUNDS = 60
+"""Hours, where readings must have been good for long enough."""
 GPU_TAINT = Taint(key="nvidia.com/gpu", value="present")
 GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator="Exists")
 
@@ -117,10 +123,16 @@ class Simulation:
         self.free_scheduler = self.on_cluster and others.random() < 0.5
         self.others = others
         """Dice for what happens on clusters only."""
+        self.readings = random.Random(f"{seed} readings")
+        """Dice for what probes show, in the worlds where agents have any."""
+        self.instruments: dict[str, Instruments] = {}
+        self.shadow: tuple[str, ...] = self.readings.choice([(), (), ("nvml-gpu-lost",), ("ib-*",)])
         self.last_words = LastWords()
         self.lost_nodes: dict[str, Node] = {}
         self.worlds: dict[str, int] = {}
         self._make_world()
+        if self.readings.random() < 0.4:
+            self._make_instruments()
         self.agents = {name: self._agent(name) for name in self.machines.all}
         leaders = 2 if self.dice.random() < 0.4 else 1
         self.controllers = [self._controller(f"controller-{number}") for number in range(leaders)]
@@ -129,6 +141,8 @@ class Simulation:
         self.steps = 0
         self._world: dict[type[Slim], list[Any]] = {}
         self._world_at = -1
+        self._late_lines: dict[str, datetime] = {}
+        """By node: when its kernel tells of a fault that others see already."""
         self._asleep: dict[str, int] = {}
         """By actor: the step at which it goes on."""
 
@@ -176,6 +190,13 @@ class Simulation:
             at_once(self.truth.create(self._job(f"train-{number}", world)))
         self.pool_size = spares
 
+    def _make_instruments(self) -> None:
+        for name in self.machines.all:
+            made = self.instruments[name] = Instruments.roll(self.readings, 4, always=["nvml-gpu-lost"])
+            names = {dial.name for dial in made.dials()}
+            rules = [rule.name for rule in known_rules().values() if rule.reads in names]
+            self.watchdog.conducts[name] = Conduct(name, rules, self.shadow)
+
     def _job(self, name: str, world: int) -> Job:
         options = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": f"/checkpoints/{name}"}
         if self.dice.random() < 0.2:
@@ -193,17 +214,23 @@ class Simulation:
         cluster = FaultyCluster(
             self.truth.seen_by(f"agent {name}"), self.luck, lambda what: self.note(f"{name} {what}")
         )
+        conduct = self.watchdog.conducts.get(name)
 
         def live() -> Callable[[], Coroutine[Any, Any, Any]]:
             machine = self.machines.all[name]
             clock = SkewedClock(self.clock, machine.clock_offset)
+            if conduct is not None:
+                conduct.begin_life()
             agent = self.parts.agent(
                 name,
-                cluster,
+                SeesRepairs(cluster, conduct, clock.now) if conduct else cluster,
                 clock,
                 boot_id=machine.boot_id,
                 policy=self.config.quarantine,
+                judge=JudgePolicy(shadow=self.shadow),
+                rules=tuple(known_rules().values()) if conduct else (),
                 metrics=METRICS,
+                luck=self.readings.random,
             )
             rereads = self.dice.random() < 0.3
             loaded = False
@@ -213,6 +240,8 @@ class Simulation:
                 if not loaded:
                     await agent.load(clock.now())
                     loaded = True
+                if conduct is not None:
+                    conduct.show(agent, self._looks(name, clock.now()), clock.now())
                 agent.set_log_readable(name not in self.unreadable)
                 if name not in self.unreadable:
                     first = 0 if rereads or agent.cursor.boot_id != machine.boot_id else agent.cursor.sequence + 1
@@ -223,10 +252,21 @@ class Simulation:
                 if self.on_cluster:
                     agent.look_at_pods(processes_on(machine), clock.now())
                 await agent.cycle(clock.now())
+                if conduct is not None:
+                    conduct.stands(agent.findings)
+                    conduct.check_repair(agent.findings)
 
             return look
 
         return Actor(f"agent {name}", live)
+
+    def _looks(self, name: str, now: datetime) -> list[Look]:
+        """What the probes of a node show; of broken hardware sooner or later than the kernel tells of it."""
+        shown = self.instruments[name]
+        if self.machines.all[name].broken and self.readings.random() < 0.7:
+            shown.show_lost_gpu()
+        sources = [source for source in sorted(shown.sources) if self.luck.is_out or self.readings.random() < 0.8]
+        return list(shown.looks(now, sources))
 
     def _controller(self, name: str) -> Actor:
         view = self.truth.seen_by(name)
@@ -291,8 +331,25 @@ class Simulation:
             self._go(self.job_controller)
         if self.on_cluster and self.others.random() < 0.08:
             kubernetes.strike(self)
+        if self.instruments and self.readings.random() < 0.3:
+            self._strike_readings(self.readings.choice(sorted(self.instruments)))
         self._pass(timedelta(seconds=self._jump()))
         self._check()
+
+    def _strike_readings(self, name: str) -> None:
+        if self.readings.random() < 0.9:
+            self.note(f"* {name}: {strike(self.instruments[name], self.readings)}")
+            return
+        self.note(f"* {name} loses a GPU, and its kernel takes its time to say so")
+        self.machines.all[name].broken = True
+        self.instruments[name].show_lost_gpu()
+        self._late_lines[name] = self.clock.now() + timedelta(seconds=self.readings.choice([5, 60, 300]))
+
+    def _write_late_lines(self, now: datetime) -> None:
+        for name in [name for name, due in self._late_lines.items() if due <= now]:
+            del self._late_lines[name]
+            if self.machines.all[name].broken:
+                disturbances.break_node(self, name)
 
     def _some_agent(self) -> Actor:
         """Those with something to do are woken by it, and come first more often than not."""
@@ -310,6 +367,7 @@ class Simulation:
         """Time goes by: processes end, kubelets look after their pods, gangs make steps."""
         self.clock.advance(delta)
         now = self.clock.now()
+        self._write_late_lines(now)
         worlds = {job.metadata.name: job.spec.completions or 1 for job in self.world()[Job]}
         self.trainers.work(worlds, now)
         self.machines.work(now)
@@ -331,6 +389,8 @@ class Simulation:
             self.note(f"    {seen.by} wrote {seen.kind.__name__} {meta.name} {_told(seen)}")
             self.last_words(seen)
         self.watchdog(seen)
+        if isinstance(seen, Write) and seen.kind is Node and seen.by.startswith("agent"):
+            self._find_reasons()  # a controller may act on it before this step is over
 
     def _check(self) -> None:
         self._find_reasons()
@@ -384,13 +444,14 @@ class Simulation:
 
     def _come_to_rest(self, rounds: int) -> None:
         trouble = ""
-        for number in range(rounds):
+        for number in range(rounds + (WAITING_ROUNDS if self.instruments else 0)):
             disturbances.take_back_cordons(self)
+            disturbances.repair_what_does_not_end(self)
             if self.on_cluster:
                 answer_for_old_pods(self.truth, self.machines)
             for actor in [*self.agents.values(), *self.controllers, self.job_controller]:
                 self._go(actor)
-            self._pass(timedelta(seconds=5 if number < 20 else 60))
+            self._pass(timedelta(seconds=5 if number < 20 else 60 if number < rounds else 3600))
             self._check()
             trouble = unsettled(self)
             if not trouble:
