@@ -94,7 +94,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_name() -> None:
 
 
 def test_an_unknown_section_with_no_near_name_gets_the_list() -> None:
-    sections = "quarantine, recovery, hang, judge, kernel_log, pods, probes, checkpoints, precheck, leader, http, log, foreign"
+    sections = (
+        "quarantine, recovery, hang, judge, kernel_log, pods, probes, checkpoints, precheck, leader, http, log, foreign"
+    )
 
     assert mistakes("zzz: 1\n") == [f"1:1: zzz: there is no such key; the file has {sections}"]
 
