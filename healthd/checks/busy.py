@@ -1,8 +1,8 @@
 """
 Whether anybody computes on this machine's GPUs: no check may disturb a gang.
 
-NVML counts the processes on each GPU. /proc names them: whoever computes has `/dev/nvidia-uvm` open, which monitors
-have not. In a container both see only what runs in it, unless it shares the host's processes.
+NVML counts the processes on each GPU. /proc names them: whoever computes has `/dev/nvidia-uvm` open, which few monitors
+have. In a container both see only what runs in it, unless it shares the host's processes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import msgspec
 from healthd.checks.devices import Gpu
 
 _UVM = "/dev/nvidia-uvm"
+MONITORS = frozenset({"nvidia-persiste", "nv-hostengine", "nv-fabricmanage", "dcgm-exporter"})
+"""Daemons that may have it open all the same, by the names that the kernel cuts; NVML counts what really computes."""
 _POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
@@ -44,8 +46,11 @@ def occupied(gpus: list[Gpu]) -> list[str]:
 
 def _workers(proc: Path) -> Iterator[Worker]:
     for folder in proc.iterdir():
-        if folder.name.isdecimal() and int(folder.name) != os.getpid() and _computes(folder):
-            yield Worker(pid=int(folder.name), name=_read(folder / "comm") or "?", pod=_pod(folder))
+        if not folder.name.isdecimal() or int(folder.name) == os.getpid() or not _computes(folder):
+            continue
+        name = _read(folder / "comm") or "?"
+        if name not in MONITORS:
+            yield Worker(pid=int(folder.name), name=name, pod=_pod(folder))
 
 
 def _computes(folder: Path) -> bool:

@@ -30,7 +30,7 @@ ONE_COPY_S = 60.0
 """Longest time for one GPU's bandwidth: the driver may have to be initialised for it."""
 
 WHOLE_MEMORY_S = 300.0
-"""Longest time for the memory of all GPUs; 8 of 141 GiB take about a minute."""
+"""Longest time for the memory of all GPUs, which are tested side by side."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ from typing import Any
 
 MIB = 1 << 20
 COPIES = 5
-LARGEST_BLOCK = 64 * MIB
+LARGEST_BLOCK = 16 * MIB
+"""Large enough for the full speed; several of these are held on the host, by as many processes as there are GPUs."""
 SLIDE = 4096
 """Each block gets the pattern from another place of the source, so that one written to a wrong address is found out."""
 _GRACE = 5

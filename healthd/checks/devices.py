@@ -26,7 +26,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     uuid: str = ""
     name: str = ""
     state: str
-    """`ok`, `lost`, `reset-required`, `error`: NVML's word. Else the PCI bus's: `gone`, `silent`, `no driver`, …"""
+    """
+    `ok`, `lost`, `reset-required`, `error`: NVML's word. `missing`: it should list it. Else what the PCI bus tells:
+    `gone`, `silent`, `no driver`, `driver <another>`, `not read`, or `not given` to this container.
+    """
     temperature_c: float | None = None
     ecc_uncorrected: float | None = None
     """Since the GPU was last reset."""
@@ -129,9 +132,11 @@ def _state(pci: str, places: Places) -> str:
     driver = str(value(places, "pcie.gpu_driver", pci) or "")
     if value(places, "nvml.listed", pci) == "no" and on_bus in {"", "present"}:
         return "missing"
-    if on_bus == "present":
-        return "no driver" if driver in {"", "none"} else "not read" if driver == "nvidia" else f"driver {driver}"
-    return on_bus or "unknown"
+    if on_bus != "present":
+        return on_bus or "unknown"
+    if driver != "nvidia":
+        return f"driver {driver}" if driver not in {"", "none"} else "no driver"
+    return "not given" if places.get("nvml.state") else "not read"
 
 
 def _order(gpu: Gpu) -> tuple[float, str]:

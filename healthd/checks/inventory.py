@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from healthd.checks.check import Bench, Figures, Result, judged, skipped
+from healthd.checks.devices import Gpu
 from healthd.core.readings import NODE
 
 
@@ -17,22 +18,27 @@ class Inventory:
 
     def run(self, bench: Bench) -> Result:
         """Skipped only where there is no GPU and nobody expects one."""
-        foreign = [gpu for gpu in bench.gpus if gpu.state.startswith("driver ")]  # passed through to somebody else
-        ours = [gpu for gpu in bench.gpus if gpu not in foreign]
+        ours = [gpu for gpu in bench.gpus if not _is_foreign(gpu)]
         if not ours and not bench.expected.gpus:
             return skipped("there is no GPU")
         figures: Figures = {gpu.pci: {"state": gpu.state} for gpu in ours}
         well = sum(gpu.state == "ok" for gpu in ours)
-        return judged(list(self._wrong(bench, well)), f"{well} GPUs answer", figures)
+        return judged(list(_wrong(bench, ours, well)), f"{well} GPUs answer", figures)
 
-    def _wrong(self, bench: Bench, well: int) -> Iterator[str]:
-        if why := bench.unread.get("nvml"):
-            yield f"NVML cannot be asked: {why}"
-        if bench.expected.gpus is not None and well != bench.expected.gpus:
-            yield f"{well} GPUs answer, and {bench.expected.gpus} are expected"
-        for gpu in bench.gpus:
-            if gpu.state != "ok" and not gpu.state.startswith("driver ") and not (why and gpu.state == "not read"):
-                yield f"{gpu.pci} is {gpu.state}"
-        unreadable = bench.places.get("nvml.gpus.unreadable", {}).get((NODE, ""), 0)
-        if unreadable:
-            yield f"NVML counts {unreadable} more that it cannot name"
+
+def _wrong(bench: Bench, ours: list[Gpu], well: int) -> Iterator[str]:
+    if why := bench.unread.get("nvml"):
+        yield f"NVML cannot be asked: {why}"
+    if bench.expected.gpus is not None and well != bench.expected.gpus:
+        yield f"{well} GPUs answer, and {bench.expected.gpus} are expected"
+    for gpu in ours:
+        if gpu.state != "ok" and not (why and gpu.state == "not read"):
+            yield f"{gpu.pci} is {gpu.state}"
+    unreadable = bench.places.get("nvml.gpus.unreadable", {}).get((NODE, ""), 0)
+    if unreadable:
+        yield f"NVML counts {unreadable} more that it cannot name"
+
+
+def _is_foreign(gpu: Gpu) -> bool:
+    """Passed through to a virtual machine, or on the machine but not given to this container."""
+    return gpu.state.startswith("driver ") or gpu.state == "not given"

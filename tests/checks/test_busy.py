@@ -31,6 +31,7 @@ def test_who_computes_is_named_with_its_pod(tmp_path: Path) -> None:
 def test_whoever_only_watches_does_not_count(tmp_path: Path) -> None:
     a_process(tmp_path, 100, "nv-hostengine", "/dev/nvidiactl", "/dev/nvidia0")
     a_process(tmp_path, 101, "sshd", "/dev/null")
+    a_process(tmp_path, 102, "nvidia-persiste", "/dev/nvidia-uvm")
     (tmp_path / "self").mkdir()
 
     assert workers(tmp_path) == []

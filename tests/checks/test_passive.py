@@ -34,8 +34,9 @@ def test_a_gpu_in_any_other_state_fails(state: str) -> None:
     assert (result.status, result.why) == (Outcome.FAIL, f"{GPU1} is {state}")
 
 
-def test_a_gpu_that_is_passed_through_is_somebody_elses() -> None:
-    assert Inventory().run(a_bench(a_gpu(), a_gpu(GPU1, state="driver vfio-pci"))).status is Outcome.PASS
+@pytest.mark.parametrize("state", ["driver vfio-pci", "not given"])
+def test_a_gpu_that_is_passed_through_or_not_given_to_a_container_is_somebody_elses(state: str) -> None:
+    assert Inventory().run(a_bench(a_gpu(), a_gpu(GPU1, state=state))).status is Outcome.PASS
 
 
 def test_a_driver_that_does_not_answer_fails_once_for_all_gpus() -> None:

@@ -157,6 +157,13 @@ def test_whoever_insists_tests_the_memory_that_is_left(machine: Machine) -> None
     assert machine.told("--force", "--only", "gpu-memory")[0] == 0
 
 
+def test_in_a_container_the_gpus_that_it_was_not_given_are_not_missed(machine: Machine) -> None:
+    machine.nvml.play("gpus 1")
+
+    assert machine.told("--gpus", "1", "--only", "inventory")[0] == 0
+    assert machine.told("--gpus", "2", "--only", "inventory")[0] == 3
+
+
 def test_a_deep_check_that_is_named_is_run_without_deep(machine: Machine) -> None:
     code, told = machine.told("--only", "gpu-memory")
 
