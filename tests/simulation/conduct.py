@@ -94,6 +94,11 @@ class Conduct:
             self._check_not_over(finding, now)
         self.stands(after)
 
+    @property
+    def last_bad(self) -> datetime | None:
+        """When anything was last seen to be bad, by the node's clock."""
+        return max(self._was_bad.values(), default=None)
+
     def show(self, agent: Agent, looks: Iterable[Look], now: datetime) -> None:
         """Let *agent* judge *looks*."""
         for look in looks:

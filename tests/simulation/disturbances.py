@@ -293,7 +293,9 @@ def _repair(sim: Simulation, name: str) -> None:
     sim.machines.all[name].broken = False
     if name in sim.instruments:
         sim.instruments[name].heal()
-    last = sim.watchdog.faulted_at.get(name, sim.clock.now())
+    conduct = sim.watchdog.conducts.get(name)
+    seen = [sim.watchdog.faulted_at.get(name), conduct.last_bad if conduct else None]
+    last = max((at for at in seen if at is not None), default=sim.clock.now())
     stamp = max(sim.clock.now(), last + timedelta(seconds=1))
     at_once(sim.truth.patch(Node, name, {"metadata": {"annotations": {ANNOTATION_REPAIRED: stamp.isoformat()}}}))
     sim.watchdog.repaired_at[name] = stamp

@@ -20,12 +20,14 @@ from healthd.agent.agent import Agent, KernelNews
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.controller.controller import Controller
+from healthd.core.model import Verdict
 from healthd.core.objects import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_STOPPED_BY,
     LABEL_SPARE,
     Job,
     Node,
+    NodeHealth,
     Pod,
     Recovery,
     Slim,
@@ -389,7 +391,7 @@ class Simulation:
             self.note(f"    {seen.by} wrote {seen.kind.__name__} {meta.name} {_told(seen)}")
             self.last_words(seen)
         self.watchdog(seen)
-        if isinstance(seen, Write) and seen.kind is Node and seen.by.startswith("agent"):
+        if isinstance(seen, Write) and seen.kind in (Node, NodeHealth) and seen.by.startswith("agent"):
             self._find_reasons()  # a controller may act on it before this step is over
 
     def _check(self) -> None:
@@ -408,6 +410,7 @@ class Simulation:
         world = self.world()
         jobs, pods = world[Job], world[Pod]
         nodes = {n.metadata.name: n for n in world[Node]}
+        unhealthy = {h.metadata.name for h in world[NodeHealth] if h.status.verdict is Verdict.UNHEALTHY}
         for job in jobs:
             name, attempt = job.metadata.name, int(job.metadata.annotations.get("healthd.dev/attempt", "0"))
             mine = [p for p in pods if p.metadata.labels.get("healthd.dev/gang") == name]
@@ -417,6 +420,7 @@ class Simulation:
                 out = node is not None and (
                     ANNOTATION_QUARANTINE in node.metadata.annotations
                     or self.machines.all[node.metadata.name].broken
+                    or (bool(self.instruments) and node.metadata.name in unhealthy)
                     or self.watchdog.faulted_at.get(node.metadata.name, START)
                     > self.watchdog.repaired_at.get(node.metadata.name, START)
                 )
