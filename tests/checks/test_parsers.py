@@ -27,9 +27,11 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.text())
 def test_any_text_is_survived(text: str) -> None:
-    list(parse_diag(text))
-    parse_summary(text)
-    parse_speed(text)
+    results, summary, speed = list(parse_diag(text)), parse_summary(text), parse_speed(text)
+
+    assert all(result.outcome in Outcome for result in results)
+    assert summary.gbps is None or "bandwidth" in text
+    assert speed is None or speed >= 0
 
 
 @given(JSON)
