@@ -8,10 +8,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from healthd.checks import devices
-from healthd.checks.check import Bench, Check, Expected, InUse, Outcome, Result, failed
+from healthd.checks.check import Bench, Check, Expected, InUse, Result, failed
 from healthd.checks.cuda import GpuMemory, PcieBandwidth
 from healthd.checks.dcgm_diag import DcgmDiag
 from healthd.checks.inventory import Inventory
@@ -20,18 +18,9 @@ from healthd.checks.memory import Ecc
 from healthd.checks.nccl import Nccl
 from healthd.checks.ports import Nics
 from healthd.checks.rdma import RdmaLoopback
+from healthd.checks.report import Done
 from healthd.core.objects import Nic
 from healthd.core.readings import Look
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """One check that was run."""
-
-    name: str
-    status: Outcome
-    why: str
-    seconds: float
-    figures: dict[str, dict[str, float | str]]
 
 
 def all_checks(dcgm_level: int = 1) -> tuple[Check, ...]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,8 @@ import msgspec
 from healthd.checks import busy
 from healthd.checks.check import Bench, Check, Expected, InUse, Outcome
 from healthd.checks.looking import close, look_once
-from healthd.checks.running import Done, all_checks, bench_of, run_all
+from healthd.checks.report import Done, Report
+from healthd.checks.running import all_checks, bench_of, run_all
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.probes import probes_of
@@ -41,17 +42,6 @@ QUICK = timedelta(minutes=1)
 DEEP = timedelta(minutes=10)
 _SOURCES = frozenset({"nvml", "pcie", "infiniband", "infiniband-counters"})
 """What the checks look at."""
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `--json` prints. *result* is `pass`, `fail` or `busy`; *busy* says who computes."""
-
-    node: str
-    at: datetime
-    result: str
-    checks: list[Done] = []
-    busy: list[str] = []
-    seconds: float = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

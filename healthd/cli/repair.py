@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
+from datetime import datetime
 from difflib import get_close_matches
+from pathlib import Path
 
+import msgspec
+
+from healthd.checks.report import Report, refusal
 from healthd.cli import which_world
 from healthd.cli.errors import UserError
 from healthd.cli.which_world import World
@@ -21,22 +27,39 @@ FEW = 16
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `healthd repair`."""
     parser.add_argument("node", metavar="NODE", help="the node, such as slot-2 or gpu-17")
+    what = "only if this report of `healthd check --json` says that the node is well; - for standard input"
+    parser.add_argument("--checked", default="", metavar="FILE", help=what)
     which_world.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Mark the node; a running agent acts on it at once, a stopped one when it starts."""
-    return asyncio.run(_repair(args))
+    return asyncio.run(_repair(args, _good_since(args)))
 
 
-async def _repair(args: argparse.Namespace) -> int:
+def _good_since(args: argparse.Namespace) -> datetime:
+    """Now, or when the node was checked: what happened after that is no history. Raises UserError."""
+    now = SystemClock().now()
+    if not args.checked:
+        return now
+    try:
+        said = sys.stdin.buffer.read() if args.checked == "-" else Path(args.checked).read_bytes()
+        report = msgspec.json.decode(said, type=Report)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UserError(f"{args.checked} is no report of `healthd check --json`: {error}") from None
+    if why := refusal(report, args.node, now):
+        raise UserError(f"{args.node} is not marked repaired; the report does not prove that it is well: {why}")
+    return min(report.at, now)
+
+
+async def _repair(args: argparse.Namespace, at: datetime) -> int:
     name: str = args.node
     async with which_world.open_world(args) as world:
         try:
             node = await world.cluster.get(Node, name)
         except NotFound:
             raise UserError(f"there is no node {name!r}; {await _others(world, name)}") from None
-        patch = {"metadata": {"annotations": {ANNOTATION_REPAIRED: SystemClock().now().isoformat()}}}
+        patch = {"metadata": {"annotations": {ANNOTATION_REPAIRED: at.isoformat()}}}
         await world.cluster.patch(Node, name, patch)
     record = read_record(node)
     print(f"{name}: {record.finding} is marked repaired" if record else f"{name} is marked repaired; it was in service")

@@ -1,0 +1,57 @@
+"""
+The report of `healthd check`, and what it is worth to whoever wants to put the node back into service. Pure.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from healthd.checks.check import Outcome
+
+LASTS = timedelta(hours=1)
+"""What was good longer ago may be bad again."""
+AHEAD = timedelta(minutes=5)
+"""So much two clocks may differ."""
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """One check that was run."""
+
+    name: str
+    status: Outcome
+    why: str
+    seconds: float
+    figures: dict[str, dict[str, float | str]]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `--json` prints. *result* is `pass`, `fail` or `busy`; *busy* says who computes."""
+
+    node: str
+    at: datetime
+    result: str
+    checks: list[Done] = []
+    busy: list[str] = []
+    seconds: float = 0
+
+
+def refusal(report: Report, node: str, now: datetime) -> str:
+    """Why *report* is no proof that *node* is well now; empty where it is one."""
+    if _short(report.node) != _short(node):
+        return f"it is one of {report.node}"
+    if report.result == "busy":
+        return f"nothing was checked, because somebody computes there: {'; '.join(report.busy)}"
+    if wrong := [f"{one.name}: {one.why}" for one in report.checks if one.status is Outcome.FAIL]:
+        return f"it failed: {'; '.join(wrong)}"
+    if report.result != Outcome.PASS or not any(one.status is Outcome.PASS for one in report.checks):
+        return "nothing in it was checked"
+    if not -AHEAD <= now - report.at <= LASTS:
+        return f"it is of {report.at:%Y-%m-%d %H:%M:%S} UTC, and must be of the last hour"
+    return ""
+
+
+def _short(name: str) -> str:
+    """Nodes of a cluster may be called by the whole name of their host, or by its first word."""
+    return name.partition(".")[0].lower()

@@ -1,0 +1,86 @@
+"""`healthd repair --checked`: a node goes back into service when a check says so, and from when it said so."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from healthd.checks.check import Outcome
+from healthd.checks.report import Done, Report
+from healthd.cli.main import main
+from healthd.clock import SystemClock
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.objects import ANNOTATION_REPAIRED, Node, ObjectMeta
+from healthd.local.state import database
+from tests.fakes import ManualClock, counting_uids
+
+
+def opened(state: Path) -> EmbeddedCluster:
+    return EmbeddedCluster.open(database(state), clock=ManualClock(), new_uid=counting_uids())
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A run on this machine with one node."""
+
+    async def fill() -> None:
+        (tmp_path / "train").mkdir()
+        with opened(tmp_path / "train") as cluster:
+            await cluster.create(Node(metadata=ObjectMeta(name="slot-2")))
+
+    asyncio.run(fill())
+    return tmp_path / "train"
+
+
+def repaired_at(state: Path) -> datetime | None:
+    async def read() -> str:
+        with opened(state) as cluster:
+            return (await cluster.get(Node, "slot-2")).metadata.annotations.get(ANNOTATION_REPAIRED, "")
+
+    said = asyncio.run(read())
+    return datetime.fromisoformat(said) if said else None
+
+
+def a_report(folder: Path, status: Outcome, at: datetime) -> str:
+    done = Done(name="ecc", status=status, why="a row waits", seconds=0, figures={})
+    report = Report(node="slot-2", at=at, result=str(status), checks=[done])
+    path = folder / "report.json"
+    path.write_bytes(msgspec.json.encode(report))
+    return str(path)
+
+
+def test_a_node_that_was_checked_is_repaired_from_then_on(state: Path, tmp_path: Path) -> None:
+    checked_at = SystemClock().now() - timedelta(minutes=10)
+    report = a_report(tmp_path, Outcome.PASS, checked_at)
+
+    assert main(["repair", "slot-2", "--state", str(state), "--checked", report]) == 0
+    assert repaired_at(state) == checked_at
+
+
+def test_a_node_whose_check_failed_is_not(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = a_report(tmp_path, Outcome.FAIL, SystemClock().now())
+
+    assert main(["repair", "slot-2", "--state", str(state), "--checked", report]) == 2
+    assert repaired_at(state) is None
+    assert "slot-2 is not marked repaired; the report does not prove that it is well" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "{}", "no json"])
+def test_what_is_no_report_marks_nothing(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(text)
+
+    assert main(["repair", "slot-2", "--state", str(state), "--checked", str(path)]) == 2
+    assert "is no report of `healthd check --json`" in capsys.readouterr().err
+    assert repaired_at(state) is None
+
+
+def test_without_a_report_it_is_somebodys_word(state: Path) -> None:
+    assert main(["repair", "slot-2", "--state", str(state)]) == 0
+    assert repaired_at(state) is not None
