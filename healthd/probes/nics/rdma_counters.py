@@ -22,11 +22,13 @@ from typing import NamedTuple
 from healthd.core.links import usual
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import efa, infiniband, roce
+from healthd.core.signals.rule import Grows, OutOfLine
 from healthd.probes.nics.counter_files import Patient, Read
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_rate, parse_state, read_usable
 from healthd.probes.sysfs import names_in, read_text, trouble_with
 
-COUNTERS = frozenset(rule.reads for rule in (*infiniband.RULES, *roce.RULES, *efa.RULES))
+_RULES = (*infiniband.RULES, *roce.RULES, *efa.RULES)
+COUNTERS = frozenset(rule.reads for rule in _RULES if isinstance(rule.test, Grows | OutOfLine))
 """What somebody judges is read, and nothing else: each read is a question to firmware."""
 
 RANGES = {
