@@ -18,7 +18,7 @@ from healthd.agent.agent import Agent, KernelNews
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.controller import Controller
 from healthd.core.gang import Root
-from healthd.core.model import Phase
+from healthd.core.model import Finding, Phase
 from healthd.core.objects import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_REPAIRED,
@@ -27,21 +27,26 @@ from healthd.core.objects import (
     Job,
     Lease,
     Node,
+    NodeHealth,
     Pod,
     Recovery,
     Taint,
 )
 from healthd.core.policy import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.core.readings import Look, Reading
+from healthd.core.signals.tables import known_rules
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import read_job
 from healthd.local.jobs.controller import JobController
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_node
 from tests.fakes import ManualClock, counting_uids
+from tests.simulation.conduct import Conduct, SeesRepairs
 from tests.simulation.invariants import WATCHED, Watchdog
 from tests.simulation.machines import Machine, Machines, Process
 from tests.simulation.training import SeenCheckpoints, Store, Trainers
-from tests.simulation.truth import Reading, Truth, Write
+from tests.simulation.truth import Reading as Listing
+from tests.simulation.truth import Truth, Write
 from tests.simulation.turns import at_once
 
 GPU = "0000:3b:00.0"
@@ -49,6 +54,8 @@ OFF_THE_BUS = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fa
 APPLICATION = "NVRM: Xid (PCI:0000:3b:00): 13, pid=1234, name=python, Graphics Exception: ESR 0x404600=0x80000002"
 TICK = timedelta(seconds=1)
 """Machines are looked at so often: fine enough for a grace period."""
+LOOKS_EVERY = timedelta(seconds=15)
+"""Where a story has readings."""
 METRICS = Metrics()
 
 Loop = Callable[[datetime], Any]
@@ -80,6 +87,9 @@ class Stage:
         self.machines = Machines(self.truth, dice)
         self.trainers = Trainers(self.machines, dice, torn_chance=0)
         self.watchdog = Watchdog(self.machines, self.trainers.stores, self.config)
+        self._shown: dict[str, dict[str, dict[tuple[str, str, str], Reading]]] = {}
+        """By node and source: what its probes show."""
+        self._silent: set[tuple[str, str]] = set()
         for number in range(ranks + spares):
             self._make_node(f"node-{number}", spare=number >= ranks)
         self.trainers.stores["train"] = self.store = Store()
@@ -134,6 +144,21 @@ class Stage:
             self.watchdog.faulted_at[node] = record.at
         self._due.clear()
 
+    def shows(self, node: str, *readings: Reading) -> None:
+        """From now on a probe of *node* shows these."""
+        for reading in readings:
+            source = self._shown.setdefault(node, {}).setdefault(reading.name.partition(".")[0], {})
+            source[reading.name, reading.device, reading.part] = reading
+        self._due.clear()
+
+    def silence(self, node: str, source: str) -> None:
+        """A source of *node* does not answer any more."""
+        self._silent.add((node, source))
+
+    def hear(self, node: str, source: str) -> None:
+        """It answers again."""
+        self._silent.discard((node, source))
+
     def crash(self, index: int, exit_code: int = 1) -> None:
         """The rank of this index ends by itself."""
         for process in self.processes():
@@ -149,7 +174,12 @@ class Stage:
     def reboot(self, node: str) -> None:
         """*node* goes down and comes up again."""
         self.machines.reboot(node)
+        self.restart_agent(node)
+
+    def restart_agent(self, node: str) -> None:
+        """The agent of *node* dies, and another one takes its place."""
         self._loops[f"agent {node}"] = self._agent(node)
+        self._due.clear()
 
     def kill_kubelet(self, node: str) -> None:
         """The kubelet of *node* stops; what it had started runs on."""
@@ -256,6 +286,11 @@ class Stage:
         """The spares that are free."""
         return [node.metadata.name for node in at_once(self.cluster.list(Node, labels={LABEL_SPARE: "true"})).items]
 
+    def standing(self, node: str) -> list[Finding]:
+        """What its agent has published against *node*."""
+        findings = at_once(self.cluster.get(NodeHealth, node)).status.findings
+        return [finding for finding in findings if finding.cleared_at is None]
+
     def slots(self) -> int:
         """Budget slots that are taken."""
         return len(at_once(self.cluster.list(Lease)).items)
@@ -270,15 +305,18 @@ class Stage:
         taints = [Taint(key=LABEL_SPARE)] if spare else []
         at_once(self.truth.create(a_node(name, spare=spare, taints=taints)))
         self.machines.add(name)
+        self.watchdog.conducts[name] = Conduct(name, known_rules())
 
     def _agent(self, name: str) -> Loop:
-        machine = self.machines.all[name]
+        machine, conduct = self.machines.all[name], self.watchdog.conducts[name]
+        conduct.begin_life()
         agent = Agent(
             name,
-            self.truth.seen_by(f"agent {name}"),
+            SeesRepairs(self.truth.seen_by(f"agent {name}"), conduct, self.clock.now),
             self.clock,
             boot_id=machine.boot_id,
             policy=self.config.quarantine,
+            rules=tuple(known_rules().values()),
             metrics=METRICS,
         )
         is_loaded = False
@@ -289,9 +327,19 @@ class Stage:
                 await agent.load(now)
                 is_loaded = True
             agent.take_in(_news(machine, agent), now)
-            return await agent.cycle(now)
+            conduct.show(agent, self._looks(name, now), now)
+            again = await agent.cycle(now)
+            return min(again, LOOKS_EVERY) if name in self._shown else again
 
         return look
+
+    def _looks(self, name: str, now: datetime) -> list[Look]:
+        return [
+            Look(source=source, at=now, trouble="it does not answer")
+            if (name, source) in self._silent
+            else Look(source=source, at=now, readings=list(readings.values()))
+            for source, readings in self._shown.get(name, {}).items()
+        ]
 
     def _jobs(self) -> Loop:
         dice = random.Random(2)
@@ -322,7 +370,7 @@ class Stage:
     def _version(self) -> str:
         return at_once(self.cluster.list(Lease)).resource_version
 
-    def _tell(self, seen: Write | Reading) -> None:
+    def _tell(self, seen: Write | Listing) -> None:
         self.watchdog(seen)
 
     def _check(self) -> None:
