@@ -65,7 +65,13 @@ class Conduct:
         since_repair, since_notice = self._accounts
         since_repair.settle(at)
         since_notice.settle(now)
-        self._was_bad = {told: seen for told, seen in self._was_bad.items() if seen > at}
+        # Witnesses of one fault share a finding: one that was seen later keeps it, and the word of the others with it.
+        later = {(device, _cause(rule) or rule) for (device, rule), seen in self._was_bad.items() if seen > at}
+        self._was_bad = {
+            (device, rule): seen
+            for (device, rule), seen in self._was_bad.items()
+            if (device, _cause(rule) or rule) in later
+        }
 
     # What happens ----------------------------------------------------------------------------------------------------
 
