@@ -22,10 +22,10 @@ from healthd.core.readings import Look
 from healthd.probes.klog.log import KernelLog
 from healthd.probes.nvml.health import Nvml
 
-QUIET = timedelta(milliseconds=300)
+QUIET = timedelta(milliseconds=400)
 """A kernel log that says nothing for so long was read to its end: every source hands over at once what there is."""
-STARTS_SLOWLY = timedelta(seconds=3)
-"""For the first word of journalctl, which is a process of its own."""
+FIRST = timedelta(seconds=3)
+"""For the first word of what a thread or journalctl reads: a kernel's log is never empty. Files are read at once."""
 LONGEST = timedelta(seconds=10)
 """A log that is being flooded has no end."""
 
@@ -57,49 +57,60 @@ class OnceAnswered:
         until = time.monotonic() + self.patience.total_seconds()
         while self.nvml.responds() is None and not self.nvml.look(now).trouble:
             if time.monotonic() > until:
-                return Look(source=self.source, at=now, trouble=_silent(self.patience))
+                return Look(
+                    source=self.source, at=now, trouble=f"it did not answer within {self.patience.total_seconds():g} s"
+                )
             self.nvml.wait(0.05)
         return self.probe.look(now)
 
 
-def look_once(probes: Sequence[Source], now: datetime, deadline: timedelta) -> list[Look]:
-    """What each of *probes* shows, in their order. Whoever does not look again calls `close`."""
-    nvml = _nvml(probes)
-    asked = [OnceAnswered(probe, nvml, deadline) if nvml and _is_nvml(probe) else probe for probe in probes]
-    return _side_by_side(asked, now, deadline)
+class Lookout:
+    """Looks at *probes*, once or again and again. A source that has not come back is not asked again before it has."""
+
+    def __init__(self, probes: Sequence[Source], deadline: timedelta) -> None:
+        self._nvml = next((probe for probe in probes if isinstance(probe, Nvml)), None)
+        self._probes = [self._patient(probe, deadline) for probe in probes]
+        self._deadline = deadline
+        self._threads: dict[int, threading.Thread] = {}
+
+    def look(self, now: datetime) -> list[Look]:
+        """What each shows, in their order."""
+        answers: SimpleQueue[tuple[int, Look]] = SimpleQueue()
+        asked = [number for number in range(len(self._probes)) if not self._is_out(number)]
+        for number in asked:
+            work = (number, self._probes[number], now, answers)
+            self._threads[number] = threading.Thread(target=_ask, args=work, daemon=True)
+            self._threads[number].start()
+        looks = _collected(answers, len(asked), self._deadline)
+        return [
+            looks.get(number) or Look(source=probe.source, at=now, trouble=_silent(self._deadline))
+            for number, probe in enumerate(self._probes)
+        ]
+
+    def close(self) -> None:
+        """Let go of the driver: one that is open stands in the way of a GPU's reset."""
+        if self._nvml:
+            self._nvml.close()
+
+    def _patient(self, probe: Source, deadline: timedelta) -> Source:
+        is_told_by_the_child = self._nvml is not None and probe.source.partition("-")[0] == Nvml.source
+        return OnceAnswered(probe, self._nvml, deadline) if self._nvml and is_told_by_the_child else probe
+
+    def _is_out(self, number: int) -> bool:
+        return number in self._threads and self._threads[number].is_alive()
 
 
-def close(probes: Sequence[Source]) -> None:
-    """Let go of the driver: one that is open stands in the way of a GPU's reset."""
-    if nvml := _nvml(probes):
-        nvml.close()
-
-
-def _nvml(probes: Sequence[Source]) -> Nvml | None:
-    return next((probe for probe in probes if isinstance(probe, Nvml)), None)
-
-
-def _is_nvml(probe: Source) -> bool:
-    return probe.source.partition("-")[0] == Nvml.source
-
-
-def _side_by_side(probes: Sequence[Source], now: datetime, deadline: timedelta) -> list[Look]:
-    answers: SimpleQueue[tuple[int, Look]] = SimpleQueue()
-    for number, probe in enumerate(probes):
-        threading.Thread(target=_ask, args=(number, probe, now, answers), name=probe.source, daemon=True).start()
-    # A little later than the sources' own deadlines, which can say more.
+def _collected(answers: SimpleQueue[tuple[int, Look]], count: int, deadline: timedelta) -> dict[int, Look]:
+    # A little longer than the sources' own deadlines, which can say more.
     ends = time.monotonic() + deadline.total_seconds() + 0.5
     looks: dict[int, Look] = {}
-    while len(looks) < len(probes):
+    while len(looks) < count:
         try:
             number, look = answers.get(timeout=max(0.0, ends - time.monotonic()))
         except Empty:
             break
         looks[number] = look
-    return [
-        looks.get(number) or Look(source=probe.source, at=now, trouble=_silent(deadline))
-        for number, probe in enumerate(probes)
-    ]
+    return looks
 
 
 def _ask(number: int, probe: Source, now: datetime, answers: SimpleQueue[tuple[int, Look]]) -> None:
@@ -126,7 +137,7 @@ async def read_to_end(log: KernelLog, *, quiet: timedelta = QUIET, longest: time
     records: list[KernelRecord] = []
     lost = 0
     ends = time.monotonic() + longest.total_seconds()
-    patience = max(quiet, STARTS_SLOWLY) if log.source == "journal" else quiet
+    patience = quiet if log.source == "file" else max(quiet, FIRST)
     async with aclosing(log.batches()) as batches:
         while (left := ends - time.monotonic()) > 0:
             try:

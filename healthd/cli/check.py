@@ -12,7 +12,7 @@ import platform
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -23,7 +23,7 @@ import msgspec
 
 from healthd.checks import busy
 from healthd.checks.check import Bench, Check, Expected, InUse, Outcome
-from healthd.checks.looking import close, look_once
+from healthd.checks.looking import Lookout
 from healthd.checks.report import Done, Report
 from healthd.checks.running import all_checks, bench_of, run_all
 from healthd.cli.config import load
@@ -91,21 +91,24 @@ def _chosen(args: argparse.Namespace) -> list[Check]:
 
 
 def _timeout(args: argparse.Namespace) -> timedelta:
-    if not args.timeout:
-        return DEEP if args.deep or args.only else QUICK
+    if args.timeout:
+        return duration(args.timeout, "--timeout")
+    return DEEP if args.deep or args.only else QUICK
+
+
+def duration(text: str, option: str) -> timedelta:
+    """What somebody gave for *option*. Raises UserError."""
     try:
-        return parse_duration(args.timeout)
+        return parse_duration(text)
     except ValueError as error:
-        raise UserError(f"--timeout {args.timeout}: {error}") from None
+        raise UserError(f"{option} {text}: {error}") from None
 
 
 def _bench(args: argparse.Namespace, config: Config, *, ends: float) -> Bench:
     probes = [probe for probe in probes_of(config.probes) if probe.source in _SOURCES]
     left = timedelta(seconds=max(0.0, ends - time.monotonic()))
-    try:
-        looks = look_once(probes, SystemClock().now(), min(LOOK, left))
-    finally:
-        close(probes)
+    with closing(Lookout(probes, min(LOOK, left))) as lookout:
+        looks = lookout.look(SystemClock().now())
     gpus = config.probes.gpus if args.gpus is None else args.gpus
     expected = Expected(gpus=gpus, ports=args.nics, rate_gbps=args.nic_rate)
     sys = Path(config.probes.sys)

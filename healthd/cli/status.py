@@ -21,9 +21,10 @@ import msgspec
 
 from healthd.checks import devices
 from healthd.checks.judging import Onlooker
-from healthd.checks.looking import close, look_once, read_to_end
+from healthd.checks.looking import Lookout, read_to_end
 from healthd.checks.status import Status, Unread, published, worst_first
 from healthd.cli import which_world
+from healthd.cli.check import duration
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.probes import probes_of
@@ -39,7 +40,7 @@ from healthd.probes.klog.which_source import open_kernel_log
 from healthd.probes.nics.rdma import read_nics
 
 EXIT = {Verdict.HEALTHY: 0, Verdict.DEGRADED: 0, Verdict.UNHEALTHY: 3, Verdict.UNKNOWN: 4}
-DEADLINE = timedelta(seconds=15)
+DEADLINE = "15s"
 """For every source; without persistence the driver initialises each GPU for the first question."""
 AGAIN = 2.0
 """Seconds between two looks of `--watch`."""
@@ -57,17 +58,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration of an agent (default: none)")
     parser.add_argument("--json", action="store_true", help="one JSON object (docs/check.md)")
     parser.add_argument("--watch", action="store_true", help=f"look again every {AGAIN:g} s until interrupted")
+    parser.add_argument(
+        "--timeout", default=DEADLINE, metavar="DURATION", help=f"for every source (default: {DEADLINE})"
+    )
     parser.add_argument("--node", default="", metavar="NODE", help="what the agent of NODE published, in a cluster")
     which_world.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Look, print, and tell by the exit code."""
-    clock = SystemClock()
+    clock, deadline = SystemClock(), duration(args.timeout, "--timeout")
     page = None if args.json else Page()
     if args.node:
         return _show(lambda: asyncio.run(_published(args, clock)), page, again=args.watch)
-    with closing(Machine(load(args.config), clock)) as machine:
+    with closing(Machine(load(args.config), clock, deadline)) as machine:
         return _show(machine.look, page, again=args.watch)
 
 
@@ -86,18 +90,18 @@ def _show(source: Callable[[], Status], page: Page | None, *, again: bool) -> in
 class Machine:
     """This machine. It remembers what it saw before, so that a state can hold."""
 
-    def __init__(self, config: Config, clock: Clock) -> None:
+    def __init__(self, config: Config, clock: Clock, deadline: timedelta) -> None:
         self._config = config
         self._clock = clock
         self._boot_id = _boot_id()
-        self._probes = probes_of(config.probes)
+        self._lookout = Lookout(probes_of(config.probes), deadline)
         trusted = config.kernel_log.trust_user_space
         self._onlooker = Onlooker(config.judge, self._boot_id, trust_user_space=trusted)
 
     def look(self) -> Status:
         """What is to be seen now."""
         began, now = time.monotonic(), self._clock.now()
-        looks = look_once(self._probes, now, DEADLINE)
+        looks = self._lookout.look(now)
         log = self._read_log()
         judged = self._onlooker.judge(looks, log.records, now=self._clock.now(), log_is_read=not log.trouble)
         unread = [Unread(source=look.source, why=look.trouble) for look in looks if look.trouble]
@@ -120,7 +124,7 @@ class Machine:
 
     def close(self) -> None:
         """Let go of the driver."""
-        close(self._probes)
+        self._lookout.close()
 
     def _read_log(self) -> _Log:
         try:

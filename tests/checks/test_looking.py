@@ -7,13 +7,13 @@ import threading
 from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 
-from healthd.checks.looking import Heard, look_once, read_to_end
+from healthd.checks.looking import Heard, Lookout, read_to_end
 from healthd.core.model import KernelRecord
 from healthd.core.readings import NODE, Look, Reading
 from healthd.probes.klog.log import Batch
 from tests.checks.benches import NOW
 
-MOMENT = timedelta(seconds=0.1)
+MOMENT = timedelta(seconds=0.5)
 
 
 class Answers:
@@ -32,8 +32,10 @@ class Hangs:
 
     def __init__(self) -> None:
         self.released = threading.Event()
+        self.times = 0
 
     def look(self, now: datetime) -> Look:
+        self.times += 1
         self.released.wait(60)
         return Look(source=self.source, at=now)
 
@@ -50,14 +52,25 @@ class Breaks:
 def test_a_source_that_hangs_or_breaks_is_told_as_trouble_and_hides_nothing() -> None:
     hangs = Hangs()
 
-    looks = look_once([hangs, Breaks(), Answers()], NOW, MOMENT)
+    looks = Lookout([hangs, Breaks(), Answers()], MOMENT).look(NOW)
 
     hangs.released.set()
     assert [(look.source, look.trouble) for look in looks] == [
-        ("hangs", "it did not answer within 0.1 s"),
+        ("hangs", "it did not answer within 0.5 s"),
         ("breaks", "the probe failed: ZeroDivisionError('oops')"),
         ("well", ""),
     ]
+
+
+def test_a_source_that_has_not_come_back_is_not_asked_again() -> None:
+    hangs = Hangs()
+    lookout = Lookout([hangs, Answers()], MOMENT)
+
+    looks = [*lookout.look(NOW), *lookout.look(NOW)]
+
+    hangs.released.set()
+    assert hangs.times == 1
+    assert [bool(look.trouble) for look in looks] == [True, False, True, False]
 
 
 def a_record(number: int) -> KernelRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -65,8 +66,8 @@ class Machine:
     def status(self, *options: str) -> subprocess.CompletedProcess[str]:
         return healthd("status", "--config", str(self.config), *options, environ=self.standin.environ)
 
-    def told(self) -> dict[str, Any]:
-        done = self.status("--json")
+    def told(self, *options: str) -> dict[str, Any]:
+        done = self.status("--json", *options)
         answer: dict[str, Any] = json.loads(done.stdout)
         assert done.returncode == EXIT[Verdict(answer["verdict"])]
         return answer
@@ -161,10 +162,25 @@ def test_a_library_that_is_broken_is_unknown_and_no_fault(machine: Machine) -> N
 
 
 @pytest.mark.slow
+def test_whoever_watches_sees_what_comes(machine: Machine) -> None:
+    command = [sys.executable, "-m", "healthd.cli.main", "status", "--config", str(machine.config), "--json", "--watch"]
+
+    with subprocess.Popen(command, env=machine.standin.environ, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        before = json.loads(process.stdout.readline())
+        machine.happened(XID_79)
+        after = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+    assert (before["verdict"], after["verdict"], process.returncode) == ("healthy", "unhealthy", 130)
+
+
+@pytest.mark.slow
 def test_a_driver_that_hangs_is_shown_as_unknown_beside_all_the_rest(machine: Machine) -> None:
     machine.standin.play("hang nvmlInit *")
 
-    told = machine.told()
+    told = machine.told("--timeout", "3s")
 
     assert told["verdict"] == "unknown"
     assert "did not answer within" in next(one["why"] for one in told["unread"] if one["source"] == "nvml")
@@ -278,3 +294,8 @@ def test_a_node_is_shown_as_its_agent_published_it(state: Path, capsys: pytest.C
 def test_a_node_of_which_nobody_spoke_is_a_usage_error(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--node", "slot-9", "--state", str(state)]) == 2
     assert "no agent has said anything of a node 'slot-9'" in capsys.readouterr().err
+
+
+def test_a_timeout_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--timeout", "soon"]) == 2
+    assert "--timeout soon: " in capsys.readouterr().err
