@@ -13,7 +13,8 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,10 +35,12 @@ from healthd.cluster.port import NotFound
 from healthd.core.model import KernelRecord, Verdict
 from healthd.core.objects import Nic, NodeHealth
 from healthd.core.policy import Config
+from healthd.core.readings import Look
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.which_source import open_kernel_log
 from healthd.probes.nics.rdma import read_nics
+from healthd.threads import in_thread
 
 EXIT = {Verdict.HEALTHY: 0, Verdict.DEGRADED: 0, Verdict.UNHEALTHY: 3, Verdict.UNKNOWN: 4}
 DEADLINE = "15s"
@@ -101,8 +104,7 @@ class Machine:
     def look(self) -> Status:
         """What is to be seen now."""
         began, now = time.monotonic(), self._clock.now()
-        looks = self._lookout.look(now)
-        log = self._read_log()
+        looks, log = asyncio.run(self._read(now))
         judged = self._onlooker.judge(looks, log.records, now=self._clock.now(), log_is_read=not log.trouble)
         unread = [Unread(source=look.source, why=look.trouble) for look in looks if look.trouble]
         if log.trouble:
@@ -126,10 +128,15 @@ class Machine:
         """Let go of the driver."""
         self._lookout.close()
 
-    def _read_log(self) -> _Log:
+    async def _read(self, now: datetime) -> tuple[list[Look], _Log]:
+        """Devices and the kernel log at the same time."""
+        looks, log = await asyncio.gather(in_thread(partial(self._lookout.look, now), "lookout"), self._read_log())
+        return looks, log
+
+    async def _read_log(self) -> _Log:
         try:
             log = open_kernel_log(self._config.kernel_log, self._clock, boot_id=self._boot_id)
-            return _Log(asyncio.run(read_to_end(log)).records)
+            return _Log((await read_to_end(log)).records)
         except (CannotRead, OSError) as error:
             return _Log(trouble=str(error))
 
