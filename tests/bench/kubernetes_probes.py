@@ -17,6 +17,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import signal
 import sys
 import tempfile
 import time
@@ -81,6 +83,8 @@ async def measure(
             idle = await at_rest(agent.pid, seconds)
             latency = await latencies(cluster, log, rounds)
             hang = await hanging(cluster, driver, port_of(folder))
+            for stuck in children(agent.pid):  # deaf to all but this, as in a driver
+                os.kill(stuck, signal.SIGKILL)
     return {"idle": idle, "record to cordon, ms": latency, "driver that hangs": hang}
 
 
