@@ -81,11 +81,14 @@ class Judge:
         return self._ledger.verdict(reading_works=reading_works)
 
     def load(self, findings: Iterable[Finding], now: datetime) -> None:
-        """Take up what an earlier life of the agent published; a reboot since then put some of it right."""
-        self._ledger = Ledger.of(findings, self._ledger.policy).clear_by_reboot(self._bench.boot_id, now)
+        """Take up what an earlier life published, but for what a reboot put right, or the policy leaves out now."""
+        ledger = Ledger.of(findings, self._ledger.policy).clear_by_reboot(self._bench.boot_id, now)
+        self._ledger = ledger.clear_left_out(now)
 
     def believe(self, finding: Finding) -> None:
         """A finding that is told elsewhere and not known here; one about readings ends by itself as any other."""
+        if finding.rule in self._ledger.policy.off:
+            return
         rule = self._rules.get(finding.rule)
         finding = msgspec.structs.replace(
             finding,

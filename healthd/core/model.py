@@ -183,7 +183,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     cleared_at: datetime | None = None
     """When it was cleared; absent while it stands."""
     cleared_by: str = ""
-    """`repair`, `reset`, `reboot`, `decay` or `recovered`; empty while the finding stands."""
+    """`repair`, `reset`, `reboot`, `decay`, `recovered` or `configuration`; empty while the finding stands."""
     cause: str = ""
     """The fault that it tells of, where several kinds of witnesses can tell of the same."""
     also: list[str] = []

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from healthd.agent.judge import Bench, Judge
 from healthd.core.findings import BY_DEFAULT
 from healthd.core.model import Action, Blame, Finding, Severity
+from healthd.core.policy import JudgePolicy
 from healthd.core.readings import Look, Reading
 from healthd.core.signals.tables import known_rules
 from healthd.telemetry.metrics import Metrics
@@ -117,3 +118,15 @@ def test_quarantine_for_a_kernel_line_has_the_probes_as_further_witnesses() -> N
         node.judge.look(Look(source="nvml", at=node.now, readings=[lost]), node.now)
 
     assert node.standing == [f"{GPU}/xid-79"]
+
+
+def test_finding_of_a_rule_that_is_left_out_now_ends_with_the_next_life_of_the_agent() -> None:
+    node = Node()
+    node.sees("down")
+    node.sees("down")
+    policy = JudgePolicy(off=("ib-port-down",))
+    after = Judge(Bench(node="node-a", boot_id="boot-1"), policy, [GPU_LOST], Metrics())
+    after.load([*node.judge.findings, told_by_a_quarantine(GPU, "xid-79")], node.now)
+
+    assert [finding.id for finding in after.findings if finding.cleared_at is None] == [f"{GPU}/xid-79"]
+    assert after.finding(f"{NIC}/ib-port-down").cleared_by == "configuration"

@@ -167,6 +167,14 @@ class Ledger:
         """Clear the findings *ids*: what they told of is seen to be good."""
         return replace(self, entries=_cleared(self.entries, "recovered", at, lambda finding: finding.id in ids))
 
+    def clear_left_out(self, at: datetime) -> Ledger:
+        """Clear what only rules tell of that the policy leaves out: nobody would ever see the end of it."""
+
+        def is_left_out(finding: Finding) -> bool:
+            return {finding.rule, *finding.also} <= set(self.policy.off)
+
+        return replace(self, entries=_cleared(self.entries, "configuration", at, is_left_out))
+
     def decay(self, now: datetime) -> Ledger:
         """Let findings fade that do not quarantine and were not seen again, and forget what was cleared long ago."""
         faded = _cleared(self.entries, "decay", now, lambda finding: life.has_faded(finding, now))

@@ -100,7 +100,10 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
     ] = ()
     off: Annotated[
         tuple[str, ...],
-        Meta(description="Rules about counters and states that are not applied, such as `clock-unsynchronised`."),
+        Meta(
+            description="Rules about counters and states that are not applied, such as `clock-unsynchronised`. What "
+            "they had raised ends when the agents start again."
+        ),
     ] = ()
     limits: Annotated[
         tuple[str, ...],
