@@ -31,7 +31,7 @@ from healthd.cluster.port import Cluster, ClusterError, Conflict, Unusable
 from healthd.core import quarantine
 from healthd.core.findings import BY_DEFAULT
 from healthd.core.model import Finding, KernelRecord
-from healthd.core.objects import Device, KernelLogCursor, Nic, Node, NodeHealthStatus
+from healthd.core.objects import Device, KernelLogCursor, Nic, Node, NodeHealthStatus, RepairSeen
 from healthd.core.pod_lives import PodLives, PodTasks
 from healthd.core.policy import JudgePolicy, QuarantinePolicy
 from healthd.core.readings import Look
@@ -107,8 +107,6 @@ class Agent:
         self._status = NodeHealthStatus(boot_id=boot_id, inventory=list(inventory))
         self._seen_this_boot: tuple[Sequence[Device], Sequence[Nic]] = ((), ())
         self._lives = PodLives()
-        self._repair_stamp: datetime | None = None
-        """As it stands on the node."""
         self._log_readable = True
         self._slots: frozenset[str] | None = None
         """Budget slots that the node holds; None: not known, after a start or a request that failed."""
@@ -157,7 +155,10 @@ class Agent:
                 inventory=self._status.inventory or known.inventory,
                 live_pods=known.live_pods,
                 gone_pods=known.gone_pods,
+                repair_seen=known.repair_seen,
             )
+            if known.repair_seen is not None:
+                self._judge.repaired(known.repair_seen.at)
         record = quarantine.read_record(node)
         if record is not None and not self._judge.knows(record.finding):
             self._judge.believe(quarantine.finding_of(record))
@@ -257,11 +258,12 @@ class Agent:
 
     def _note_repair(self, node: Node) -> None:
         """Also one that was said while this agent was down, or by a clock that is ahead of ours."""
-        stamp = repaired_at(node)
-        if stamp is not None and stamp != self._repair_stamp:
-            self._repair_stamp = stamp
-            # Never later than when it was first seen: a stamp ahead of time must not hide later faults.
-            self._judge.repaired(min(stamp, self._clock.now()))
+        stamp, known = repaired_at(node), self._status.repair_seen
+        if stamp is not None and (known is None or stamp != known.stamp):
+            # Never later than when it was first seen: a stamp ahead of time must not hide later faults, from no life.
+            seen = RepairSeen(stamp=stamp, at=min(stamp, self._clock.now()))
+            self._status = msgspec.structs.replace(self._status, repair_seen=seen)
+            self._judge.repaired(seen.at)
 
     async def _guard(self, node: Node, now: datetime) -> Node:
         """Quarantine the node or give it back, as its findings say. Answers the node as it is then."""

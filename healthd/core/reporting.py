@@ -70,7 +70,7 @@ def write_at(
 def _what_others_act_on(status: NodeHealthStatus) -> tuple[object, ...]:
     findings = [(finding.id, finding.quarantines, finding.cleared_at) for finding in status.findings]
     ports = [(nic.pci, nic.port, nic.rail) for nic in status.nics]
-    return status.verdict, status.message, findings, status.inventory, ports, status.boot_id
+    return status.verdict, status.message, findings, status.inventory, ports, status.boot_id, status.repair_seen
 
 
 def _details(status: NodeHealthStatus) -> NodeHealthStatus:

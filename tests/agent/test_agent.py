@@ -202,6 +202,28 @@ async def test_a_repair_stamped_by_a_clock_that_is_ahead_clears_now_and_hides_no
     assert await one.is_quarantined()
 
 
+async def test_a_repair_stamped_ahead_of_time_hides_nothing_from_the_next_life_either(one: OneNode) -> None:
+    agent = await one.agent()
+    await one.look(agent)
+    await one.repair(START + timedelta(hours=1))
+    await one.look(agent)
+    one.clock.advance(timedelta(minutes=1))
+    await one.look(agent, one.a_record())
+    one.clock.advance(timedelta(minutes=1))
+    await one.look(await one.agent())
+
+    assert await one.is_quarantined()
+
+
+async def test_a_repair_that_was_said_while_the_agent_was_away_counts(one: OneNode) -> None:
+    await one.look(await one.agent(), one.a_record())
+    one.clock.advance(timedelta(minutes=1))
+    await one.repair(one.clock.now())
+    await one.look(await one.agent())
+
+    assert not await one.is_quarantined()
+
+
 async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_the_repair(one: OneNode) -> None:
     await one.cluster.patch(Node, "node-a", {"spec": {"unschedulable": True}})
     agent = await one.agent()

@@ -15,6 +15,7 @@ from healthd.core.objects.health import (
     NodeHealth,
     NodeHealthStatus,
     PodEnd,
+    RepairSeen,
 )
 from healthd.core.objects.leases import (
     Lease,
@@ -228,6 +229,7 @@ __all__ = [
     "RecoverySpec",
     "RecoveryStatus",
     "RejectedCheckpoint",
+    "RepairSeen",
     "ReplicatedJobStatus",
     "Resource",
     "Running",

@@ -75,6 +75,15 @@ class PodEnd(Slim, frozen=True, kw_only=True):
     """When its last process was seen to be gone."""
 
 
+class RepairSeen(Slim, frozen=True, kw_only=True):
+    """A repair that was said, and since when it counts: a stamp ahead of time counts from when it was first seen."""
+
+    stamp: datetime
+    """As it stood on the node."""
+    at: datetime
+    """What is older no longer acts."""
+
+
 class NodeHealthStatus(Slim, frozen=True, kw_only=True):
     """Everything that an agent knows and must not forget."""
 
@@ -92,6 +101,8 @@ class NodeHealthStatus(Slim, frozen=True, kw_only=True):
     seen_at: datetime | None = None
     """When the agent last wrote this. It does so every hour or two, however quiet it is: an old one tells nothing."""
     cursor: KernelLogCursor = KernelLogCursor()
+    repair_seen: RepairSeen | None = None
+    """The last repair that the agent took note of."""
     lost_records: int = 0
     """Kernel records that were overwritten before they were read, ever."""
     live_pods: list[str] = []
