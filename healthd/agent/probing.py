@@ -19,12 +19,15 @@ from healthd.clock import Clock
 from healthd.core.readings import Look
 from healthd.core.waits import Luck
 from healthd.telemetry.metrics import Metrics
-from healthd.threads import Worker
+from healthd.threads import Worker, in_thread
 
 log = structlog.get_logger(__name__)
 
 DEADLINE = timedelta(seconds=15)
 """Longer than any source takes that works: the slowest have time limits of their own."""
+
+OFTEN = timedelta(seconds=2)
+"""A source that is asked more rarely needs no thread of its own, which holds memory while it waits."""
 
 
 class Probe(Protocol):
@@ -76,11 +79,12 @@ class Prober:
     async def _follow(self, probe: Probe) -> None:
         # Not all at once: probes of the same pace would meet again and again.
         await self._clock.sleep(min(probe.every, timedelta(seconds=1)) * self._luck())
-        worker = Worker(f"probe {probe.source}")
+        name = f"probe {probe.source}"
+        ask = Worker(name).run if probe.every <= OFTEN else partial(in_thread, name=name)
         while True:
             began = self._asked[probe.source] = self._clock.now()
             try:
-                look = await worker.run(partial(probe.look, began))
+                look = await ask(partial(probe.look, began))
             except Exception as error:  # a fault of ours in one probe must not blind the others
                 log.exception("probe.failed", source=probe.source, error=repr(error))
                 look = Look(source=probe.source, at=began, trouble=f"the probe failed: {error!r}")

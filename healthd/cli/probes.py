@@ -10,10 +10,9 @@ from string import Template
 from healthd.agent.probing import Probe
 from healthd.core.objects import Device, Nic
 from healthd.core.policy import ProbesPolicy
-from healthd.probes.dcgm.exporter import Dcgm
 from healthd.probes.host.disks import Disks, FileSystems
 from healthd.probes.host.edac import Edac
-from healthd.probes.host.machine import Host
+from healthd.probes.host.machine import Host, KernelClock
 from healthd.probes.host.services import Services
 from healthd.probes.host.thermal import Thermal
 from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetStatistics
@@ -52,6 +51,7 @@ def probes_of(
         EthernetCounters(sys),
         EthernetStatistics(sys),
         Host(proc),
+        KernelClock(),
         Disks(sys),
         FileSystems([Path(path) for path in policy.file_systems], proc),
         Edac(sys),
@@ -59,6 +59,8 @@ def probes_of(
         Services(sys, run=run, proc=proc),
     ]
     if policy.dcgm_url:
+        from healthd.probes.dcgm.exporter import Dcgm  # here: most nodes have none
+
         url = Template(policy.dcgm_url).safe_substitute(os.environ)
         probes.append(Dcgm(url, node=os.environ.get("NODE_NAME", ""), gpus=addresses))
     return [probe for probe in probes if probe.source not in policy.off]

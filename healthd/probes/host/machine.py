@@ -26,23 +26,16 @@ class Host:
     *memory_kb*: the most that an earlier agent saw here; 0: not known. All readings are about the node:
 
     `host.memory_kb` and `host.least_memory_kb`, what there should be at least; `host.corrupted_memory_kb`, taken out of
-    use after uncorrectable errors; `host.swapped_pages`, in and out since boot; `host.clock` (`synchronised` or
-    `free-running`); `host.taint_<what>` (`yes` or `no`) since boot.
+    use after uncorrectable errors; `host.swapped_pages`, in and out since boot; `host.taint_<what>` (`yes` or `no`)
+    since boot.
     """
 
     source = "host"
     every = timedelta(seconds=10)
 
-    def __init__(
-        self,
-        proc: Path = Path("/proc"),
-        *,
-        memory_kb: int = 0,
-        is_synchronised: Callable[[], bool | None] = is_clock_synchronised,
-    ) -> None:
+    def __init__(self, proc: Path = Path("/proc"), *, memory_kb: int = 0) -> None:
         self._proc = proc
         self._most_kb = memory_kb
-        self._is_synchronised = is_synchronised
 
     def look(self, now: datetime) -> Look:
         """Reads three small files."""
@@ -66,9 +59,23 @@ class Host:
         tainted = read_number(f"{self._proc}/sys/kernel/tainted")
         for name, bit in _TAINTS.items() if tainted is not None else ():
             yield Reading(NODE, f"host.taint_{name}", "yes" if (tainted or 0) >> bit & 1 else "no")
-        is_synchronised = self._is_synchronised()
-        if is_synchronised is not None:
-            yield Reading(NODE, "host.clock", "synchronised" if is_synchronised else "free-running")
+
+
+class KernelClock:
+    """`host.clock`: `synchronised` or `free-running`; nothing where the kernel does not say it to us."""
+
+    source = "clock"
+    every = timedelta(minutes=10)
+
+    def __init__(self, is_synchronised: Callable[[], bool | None] = is_clock_synchronised) -> None:
+        self._is_synchronised = is_synchronised
+
+    def look(self, now: datetime) -> Look:
+        """Starts a small process."""
+        answer = self._is_synchronised()
+        word = "synchronised" if answer else "free-running"
+        readings = [] if answer is None else [Reading(NODE, "host.clock", word)]
+        return Look(source=self.source, at=now, readings=readings)
 
 
 def _pairs(path: str) -> dict[str, int]:

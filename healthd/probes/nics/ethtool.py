@@ -7,10 +7,10 @@ reads names from a `/sys` of the host believes it only where that is the same.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import socket
 import struct
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -76,11 +76,11 @@ class Ethtool:
 
     def _ask(self, interface: str, room: bytearray) -> bytearray:
         """Raises OSError: no such interface here, or its driver does not answer this."""
-        pinned = (ctypes.c_char * len(room)).from_buffer(room)
-        request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(pinned))
+        pinned = array("B", room)  # one that tells where it lies; ctypes would cost every agent a megabyte
+        request = struct.pack("16sP16x", interface.encode(), pinned.buffer_info()[0])
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as any_socket:
             fcntl.ioctl(any_socket, _SIOCETHTOOL, request)
-        return room
+        return bytearray(pinned)
 
 
 class Chosen:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from healthd.probes.host.kernel_clock import is_clock_synchronised
-from healthd.probes.host.machine import Host
+from healthd.probes.host.machine import Host, KernelClock
 from tests.fakes import START
 
 
@@ -31,7 +31,7 @@ def proc(tmp_path: Path) -> Proc:
     return Proc(tmp_path)
 
 
-def seen(host: Host) -> dict[str, float | str]:
+def seen(host: Host | KernelClock) -> dict[str, float | str]:
     """What a look says of the node."""
     look = host.look(START)
 
@@ -40,8 +40,8 @@ def seen(host: Host) -> dict[str, float | str]:
 
 
 def told_by(proc: Proc) -> dict[str, float | str]:
-    """What a new probe says, without a clock."""
-    return seen(Host(proc.root, is_synchronised=lambda: None))
+    """What a new probe says."""
+    return seen(Host(proc.root))
 
 
 def test_machine_that_tells_nothing(proc: Proc) -> None:
@@ -59,7 +59,7 @@ def test_memory_is_told_with_the_least_that_there_should_be(proc: Proc) -> None:
 
 
 def test_memory_that_went_missing_is_missed(proc: Proc) -> None:
-    host = Host(proc.root, is_synchronised=lambda: None)
+    host = Host(proc.root)
     proc.put("meminfo", "MemTotal: 1000000 kB\n")
     seen(host)
     proc.put("meminfo", "MemTotal: 900000 kB\n")
@@ -70,7 +70,7 @@ def test_memory_that_went_missing_is_missed(proc: Proc) -> None:
 def test_memory_that_an_earlier_agent_saw_is_missed(proc: Proc) -> None:
     proc.put("meminfo", "MemTotal: 900000 kB\n")
 
-    assert seen(Host(proc.root, memory_kb=1_000_000, is_synchronised=lambda: None))["host.least_memory_kb"] == 980_000
+    assert seen(Host(proc.root, memory_kb=1_000_000))["host.least_memory_kb"] == 980_000
 
 
 def test_pages_swapped_in_and_out_are_added(proc: Proc) -> None:
@@ -92,7 +92,7 @@ def test_mishaps_of_the_kernel(proc: Proc, bits: int, told: set[str]) -> None:
 
 @pytest.mark.parametrize(("answer", "word"), [(True, "synchronised"), (False, "free-running")])
 def test_clock(proc: Proc, answer: bool, word: str) -> None:
-    assert seen(Host(proc.root, is_synchronised=lambda: answer)) == {"host.clock": word}
+    assert seen(KernelClock(lambda: answer)) == {"host.clock": word}
 
 
 @pytest.mark.parametrize("text", ["", "MemTotal: lots", "MemTotal:", "\x00\xff"])
