@@ -25,6 +25,7 @@ from tests.lab.simulated import PRODUCT
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 MEMBERS, SPARES = 128, 12
+BROKEN = ("False", "xid-79")
 
 
 @pytest.mark.parametrize("which", ["Job", "JobSet"])
@@ -44,6 +45,9 @@ async def test_gang_of_128_resumes_on_a_spare_from_its_last_whole_checkpoint(
     a_sharded_step(tmp_path, 1200)
     recovery = await stage.until_phase(Phase.RECOVERED)
 
+    await stage.until(
+        "the report, which makes way for the cordons of others", lambda: accelerators(stage, bad) == BROKEN
+    )
     assert_in_quarantine(stage, bad)
     on = {pod.spec.node_name for pod in pods}
     assert (bad in on, len(on), len(on & set(stage.spares))) == (False, MEMBERS, 1)
@@ -74,8 +78,12 @@ def assert_in_quarantine(stage: Stage, name: str) -> None:
     assert "Xid 79" in record.message
     assert node.spec.unschedulable
     assert TAINT_QUARANTINED in [taint.key for taint in node.spec.taints]
-    accelerators = {each.type: each for each in node.status.conditions}["AcceleratorHealthy"]
-    assert (accelerators.status, accelerators.reason) == ("False", "xid-79")
+
+
+def accelerators(stage: Stage, name: str) -> tuple[str, str]:
+    """What the node's condition says, and by which rule."""
+    said = {each.type: each for each in stage.node(name).status.conditions}["AcceleratorHealthy"]
+    return said.status, said.reason
 
 
 def environment(pod: dict[str, Any]) -> dict[str, str]:
