@@ -73,6 +73,7 @@ class NodeSources:
     read_pods: Callable[[], Sequence[PodTasks]]
     """Raises CannotRead."""
     read_nics: Callable[[], Sequence[Nic]] = tuple
+    """Raises OSError."""
     make_probes: Callable[[Sequence[Device], Sequence[Nic]], Sequence[Probe]] = no_probes
     """Everything else that is read, by the GPUs and ports that were there earlier in this boot."""
 
@@ -188,8 +189,11 @@ class AgentDaemon:
             log.warning("gpu.unreadable", why=gpu)
         if found.devices or not found.reason:
             self._agent.set_gpus(found.devices)
-        if nics := await in_thread(self._sources.read_nics, "ports"):
-            self._agent.set_nics(nics)
+        try:
+            if nics := await in_thread(self._sources.read_nics, "ports"):
+                self._agent.set_nics(nics)
+        except OSError as error:
+            log.warning("ports.unknown", why=str(error), so="the report lists no network ports")
         self._wake.set()
 
     async def _look_at_pods(self) -> None:

@@ -58,7 +58,7 @@ class Machine:
         self.refusal: CannotRead | None = None
         self.pods: list[PodTasks] | None = None
         self.inventory = Inventory(devices=[GPU])
-        self.nics: list[Nic] = []
+        self.nics: list[Nic] | None = []
         self.gpu = Gauge()
         self.there_before: list[Device | Nic] = []
         """What the agent knew to be there when it began to look."""
@@ -72,9 +72,14 @@ class Machine:
             open_kernel_log=self._open,
             read_inventory=lambda: self.inventory,
             read_pods=self._read_pods,
-            read_nics=lambda: self.nics,
+            read_nics=self._read_nics,
             make_probes=self._make_probes,
         )
+
+    def _read_nics(self) -> Sequence[Nic]:
+        if self.nics is None:
+            raise FileNotFoundError(2, "No such file or directory", "/nowhere/class")
+        return self.nics
 
     def _make_probes(self, gpus: Sequence[Device], nics: Sequence[Nic]) -> Sequence[Probe]:
         self.there_before = [*gpus, *nics]
@@ -192,6 +197,16 @@ async def test_the_network_ports_of_the_node_are_in_its_report(node: Node1) -> N
     assert health.status.nics == node.machine.nics
 
 
+async def test_ports_that_cannot_be_read_keep_no_agent_from_its_work(node: Node1) -> None:
+    node.machine.nics = None
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        node.machine.pipe.write(OFF_THE_BUS)
+        quarantined = await node.until(Node, is_quarantined)
+
+    assert quarantined.spec.unschedulable
+
+
 async def test_what_was_there_earlier_in_this_boot_is_known_to_the_next_life(node: Node1) -> None:
     node.machine.nics = [Nic(pci="0000:5c:00.0", port=1, device="mlx5_0", rail=0)]
     async with node.running():
@@ -203,7 +218,7 @@ async def test_what_was_there_earlier_in_this_boot_is_known_to_the_next_life(nod
             await settle()
 
     assert first == []
-    assert node.machine.there_before == [GPU, *node.machine.nics]
+    assert node.machine.there_before == [GPU, *(node.machine.nics or [])]
 
 
 async def test_an_agent_that_works_is_ready(node: Node1) -> None:
