@@ -184,11 +184,6 @@ class Engine:
             parts=frozenset(part for _, _, part in found),
         )
 
-    def good_since(self, device: str, rule: str) -> datetime | None:
-        """Since when; None: it is not, or nobody knows."""
-        good = self.good(device, rule)
-        return good.since if good else None
-
     def clears_after(self, rule: str) -> timedelta | None:
         """For how long a state must be good; None also for a rule that is not applied any more."""
         return self._clears.get(rule)

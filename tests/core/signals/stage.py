@@ -42,6 +42,11 @@ class Bench:
         self.engine.take(Look(source=source, at=self.now, readings=readings, trouble=trouble))
         return self.engine.bad()
 
+    def good_since(self, rule: str, device: str = NIC) -> datetime | None:
+        """Since when the device is good by a rule; None: it is not, or nobody knows."""
+        good = self.engine.good(device, rule)
+        return good.since if good else None
+
     def counts(self, *values: float | str, after: timedelta = MINUTE) -> list[bool]:
         """For each value of one counter whether it was bad then."""
         return [bool(self.look(read(value), after=after)) for value in values]

@@ -150,8 +150,8 @@ def test_calm_counter_is_good_since_it_is_followed() -> None:
     bench = Bench(TEN_AN_HOUR)
     bench.counts(0, 0)
 
-    assert bench.engine.good_since(NIC, TEN_AN_HOUR.name) == START + MINUTE
+    assert bench.good_since(TEN_AN_HOUR.name) == START + MINUTE
 
 
 def test_nobody_knows_since_when_a_device_is_good_that_was_never_seen() -> None:
-    assert Bench(TEN_AN_HOUR).engine.good_since(NIC, TEN_AN_HOUR.name) is None
+    assert Bench(TEN_AN_HOUR).good_since(TEN_AN_HOUR.name) is None

@@ -126,7 +126,7 @@ def test_verdict_that_is_over_is_no_longer_told() -> None:
 
     assert [one.part for one in bad] == [code]
     assert bench.look(Reading(GPU, "dcgm.health.mem", "pass")) == []
-    assert bench.engine.good_since(GPU, "dcgm-health-mem") == bench.now
+    assert bench.good_since("dcgm-health-mem", GPU) == bench.now
 
 
 @pytest.mark.parametrize("code", nvml.XIDS)

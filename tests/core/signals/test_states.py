@@ -186,7 +186,7 @@ def test_good_since_the_worst_part_became_good() -> None:
     bench.look(read("ACTIVE"), read("DOWN", part="port 2"))
     bench.look(read("ACTIVE"), read("ACTIVE", part="port 2"))
 
-    assert bench.engine.good_since(NIC, "ib-symbol-errors") == bench.now
+    assert bench.good_since("ib-symbol-errors") == bench.now
 
 
 def test_what_no_rule_reads_passes_by() -> None:

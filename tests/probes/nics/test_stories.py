@@ -120,7 +120,9 @@ def test_plug_that_is_put_back_ends_it(node: Node) -> None:
     set_link(node.ports[3], *PLUGGED)
 
     assert node.runs(1) == set()
-    assert node.engine.good_since(PORTS[3], "ib-port-down") == node.now
+    good = node.engine.good(PORTS[3], "ib-port-down")
+    assert good is not None
+    assert good.since == node.now
 
 
 def test_node_is_out_of_service_until_its_link_was_up_for_a_while(node: Node) -> None:
