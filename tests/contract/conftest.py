@@ -26,14 +26,15 @@ CRDS = Path(__file__).parents[2] / "deploy" / "crds.yaml"
 
 @pytest.fixture(scope="module")
 def control_plane_options() -> Options:
-    """Without the controllers that write to nodes: between two lines of a test, nobody else may change an object."""
+    """Without the controllers that write to nodes: nobody but a test may change an object between two lines of it."""
     needed = "garbage-collector-controller,serviceaccount-controller,namespace-controller"
     return Options(controller_manager_flags=(f"--controllers={needed}",))
 
 
 @pytest.fixture(scope="module")
 def api_server(control_plane: ControlPlane) -> ControlPlane:
-    """A real API server that knows our kinds."""
+    """A real API server that knows our kinds, without a scheduler: it would write to pods that a test compares."""
+    control_plane.programs["kube-scheduler"].stop()
     control_plane.apply(CRDS)
     control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
     collector = control_plane.programs["kube-controller-manager"]
