@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from healthd.checkpoints.cache import Cache, Proof
 from healthd.checkpoints.formats import FORMATS, Format, Level, declared, recognises
+from healthd.checkpoints.formats.custom import Custom
+from healthd.checkpoints.formats.released import released
 from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, nested, newest_step, steps
 from healthd.checkpoints.tree import (
     Damaged,
@@ -220,13 +222,16 @@ def _check(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Fo
         raise Damaged("an empty directory")
     if wanted and not wanted.detect(tree):
         raise Damaged(f"nothing of the declared format {wanted.name} in it")
-    others = [fmt for fmt in formats if (wanted is None or fmt.name != wanted.name) and fmt.detect(tree)]
-    present = [wanted, *others] if wanted else others
-    if not present:
+    if wanted:
+        wanted.verify(tree, level)
+    named = wanted.names(tree) if isinstance(wanted, Custom) else ()
+    others = [(fmt, released(tree, fmt, named)) for fmt in formats if wanted is None or fmt.name != wanted.name]
+    present = [(fmt, seen) for fmt, seen in others if fmt.detect(seen)]
+    if not wanted and not present:
         raise Damaged(f"no known checkpoint format in it ({_some(tree)}); declare one, for example marked:DONE")
-    for fmt in present:
-        fmt.verify(tree, level)
-    return present[0].name
+    for fmt, seen in present:
+        fmt.verify(seen, level)
+    return wanted.name if wanted else present[0][0].name
 
 
 def _some(tree: Tree) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from healthd.checkpoints.formats import UnknownFormat, declared
 from healthd.checkpoints.latest import Level, latest
-from tests.checkpoints.builders import refusal, torch_zip_bytes
+from tests.checkpoints.builders import a_dcp_step, refusal, torch_zip_bytes
 
 RANKS = '{files: ["weights-*.raw", "optim/{rank}.dat"], ranks: 3}'
 SUMS = '{steps: "snap_{step}", manifest: SHA256SUMS}'
@@ -114,6 +114,38 @@ def test_files_of_known_formats_have_to_hold_as_well(tmp_path: Path) -> None:
     (step / "extra.pt").write_bytes(torch_zip_bytes()[:-1])
 
     assert "extra.pt" in refusal(step, format=RANKS)
+
+
+@pytest.mark.parametrize(
+    "name", ["model-1.bin", "snap.pt", "checkpoint_500", "state.msgpack", "x.h5", "x.npy", "x.ubj"]
+)
+@pytest.mark.parametrize("spec", ['{files: ["NAME"]}', "{manifest: SHA256SUMS}"])
+def test_a_declared_file_is_not_held_to_the_format_that_has_such_names(tmp_path: Path, name: str, spec: str) -> None:
+    step = tmp_path / "step-5"
+    step.mkdir()
+    (step / name).write_bytes(b"weights of a kind of our own")
+    with_sums(step)
+
+    assert refusal(step, format=spec.replace("NAME", name)) == ""
+
+
+@pytest.mark.parametrize("content", [torch_zip_bytes()[:-1], bytes(200)])
+def test_a_declared_file_that_begins_like_its_name_says_has_to_hold(tmp_path: Path, content: bytes) -> None:
+    step = tmp_path / "step-5"
+    step.mkdir()
+    for rank in range(2):
+        (step / f"rank{rank}.pt").write_bytes(torch_zip_bytes())
+    (step / "rank1.pt").write_bytes(content)
+
+    assert refusal(step, format='{files: ["rank{rank}.pt"]}').startswith("rank1.pt: ")
+
+
+def test_files_that_tell_of_each_other_are_held_together_although_some_are_declared(tmp_path: Path) -> None:
+    step = a_dcp_step(tmp_path, 5)
+
+    assert refusal(step, format='{files: ["__{rank}_0.distcp"]}') == ""
+    (step / ".metadata").unlink()
+    assert ".metadata" in refusal(step, format='{files: ["__{rank}_0.distcp"]}')
 
 
 @pytest.mark.parametrize(

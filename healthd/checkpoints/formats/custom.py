@@ -20,7 +20,7 @@ import msgspec
 import yaml
 
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.formats.manifests import verify_manifest
+from healthd.checkpoints.formats.manifests import read_manifest, verify_manifest
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 
 LONGEST = 4096
@@ -64,6 +64,13 @@ class Custom:
         """Marker, manifest, and what the declared files may be called."""
         declared = (self.declaration.marker, self.declaration.manifest)
         return filename in declared or any(pattern.compiled.fullmatch(filename) for pattern in self._own_names)
+
+    def names(self, tree: Tree) -> set[str]:
+        """The files of *tree* that `files` fits and that the manifest lists. Raises Damaged."""
+        named = {name for name in tree.entries if any(pattern.compiled.fullmatch(name) for pattern in self._files)}
+        if self.declaration.manifest:
+            named.update(listed.name for listed in read_manifest(tree, self.declaration.manifest))
+        return named
 
     def step_of(self, name: str) -> int | None:
         """The number in the name of a step; None when it is no step. Without `steps` the usual names are taken."""
