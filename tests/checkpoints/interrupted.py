@@ -471,7 +471,11 @@ def writers() -> dict[str, Writer]:
     for module in ("tests.checkpoints.writers_torch", "tests.checkpoints.writers_arrays"):
         if importlib.util.find_spec(module):
             found |= importlib.import_module(module).WRITERS
-    return {name: writer for name, writer in found.items() if all(map(importlib.util.find_spec, writer.packages))}
+    return {name: writer for name, writer in found.items() if all(map(_is_installed, writer.packages))}
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package.partition(".")[0]) is not None
 
 
 def main() -> None:
