@@ -26,8 +26,8 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 HEALTHS = "/apis/healthd.dev/v1alpha1/nodehealths"
 GROUPS = "/host/sys/fs/cgroup/"
 SLOT = "healthd-quarantine-cluster-0"
-LIGHT = 48.0
-"""MB that the whole pod of an agent may weigh, but for the child that asks NVML. It was 46 when this was written."""
+LIGHT = 45.0
+"""MB that the whole pod of an agent may weigh, but for the child that asks NVML."""
 _MAPPING = (
     r"^[0-9a-f]+-[0-9a-f]+ \S+ (?P<offset>\S+) \S+ \d+ *(?P<file>[^\n]*)\n"
     r".*?^Rss: +(?P<rss>\d+) kB.*?^Anonymous: +(?P<anonymous>\d+) kB"
