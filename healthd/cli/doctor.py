@@ -20,9 +20,11 @@ from healthd.cli.errors import UserError
 from healthd.clock import SystemClock
 from healthd.cluster.port import ClusterError, Forbidden, NotFound, Reader
 from healthd.cluster.remote import connect
+from healthd.controller.declaration import why_no_format
 from healthd.core.doctor import Chart, HintPolicy, Level, Remark, examine
 from healthd.core.gang import Root
 from healthd.core.objects import (
+    ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_LAUNCHER,
     LABEL_GANG,
     JobManifest,
@@ -129,6 +131,7 @@ async def read_chart(cluster: Reader, target: Target, config: Config | None = No
         nodes={node.metadata.name: node for node in await _seen(cluster, Node)},
         health={report.metadata.name: report for report in await _seen(cluster, NodeHealth)},
         hint_policy=await _hint_policy(cluster),
+        format_trouble=why_no_format(meta.annotations.get(ANNOTATION_CHECKPOINT_FORMAT, "")),
         policy=(config or Config()).recovery,
         readable=(config.checkpoints.volumes_at, *config.checkpoints.allowed) if config else None,
     )

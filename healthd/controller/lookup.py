@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ from healthd.checkpoints.stores.urls import Location, NoSuchStore, is_bucket, lo
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Mount, Root
 from healthd.core.objects import ChosenCheckpoint, Recovery, RejectedCheckpoint
+from healthd.core.precheck import refusing
 from healthd.core.verification import Report
 from healthd.threads import Threads
 
@@ -141,7 +142,7 @@ class FileCheckpoints:
         """A quick look; None where it cannot be had from here. Raises OSError as `newest_step` does."""
         place = self._place_of(root)
         if isinstance(place, str):
-            return None
+            return None if on_claim(root.options.checkpoint) else refusing(root, place)
         declared = root.options.checkpoint_format
         return await self._once(f"report {place.here}", lambda: self._report(place, declared), LONGEST_REPORT)
 
@@ -187,19 +188,40 @@ def place_of(
 ) -> Place | str:
     """Where the checkpoints of *root* are, or why they cannot be read. A claim has its own bounds."""
     location = root.options.checkpoint
+    if why := why_no_place(location):
+        return why
     if (path := path_of(location)) is not None:
         return Place(path, str(path), bounds.folders if bounds else None)
     if is_bucket(location):
         return _in_bucket(location, bounds, environment)
-    if urlsplit(location).scheme != "pvc":
-        return "healthd reads pvc://claim/path, file:///path, and buckets: s3://, gs://, az://, abfss://"
     place = on_claim(location)
     if place is None:
-        return "not a place on a claim: write pvc://claim/path"
+        return _NOT_ON_A_CLAIM
     volume = volumes_at / root.ref.namespace / place.claim
     if not volume.is_dir():
         return f"the claim is not mounted in the controller's pod (at {volume}; see checkpoints.volumes_at)"
     return Place(volume / place.inside, in_pods(root.mounts, place) or location, (volume,))
+
+
+def why_no_place(location: str) -> str:
+    """Why *location*, which its owner wrote, names no place that could be read; empty where it does."""
+    url = _parts(location)
+    if path_of(location) is not None or (url.scheme and is_bucket(location)):
+        return ""
+    if url.scheme == "pvc":
+        return "" if on_claim(location) else _NOT_ON_A_CLAIM
+    return "healthd reads pvc://claim/path, file:///path, and buckets: s3://, gs://, az://, abfss://"
+
+
+_NOT_ON_A_CLAIM = "not a place on a claim: write pvc://claim/path"
+
+
+def _parts(location: str) -> SplitResult:
+    """Of a URL; without any for what is none."""
+    try:
+        return urlsplit(location)
+    except ValueError:
+        return urlsplit("")
 
 
 def _in_bucket(location: str, bounds: Bounds | None, environment: Mapping[str, str]) -> Place | str:
@@ -233,7 +255,7 @@ class OnClaim(NamedTuple):
 
 def on_claim(location: str) -> OnClaim | None:
     """What `pvc://claim/path` names; None where it names nothing on a claim."""
-    url = urlsplit(location)
+    url = _parts(location)
     claim, inside = url.netloc, PurePosixPath(unquote(url.path).strip("/") or ".")
     is_one = url.scheme == "pvc" and _CLAIM.fullmatch(claim) and ".." not in inside.parts
     return OnClaim(claim, inside) if is_one else None
@@ -249,8 +271,8 @@ def in_pods(mounts: tuple[Mount, ...], place: OnClaim) -> str:
 
 def path_of(location: str) -> Path | None:
     """The local path behind a checkpoint location; None when there is none, or it is not on a file system."""
-    url = urlsplit(location)
-    if url.scheme in ("", "file") and url.path:
+    url = _parts(location)
+    if url.scheme in ("", "file") and url.path and not url.netloc:
         return Path(unquote(url.path) if url.scheme else location)
     return None
 

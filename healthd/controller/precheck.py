@@ -21,12 +21,24 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
 from healthd.controller.census import Census
+from healthd.controller.declaration import misdeclared
 from healthd.controller.ports import Looker
 from healthd.core.gang import Root
 from healthd.core.objects import ANNOTATION_SAVES
 from healthd.core.policy import PrecheckPolicy
-from healthd.core.precheck import Worry, is_checked, lost_work, news, take_report, usual_interval, worries
-from healthd.core.saves import Saves
+from healthd.core.precheck import (
+    Worry,
+    is_checked,
+    lost_work,
+    missing_told,
+    news,
+    refusing,
+    take_report,
+    usual_interval,
+    worries,
+)
+from healthd.core.saves import NO_SAVES, Saves
+from healthd.core.verification import Report
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about_gang, silently
 from healthd.telemetry.metrics import GangSaves, Metrics
@@ -96,7 +108,7 @@ class Prechecks:
         gang = root.ref.name
         try:
             await self._check(root)
-        except (ClusterError, OSError) as error:
+        except ClusterError as error:
             log.info("precheck.retry", gang=gang, error=str(error))
         except Exception as error:  # a fault of ours that one gang brings out must not end the look at the others
             log.exception("precheck.failed", gang=gang, error=str(error))
@@ -104,18 +116,27 @@ class Prechecks:
             self._under_way.discard(root.ref.uid)
 
     async def _check(self, root: Root) -> None:
-        """One look, and what follows from it. Raises OSError, ClusterError."""
-        report = await self._looker.report(root)
+        """One look, and what follows from it. Raises ClusterError."""
+        wrong = misdeclared(root)
+        report = refusing(root, wrong) if wrong else await self._look(root)
         before = self._checked().get(root.ref.uid)
         if report is None or before is None:
             return
-        now = self._clock.now()
+        now, report = self._clock.now(), missing_told(before, report)
         root = dataclasses.replace(before, saves=take_report(before.saves, report, now))
-        found = worries(root, report, self._policy, now)
+        found = worries(root, report, self._policy, now, certain=bool(wrong))
         self._tell(root, found)
         saves = msgspec.structs.replace(root.saves, concerns=[each.concern for each in found])
         if saves != before.saves:
             await self._note(root, saves)
+
+    async def _look(self, root: Root) -> Report | None:
+        """A store that cannot be read now would not be read by a recovery either. Raises ClusterError."""
+        try:
+            return await self._looker.report(root)
+        except OSError as error:
+            log.info("precheck.unread", gang=root.ref.name, error=str(error))
+            return refusing(root, str(error) or "the store does not answer")
 
     def _tell(self, root: Root, found: Sequence[Worry]) -> None:
         began, over = news(root.saves.concerns, found)
@@ -141,7 +162,8 @@ class Prechecks:
 
     def _show(self, now: datetime) -> None:
         """The gauges, which go on counting between two looks."""
-        self._metrics.show_saves(self._shown(root, now) for root in self._checked().values())
+        known = [root for root in self._checked().values() if root.saves != NO_SAVES]
+        self._metrics.show_saves(self._shown(root, now) for root in known)
 
     def _shown(self, root: Root, now: datetime) -> GangSaves:
         lost, usual = lost_work(root, now), usual_interval(root)

@@ -16,8 +16,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from healthd.core.gang import Ending, Root
+from healthd.core.objects import RejectedCheckpoint
 from healthd.core.policy import PrecheckPolicy, format_duration
-from healthd.core.saves import KEPT_SAVES, Concern, Save, Saves
+from healthd.core.saves import KEPT_SAVES, NO_SAVES, Concern, Save, Saves
 from healthd.core.verification import Report
 
 ENOUGH = 3
@@ -37,12 +38,25 @@ class Worry(NamedTuple):
     message: str
 
 
+def refusing(root: Root, why: str) -> Report:
+    """The report of a look that came to nothing: the place itself cannot be used, or not now."""
+    return Report(rejected=[RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)])
+
+
+def missing_told(root: Root, report: Report) -> Report:
+    """*report*, which also refuses a place that is empty although *root* saved there: that holds a recovery, too."""
+    if report.found or report.rejected or not root.saves.good:
+        return report
+    return refusing(root, f"nothing is there any more, though {_named(root.saves.good[-1])} was")
+
+
 def take_report(saves: Saves, report: Report, now: datetime) -> Saves:
     """*saves* after a look found *report* at *now*. Where the steps go back, what is usual is learned anew."""
     newest = report.rejected[0] if report.rejected else None
     same = newest is not None and newest.path == saves.refused
     seen = replace(
         saves,
+        watched_since=saves.watched_since or now,
         refused=newest.path if newest else "",
         why_refused=newest.reason if newest else "",
         refused_since=(saves.refused_since if same else now) if newest else None,
@@ -71,9 +85,9 @@ def usual_interval(root: Root) -> timedelta | None:
 
 
 def lost_work(root: Root, now: datetime) -> timedelta | None:
-    """How much would be lost if the gang broke *now*; None where that cannot be said."""
+    """How much would be lost if the gang broke *now*; None where that cannot be said, or nobody has looked."""
     since = _counts_from(root)
-    return max(timedelta(0), now - since) if since and is_checked(root) else None
+    return max(timedelta(0), now - since) if since and is_checked(root) and root.saves != NO_SAVES else None
 
 
 def is_checked(root: Root) -> bool:
@@ -83,9 +97,14 @@ def is_checked(root: Root) -> bool:
     return runs and options.restart and bool(options.checkpoint)
 
 
-def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime) -> list[Worry]:
-    """Everything that is wrong with the saving of *root*, whose `saves` have taken *report* in."""
-    found = (_late(root, policy, now), _refused(root, policy, now), _slower(root), _full(report, policy))
+def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime, *, certain: bool = False) -> list[Worry]:
+    """
+    Everything that is wrong with the saving of *root*, whose `saves` have taken *report* in.
+
+    What is refused may be one that is being written, so it has to be refused twice, unless *report* is *certain*.
+    """
+    patience = timedelta(0) if certain else policy.every / 2
+    found = (_late(root, policy, now), _refused(root, report, patience, now), _slower(root), _full(report, policy))
     return [worry for worry in found if worry]
 
 
@@ -121,11 +140,14 @@ def _late(root: Root, policy: PrecheckPolicy, now: datetime) -> Worry | None:
     return Worry(Concern.LATE, f"{message}; the newest is {_named(good[-1])}")
 
 
-def _refused(root: Root, policy: PrecheckPolicy, now: datetime) -> Worry | None:
+def _refused(root: Root, report: Report, patience: timedelta, now: datetime) -> Worry | None:
     saves = root.saves
-    if saves.refused_since is None or now - saves.refused_since < policy.every / 2:
+    if saves.refused_since is None or now - saves.refused_since < patience:
         return None
-    then = f"{_named(saves.good[-1])} would be resumed from" if saves.good else "a fault now would hold the gang"
+    stays = report.found is not None and bool(saves.good)
+    then = f"{_named(saves.good[-1])} would be resumed from" if stays else "a fault now would hold the gang"
+    if saves.refused == root.options.checkpoint:
+        return Worry(Concern.REFUSED, f"{then}: {saves.why_refused} ({saves.refused})")
     return Worry(Concern.REFUSED, f"{then}, for {saves.refused} would not load: {saves.why_refused}")
 
 

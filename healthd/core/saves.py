@@ -41,6 +41,8 @@ class Save(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 class Saves(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What is remembered of a gang's saving, on its root; the good ones oldest first."""
 
+    watched_since: Moment | None = None
+    """When its checkpoints were first looked at; None: nobody has, or it was not written down yet."""
     good: list[Save] = []
     refused: str = ""
     """The newest one, where it was not good at the last look."""

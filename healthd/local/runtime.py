@@ -22,6 +22,7 @@ from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.controller import Controller
 from healthd.controller.lookup import FileCheckpoints
 from healthd.controller.ports import CheckpointAnswer
+from healthd.controller.precheck import Prechecks
 from healthd.core.gang import Ending, Root, StartHint, attempt_of, is_terminal
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import (
@@ -90,6 +91,9 @@ class LocalRuntime:
             activity=self._runner,
             look_every=config.recovery.look_every,
             foreign_signs=config.foreign,
+        )
+        self._prechecks = Prechecks(
+            cluster, clock, self._controller.census, ADAPTERS, self._checkpoints, config.precheck, self.metrics
         )
 
     def stop(self) -> None:
@@ -288,6 +292,7 @@ class LocalRuntime:
                     group.create_task(self._loop(WATCHED, self._controller.cycle), name="controller"),
                     group.create_task(self._loop([Node], self._cycle_agents, self._agents_wake), name="agents"),
                     group.create_task(self._listen(), name="kernel log"),
+                    group.create_task(self._prechecks.run(), name="prechecks"),
                 ]
                 yield
                 for loop in loops:

@@ -118,6 +118,16 @@ async def test_what_the_controller_may_read_is_known_from_its_configuration_alon
     assert (await read_chart(cluster, target, config)).readable == ("/checkpoints", "/shared")
 
 
+async def test_a_format_that_is_declared_wrong_prevents_a_recovery(cluster: EmbeddedCluster) -> None:
+    await cluster.create(a_job(annotations={"healthd.dev/checkpoint-format": "steps: [\nfiles: x"}))
+
+    chart = await read_chart(cluster, parse_target("job/train", "default"))
+
+    (remark,) = [each for each in examine(chart) if "checkpoint-format" in each.what]
+    assert remark.level is Level.PREVENTS
+    assert "is no YAML" in remark.what
+
+
 async def test_looking_changes_nothing(cluster: EmbeddedCluster) -> None:
     before = await cluster.create(a_job())
 

@@ -87,6 +87,21 @@ def test_nobody_gets_out_of_his_own_claims(volumes: Path, location: str) -> None
     assert isinstance(place_of(saving_to(location), volumes), str)
 
 
+@pytest.mark.parametrize("location", ["file://runs/llama", "s3://[bucket", "ftp://server/runs", "pvc:///runs"])
+async def test_a_place_that_cannot_be_meant_is_refused_and_never_guessed(volumes: Path, location: str) -> None:
+    files, root = FileCheckpoints(volumes), saving_to(location)
+
+    answer, report = await files.latest(root), await files.report(root)
+
+    assert [refused.path for refused in answer.rejected] == [location]
+    assert report is not None
+    assert [refused.path for refused in report.rejected] == [location]
+
+
+async def test_a_claim_that_is_not_mounted_here_is_no_worry_of_this_process(volumes: Path) -> None:
+    assert await FileCheckpoints(volumes).report(saving_to("pvc://elsewhere/runs")) is None
+
+
 async def test_a_store_that_hangs_keeps_one_thread_however_often_it_is_asked(tmp_path: Path) -> None:
     checkpoints, hanging, begun = FileCheckpoints(), threading.Event(), threading.Event()
 

@@ -16,6 +16,7 @@ from healthd.controller.precheck import AT_ONCE, Prechecks
 from healthd.core.gang import Root
 from healthd.core.objects import (
     ANNOTATION_CHECKPOINT,
+    ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_PROGRESS,
     ANNOTATION_RESTART,
     ANNOTATION_SAVES,
@@ -49,6 +50,7 @@ class Hall:
         self.trouble: Exception | None = None
         self.looks: list[str] = []
         self.told: list[tuple[str, str]] = []
+        self.words: list[str] = []
         self.slow: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -63,8 +65,9 @@ class Hall:
 
     def announce(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
         """What is said of an object."""
-        del kind, message
+        del kind
         self.told.append((about.name, reason))
+        self.words.append(message)
 
     async def train(self, name: str = "train", **meta: object) -> Job:
         """A gang that runs and saves."""
@@ -267,13 +270,88 @@ async def test_what_somebody_wrote_on_his_gang_disturbs_nobody(hall: Hall, writt
     assert hall.value("healthd_checkpoint_valid") == 1
 
 
-async def test_where_nothing_can_be_seen_nothing_is_noted(hall: Hall) -> None:
+async def test_where_nothing_can_be_seen_nothing_is_noted_or_shown(hall: Hall) -> None:
     await hall.train()
     hall.seen = None
     hall.watch()
     await hall.pass_time(minutes=21)
 
     assert await hall.saves() == Saves()
+    assert hall.value("healthd_checkpoint_valid") is None
+    assert hall.value("healthd_checkpoint_lost_work_seconds") is None
+
+
+async def test_a_gang_that_has_not_saved_yet_has_all_its_work_to_lose(hall: Hall) -> None:
+    await hall.train()
+    hall.watch()
+    await hall.pass_time(minutes=6)
+
+    assert (hall.value("healthd_checkpoint_valid"), hall.told) == (0, [])
+    assert hall.value("healthd_checkpoint_lost_work_seconds") == 6 * 60
+
+
+@pytest.mark.parametrize(
+    ("notes", "why"),
+    [
+        ({ANNOTATION_CHECKPOINT_FORMAT: "no-such"}, "unknown checkpoint format 'no-such'"),
+        ({ANNOTATION_CHECKPOINT_FORMAT: "marker: DONE\nfiles: [unclosed\n"}, "is no YAML"),
+        ({ANNOTATION_CHECKPOINT_FORMAT: "marked: DONE\nfils: []\n"}, "it may have steps, files"),
+        ({ANNOTATION_CHECKPOINT_FORMAT: "ranks: 8\nsteps: s{step}\n"}, "give marker, manifest or files"),
+        ({ANNOTATION_CHECKPOINT: "ftp://server/runs"}, "healthd reads pvc://claim/path"),
+        ({ANNOTATION_CHECKPOINT: "file://runs/llama"}, "healthd reads pvc://claim/path"),
+        ({ANNOTATION_CHECKPOINT: "s3://[bucket/runs"}, "healthd reads pvc://claim/path"),
+        ({ANNOTATION_CHECKPOINT: "pvc:///runs"}, "write pvc://claim/path"),
+    ],
+)
+async def test_what_is_declared_wrong_is_told_at_the_first_look(hall: Hall, notes: dict[str, str], why: str) -> None:
+    await hall.train(annotations=notes)
+    hall.good(7)
+    hall.watch()
+    await hall.pass_time(minutes=5)
+
+    (message,) = hall.words
+    assert hall.told == [("train", "CheckpointRefused")]
+    assert message.startswith(f"a fault now would hold the gang: {next(iter(notes))}: ")
+    assert why in message
+    assert hall.value("healthd_checkpoint_concern", concern="refused") == 1
+
+
+async def test_what_was_declared_wrong_and_is_corrected_is_over(hall: Hall) -> None:
+    await hall.train(annotations={ANNOTATION_CHECKPOINT_FORMAT: "no-such"})
+    hall.good(7)
+    hall.watch()
+    await hall.pass_time(minutes=5)
+    corrected = {"metadata": {"annotations": {ANNOTATION_CHECKPOINT_FORMAT: None}}}
+    await hall.cluster.patch(Job, "train", corrected, namespace="default")
+    await hall.pass_time(minutes=7)
+
+    assert hall.told == [("train", "CheckpointRefused"), ("train", "CheckpointRefusedOver")]
+    assert hall.value("healthd_checkpoint_valid") == 1
+
+
+async def test_a_store_that_cannot_be_read_twice_in_a_row_is_told(hall: Hall) -> None:
+    await hall.train()
+    hall.trouble = OSError("stale file handle")
+    hall.watch()
+    await hall.pass_time(minutes=5)
+    at_first = list(hall.told)
+    await hall.pass_time(minutes=5)
+
+    assert at_first == []
+    assert hall.told == [("train", "CheckpointRefused")]
+    assert hall.words == ["a fault now would hold the gang: stale file handle (file:///c)"]
+
+
+async def test_checkpoints_that_are_all_gone_are_told(hall: Hall) -> None:
+    await hall.train()
+    hall.good(7)
+    hall.watch()
+    await hall.pass_time(minutes=6)
+    hall.seen = Report()
+    await hall.pass_time(minutes=11)
+
+    (message,) = hall.words
+    assert "nothing is there any more, though step 7" in message
 
 
 async def test_a_gang_that_is_gone_is_not_shown_any_more(hall: Hall) -> None:

@@ -86,6 +86,14 @@ OF_OPTIONS: Mapping[str, tuple[dict[str, str | None], str]] = {
         {"healthd.dev/checkpoint": "s3://bucket/llama"},
         "prevents: the controller may not read s3://bucket/llama: it reads below /data, /database alone",
     ),
+    "a path behind two slashes": (
+        {"healthd.dev/checkpoint": "file://data/llama"},
+        "prevents: healthd.dev/checkpoint is 'file://data/llama', where healthd cannot look",
+    ),
+    "no URL at all": (
+        {"healthd.dev/checkpoint": "s3://[bucket/llama"},
+        "prevents: healthd.dev/checkpoint is 's3://[bucket/llama', where healthd cannot look",
+    ),
     "a relative path": (
         {"healthd.dev/checkpoint": "data/llama"},
         "prevents: healthd.dev/checkpoint is 'data/llama', where healthd cannot look",

@@ -10,7 +10,16 @@ import pytest
 from healthd.core.gang import Ending, GangOptions, Root
 from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
 from healthd.core.policy import PrecheckPolicy
-from healthd.core.precheck import lost_work, news, take_report, tell_saves, usual_interval, worries
+from healthd.core.precheck import (
+    lost_work,
+    missing_told,
+    news,
+    refusing,
+    take_report,
+    tell_saves,
+    usual_interval,
+    worries,
+)
 from healthd.core.progress import Progress
 from healthd.core.saves import KEPT_SAVES, Concern, Save, Saves
 from healthd.core.verification import Report
@@ -164,6 +173,38 @@ def test_a_place_where_nothing_loads_would_hold_the_gang() -> None:
     assert "no known checkpoint format" in worry.message
 
 
+def test_what_is_certain_is_a_worry_at_once() -> None:
+    root = a_gang(Saves())
+    wrong = refusing(root, "no such format")
+    root = a_gang(take_report(Saves(), wrong, START))
+
+    assert concerns(root, wrong, now=START) == []
+    (worry,) = worries(root, wrong, POLICY, START, certain=True)
+    assert worry.message == "a fault now would hold the gang: no such format (/checkpoints)"
+
+
+def test_a_good_one_of_before_is_no_comfort_when_nothing_can_be_read_now() -> None:
+    root = a_gang(saves(4))
+    unread = refusing(root, "the store does not answer")
+    known = take_report(take_report(root.saves, unread, after(minutes=41)), unread, after(minutes=46))
+
+    (worry,) = worries(a_gang(known), unread, POLICY, after(minutes=46))
+    assert worry.message == "a fault now would hold the gang: the store does not answer (/checkpoints)"
+
+
+def test_checkpoints_that_are_all_gone_are_refused() -> None:
+    gone = missing_told(a_gang(saves(4)), EMPTY)
+
+    assert "nothing is there any more, though step 4" in gone.rejected[0].reason
+
+
+def test_a_place_where_nothing_was_saved_yet_or_something_is_left_is_as_it_is_reported() -> None:
+    left = a_report(4)
+
+    assert missing_told(a_gang(Saves()), EMPTY) is EMPTY
+    assert missing_told(a_gang(saves(4)), left) is left
+
+
 def with_writes(*seconds: float) -> Root:
     good = [Save(step=n, at=after(minutes=n), size=GB, seconds=took) for n, took in enumerate(seconds)]
     return a_gang(Saves(good=good))
@@ -206,6 +247,13 @@ def test_a_fault_costs_the_work_since_the_last_good_checkpoint() -> None:
 
 def test_a_gang_that_was_just_set_going_has_little_to_lose() -> None:
     assert lost_work(a_gang(saves(4), started_at=after(hours=5)), after(hours=5, minutes=1)) == timedelta(minutes=1)
+
+
+def test_before_anybody_has_looked_nobody_knows_what_it_would_cost() -> None:
+    looked = take_report(Saves(), EMPTY, START)
+
+    assert lost_work(a_gang(Saves(), started_at=START), after(hours=1)) is None
+    assert lost_work(a_gang(looked, started_at=START), after(hours=1)) == timedelta(hours=1)
 
 
 @pytest.mark.parametrize(

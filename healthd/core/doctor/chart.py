@@ -78,6 +78,8 @@ class Chart:
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     now: datetime | None = None
     """When this was seen; None: no age can be told."""
+    format_trouble: str = ""
+    """Why no checkpoint can be verified as its owner declared it; empty where it can."""
     readable: tuple[str, ...] | None = None
     """Folders that the controller may read; None: nobody told the doctor."""
 

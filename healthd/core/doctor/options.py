@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from posixpath import normpath
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from healthd.core.doctor.chart import Chart, Level, Remark
 from healthd.core.objects import (
@@ -31,6 +31,7 @@ def examine(chart: Chart) -> Iterator[Remark]:
     """Is it asked for, and understood?"""
     yield from _restart(chart)
     yield from _checkpoint(chart)
+    yield from _format(chart)
     yield from _values(chart)
     yield from _misspelt(chart)
 
@@ -58,7 +59,7 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
             f"{chart.annotate} {ANNOTATION_CHECKPOINT}=pvc://CLAIM/PATH",
         )
         return
-    url = urlsplit(location)
+    url = _parts(location)
     if url.scheme in ("", "file") and url.path.startswith("/") and not url.netloc:
         yield from _mounted(chart, location, [path for path in _mounts(chart) if _is_below(url.path, path)])
         yield from _readable(chart, location, url.path)
@@ -72,6 +73,24 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
             f"{ANNOTATION_CHECKPOINT} is {location!r}, where healthd cannot look",
             "with no checkpoint that was seen to load, a stopped gang is held until a person decides",
             "use pvc://CLAIM/PATH, file:///PATH or s3://BUCKET/PATH (gs://, az://)",
+        )
+
+
+def _parts(location: str) -> SplitResult:
+    """Of a URL; without any for what is none."""
+    try:
+        return urlsplit(location)
+    except ValueError:
+        return urlsplit("")
+
+
+def _format(chart: Chart) -> Iterator[Remark]:
+    if chart.format_trouble:
+        yield Remark(
+            Level.PREVENTS,
+            f"{ANNOTATION_CHECKPOINT_FORMAT} cannot be used: {chart.format_trouble}",
+            "with no checkpoint that was seen to load, a stopped gang is held until a person decides",
+            "correct it, and try it with `healthd checkpoints latest DIR --format …`; left out, the format is detected",
         )
 
 

@@ -1,0 +1,26 @@
+"""What `healthd run` says of the checkpoints of a job that trains well: before anything breaks."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.e2e.driver import Stage
+
+pytestmark = pytest.mark.slow
+
+SOON_FULL = "precheck: {every: 5s, room_for: 1000000000000000}\n"
+"""No disk has room for so many: said at the first look."""
+
+
+async def test_what_is_wrong_with_the_saving_is_told_while_the_job_trains(stage: Stage) -> None:
+    stage.config.write_text(stage.config.read_text() + SOON_FULL)
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        worry = await life.says("checkpoint.worry", concern="full")
+        life.signal(signal.SIGINT)
+        await life.ended()
+
+    assert "there is room for" in worry["why"]
+    assert stage.attempts() == [0]
