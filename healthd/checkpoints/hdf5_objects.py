@@ -19,8 +19,13 @@ from healthd.checkpoints.windows import Window
 
 MOST_OBJECTS = 200_000
 """Groups, datasets and nodes of trees."""
+MOST_PARTS = 1_000_000
+"""Messages in headers, members, pieces of datasets, texts in heaps: bounds the time to some seconds."""
 MOST_STRUCTURE = 512 << 20
-"""Bytes that are read of them."""
+"""Bytes that are read of all this."""
+LONGEST_NAME = 1 << 16
+LONGEST_TEXT = 8 << 20
+"""Bytes of a text in an attribute; `model_config` of a large model has some hundred thousand."""
 _UNDEFINED = 0xFFFFFFFFFFFFFFFF
 _GROUP, _CHUNKS = 0, 1
 """Kinds of tree."""
@@ -53,6 +58,7 @@ class _Walk:
         self.window = window
         self.seen: set[int] = set()
         self.left = MOST_STRUCTURE
+        self.parts_left = MOST_PARTS
 
     def run(self, root: int) -> None:
         """Every object from the header at *root* on. Raises Damaged, struct.error, IndexError, ValueError."""
@@ -69,6 +75,12 @@ class _Walk:
             raise Damaged(f"{self.window.name}: more than {MOST_STRUCTURE:,} bytes of structure, too much to verify")
         return self.window.at(offset, size)
 
+    def _count(self, parts: int) -> None:
+        """Raises Damaged when these are too many."""
+        self.parts_left -= parts
+        if self.parts_left < 0:
+            raise Damaged(f"{self.window.name}: more than {MOST_PARTS:,} parts of its structure, too many to verify")
+
     def _is_new(self, address: int) -> bool:
         if len(self.seen) > MOST_OBJECTS:
             raise Damaged(f"{self.window.name}: more than {MOST_OBJECTS:,} objects, too many to verify")
@@ -78,11 +90,12 @@ class _Walk:
 
     def _object(self, address: int) -> list[int]:
         """Verify one group or dataset; the headers of its members."""
-        messages = list(self._messages(address))
-        found = {message.kind: message.data for message in messages}
-        for message in messages:
+        found: dict[int, bytes] = {}
+        for message in self._messages(address):
             if message.kind == _ATTRIBUTE:
                 self._attribute(message.data)
+            else:
+                found[message.kind] = message.data
         if _MEMBERS in found:
             tree, heap = struct.unpack_from("<2Q", found[_MEMBERS])
             return list(self._members(tree, self._heap(heap)))
@@ -107,6 +120,9 @@ class _Walk:
                 if len(data) < length or kind > 0x19:
                     raise ValueError
                 at, found = at + 8 + length, found + 1
+                if found > count:
+                    raise Damaged(f"{self.window.name}: more than {count:,} parts of the object at byte {address:,}")
+                self._count(1)
                 if kind == _CONTINUED and self._is_new(struct.unpack_from("<Q", data)[0]):
                     blocks.append(struct.unpack_from("<2Q", data))
                 yield _Message(kind, data)
@@ -127,11 +143,13 @@ class _Walk:
             if signature != b"SNOD":
                 raise Damaged(f"{self.window.name}: the members of a group should be at byte {node:,}")
             entries = self._at(node + 8, 40 * count)
+            self._count(count)
             for at in range(0, 40 * count, 40):
                 offset, header, cache = struct.unpack_from("<2QI", entries, at)
                 if cache > 2:
                     raise ValueError
-                name = names[offset : names.index(b"\0", offset)]
+                name = names[offset : names.index(b"\0", offset, offset + LONGEST_NAME)]
+                self.left -= len(name)  # members may share their letters
                 if name <= before:  # the library looks names up by halving
                     raise Damaged(f"{self.window.name}: a group with its members out of order")
                 before = name
@@ -149,6 +167,7 @@ class _Walk:
             if signature != b"TREE" or told != kind:
                 raise Damaged(f"{self.window.name}: no tree at byte {address:,}, where one should be")
             entries = self._at(address + 24, count * (key + 8) + key)
+            self._count(count)
             children = [struct.unpack_from("<Q", entries, at + key)[0] for at in range(0, count * (key + 8), key + 8)]
             if level:
                 waiting += reversed(children)
@@ -198,11 +217,14 @@ class _Walk:
 
     def _text(self, heap: int, index: int, length: int) -> bytes:
         """One text of a heap that several attributes share."""
+        if length > LONGEST_TEXT:
+            raise Damaged(f"{self.window.name}: a text of {length:,} bytes in an attribute, too long to verify")
         signature, size = struct.unpack("<4s4xQ", self._at(heap, 16))
         block = self._at(heap, size) if signature == b"GCOL" else b""
         at = 16
         while at + 16 <= len(block):
             here, room = struct.unpack_from("<H6xQ", block, at)
+            self._count(1)
             if here == index and length <= room <= len(block) - at - 16:
                 return block[at + 16 : at + 16 + length]
             at += 16 + -(-room // 8) * 8

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from healthd.checkpoints.tree import Damaged, Tree, read_at
 
 _AHEAD = 1 << 16
-LARGEST_READ = 64 << 20
+LARGEST_READ = 16 << 20
 """No single thing that a parser wants whole may be larger."""
 
 
