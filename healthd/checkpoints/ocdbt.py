@@ -9,8 +9,8 @@ Source: the storage format in TensorStore's documentation of the driver `ocdbt`.
 from __future__ import annotations
 
 import sys
+from array import array
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 from healthd.checkpoints.sstables import crc32c, varint
@@ -22,13 +22,24 @@ else:
     from backports import zstd
 
 LARGEST_MANIFEST = 1 << 20
-LARGEST_BODY = 64 << 20
-"""Bytes of a manifest or a node when decompressed."""
+LARGEST_BODY = 16 << 20
+"""Bytes of a manifest or a node when decompressed; the library makes nodes of half as much."""
 MOST_NODES = 100_000
 LARGEST_TREE = 512 << 20
-"""Bytes of all nodes when decompressed."""
+"""Bytes of all nodes when decompressed, and of all keys when written out."""
+MOST_NUMBERS = 16_000_000
+"""In all nodes, of which each key has four to six: bounds the time to some seconds."""
+MOST_IN_A_NODE = 1_000_000
+"""Keys, or files."""
 LARGEST_NAMES = 64 << 20
-"""Bytes of the names in one node when written out: each is told as what it adds to the one before."""
+"""Bytes of the names in all inner nodes when written out, for each is told as what it adds to the one before, and of
+those that are kept."""
+LONGEST_NAME = 1 << 16
+_WINDOW = 25
+"""Of the compression, as a power of two: how much of it is in memory."""
+_LONGEST_ENDING = 64
+_EACH_KEPT = 100
+"""Bytes that a name takes besides its letters."""
 _MANIFEST, _NODE = bytes.fromhex("0cdb3a2a"), bytes.fromhex("0cdb20de")
 _FRAME = 17
 """Bytes around the content: magic, length, version, and the checksum at the end."""
@@ -45,12 +56,29 @@ class _Place(NamedTuple):
     length: int
 
 
+class _Room:
+    """What is left of the bounds of one tree."""
+
+    def __init__(self) -> None:
+        self.nodes = MOST_NODES
+        self.bytes = LARGEST_TREE
+        self.numbers = MOST_NUMBERS
+        self.names = LARGEST_NAMES
+
+    def refuse_excess(self, name: str) -> None:
+        """Raise Damaged when any of it is used up."""
+        if min(self.nodes, self.bytes, self.numbers, self.names) < 0:
+            raise Damaged(f"{name}: an index of too many nodes or keys, or too large, to verify")
+
+
 class _Body:
     """The decompressed content of a manifest or a node, read from front to end."""
 
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, raw: bytes, name: str, room: _Room) -> None:
         self._raw = raw
         self._at = 0
+        self._name = name
+        self._room = room
 
     def take(self, size: int) -> bytes:
         """Raises ValueError at the end."""
@@ -64,11 +92,33 @@ class _Body:
         value, self._at = varint(self._raw, self._at)
         return value
 
-    def numbers(self, count: int) -> list[int]:
-        """*count* of them. Raises IndexError and ValueError."""
-        if count > len(self._raw):
+    def numbers(self, count: int) -> array[int]:
+        """*count* of them. Raises IndexError, ValueError and OverflowError, and Damaged for too many."""
+        if count > min(len(self._raw), MOST_IN_A_NODE):
             raise ValueError
-        return [self.number() for _ in range(count)]
+        self._room.numbers -= count
+        self._room.refuse_excess(self._name)
+        found, raw, at = array("Q"), self._raw, self._at
+        for _ in range(count):
+            value = raw[at]
+            if value < 0x80:  # most of them
+                at += 1
+            else:
+                value, at = varint(raw, at)
+            found.append(value)
+        self._at = at
+        return found
+
+    def writes_out(self, size: int) -> None:
+        """A name of so many bytes is put together. Raises Damaged when it was too much of that."""
+        self._room.bytes -= size
+        if self._room.bytes < 0:
+            self._room.refuse_excess(self._name)
+
+    def holds(self, size: int) -> None:
+        """Names of so many bytes are held in memory. Raises Damaged when they are too many."""
+        self._room.names -= size + _EACH_KEPT
+        self._room.refuse_excess(self._name)
 
 
 def verify_manifest(raw: bytes, name: str) -> bytes:
@@ -76,17 +126,20 @@ def verify_manifest(raw: bytes, name: str) -> bytes:
     return _unframe(raw, _MANIFEST, name)
 
 
-def read_keys(tree: Tree, manifest: str) -> set[str]:
+def read_keys(tree: Tree, manifest: str, *, ending: tuple[str, ...] = ("",)) -> set[str]:
     """
-    The keys of the newest version of the store with this *manifest*; all that they need is there. Raises Damaged.
+    The keys of the newest version of the store with this *manifest*, of those that end so.
+
+    All that any key needs is there. Raises Damaged.
     """
     content = verify_manifest(tree.read(manifest, at_most=LARGEST_MANIFEST), manifest)
+    endings = tuple(each.encode() for each in ending)
     try:
         root, height = _newest_root(content, manifest)
         if not root.length:
             return set()
-        return set(_walk(tree, folder_of(manifest), root, height))
-    except (IndexError, ValueError) as error:
+        return set(_Walk(tree, folder_of(manifest), endings).run(root, height))
+    except (IndexError, ValueError, OverflowError) as error:
         raise Damaged(f"{manifest}: an index that is garbled") from error
 
 
@@ -106,7 +159,7 @@ def _unframe(raw: bytes, magic: bytes, name: str) -> bytes:
 
 
 def _decompress(content: bytes, name: str) -> bytes:
-    machine = zstd.ZstdDecompressor()
+    machine = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
     try:
         body = machine.decompress(content, max_length=LARGEST_BODY)
     except zstd.ZstdError as error:
@@ -118,7 +171,7 @@ def _decompress(content: bytes, name: str) -> bytes:
 
 def _newest_root(content: bytes, name: str) -> tuple[_Place, int]:
     """Where the root of the newest version lies, and its height."""
-    body = _Body(content)
+    body = _Body(content, name, _Room())
     body.take(_IDENTIFIER)
     if body.number():
         raise Damaged(f"{name}: a store with numbered manifests, which cannot be verified")
@@ -140,86 +193,120 @@ def _newest_root(content: bytes, name: str) -> tuple[_Place, int]:
 def _read_files(body: _Body, above: str) -> list[tuple[str, str]]:
     """The data files that a node names: path, and the part of it that goes for the nodes below."""
     count = body.number()
-    prefixes = [0, *body.numbers(count - 1)] if count else []
+    prefixes = array("Q", [0]) + body.numbers(count - 1) if count else array("Q")
     suffixes, bases = body.numbers(count), body.numbers(count)
     found: list[tuple[str, str]] = []
-    path, left = b"", LARGEST_NAMES
+    path = b""
     for prefix, suffix, base in zip(prefixes, suffixes, bases, strict=True):
         path = path[:prefix] + body.take(suffix)
-        left -= len(above) + len(path)
-        if left < 0:
+        if len(above) + len(path) > LONGEST_NAME:
             raise ValueError
+        body.holds(len(above) + len(path))
         found.append((above + path.decode(), above + path[:base].decode()))
     return found
 
 
-def _walk(tree: Tree, folder: str, root: _Place, height: int) -> Iterator[str]:
-    waiting, seen, left = [(root, height, b"")], 0, LARGEST_TREE
-    while waiting:
-        place, height, prefix = waiting.pop()
-        name, raw = _read(tree, folder, place)
+class _Node(NamedTuple):
+    """One that is still to be read."""
+
+    place: _Place
+    height: int
+    prefix: bytes
+    """What all keys in it begin with."""
+
+
+class _Walk:
+    """Over all nodes of one tree, each once."""
+
+    def __init__(self, tree: Tree, folder: str, endings: tuple[bytes, ...]) -> None:
+        self._tree = tree
+        self._folder = folder
+        self._endings = endings
+        self._room = _Room()
+
+    def run(self, root: _Place, height: int) -> Iterator[str]:
+        """The keys. Raises Damaged, IndexError, ValueError and OverflowError."""
+        waiting, seen = [_Node(root, height, b"")], set()
+        while waiting:
+            node = waiting.pop()
+            if node.place in seen:
+                raise Damaged(f"{node.place.path}: a tree that comes back to byte {node.place.offset:,}")
+            seen.add(node.place)
+            body = self._read(node)
+            files = _read_files(body, node.place.base)
+            if node.height:
+                waiting += self._children(body, files, node)
+            else:
+                yield from self._leaves(body, files, node.prefix)
+
+    def _read(self, node: _Node) -> _Body:
+        place = node.place
+        name = self._require(place.path, place.offset + place.length)
+        if place.length > LARGEST_BODY:
+            raise Damaged(f"{name}: a node of {place.length:,} bytes")
+        with self._tree.open(name) as file:
+            raw = read_at(file, name, offset=place.offset, size=place.length)
         content = _unframe(raw, _NODE, f"{name} at byte {place.offset:,}")
-        seen, left = seen + 1, left - len(content)
-        if seen > MOST_NODES or left < 0:
-            raise Damaged(f"{name}: an index of too many nodes, or too large, to verify")
-        body = _Body(content)
-        if body.take(1)[0] != height:
+        self._room.nodes -= 1
+        self._room.bytes -= len(content)
+        self._room.refuse_excess(name)
+        body = _Body(content, name, self._room)
+        if body.take(1)[0] != node.height:
             raise Damaged(f"{name}: a node of another level at byte {place.offset:,}")
-        files = _read_files(body, place.base)
+        return body
+
+    def _require(self, path: str, end: int) -> str:
+        name = inside(self._folder, path, told_by=f"{self._folder}/manifest.ocdbt".lstrip("/"))
+        size = self._tree.size(name)
+        if size < end:
+            raise Damaged(f"{name}: {size:,} of at least {end:,} bytes (torn write)")
+        return name
+
+    def _children(self, body: _Body, files: list[tuple[str, str]], above: _Node) -> Iterator[_Node]:
         count = body.number()
-        if height:
-            waiting += [(child, height - 1, prefix + key) for child, key in _children(body, files, count)]
-        else:
-            for key in _leaves(tree, folder, body, files, count):
-                yield (prefix + key).decode("utf-8", "replace")
-
-
-def _read(tree: Tree, folder: str, place: _Place) -> tuple[str, bytes]:
-    name = _require(tree, folder, place)
-    if place.length > LARGEST_BODY:
-        raise Damaged(f"{name}: a node of {place.length:,} bytes")
-    with tree.open(name) as file:
-        return name, read_at(file, name, offset=place.offset, size=place.length)
-
-
-def _require(tree: Tree, folder: str, place: _Place) -> str:
-    name = inside(folder, place.path, told_by=f"{folder}/manifest.ocdbt".lstrip("/"))
-    size, end = tree.size(name), place.offset + place.length
-    if size < end:
-        raise Damaged(f"{name}: {size:,} of at least {end:,} bytes (torn write)")
-    return name
-
-
-def _read_keys(body: _Body, count: int, *, inner: bool) -> list[tuple[bytes, int]]:
-    """Keys relative to the node, each with how much of it all keys below share."""
-    prefixes = [0, *body.numbers(count - 1)] if count else []
-    suffixes = body.numbers(count)
-    shared = body.numbers(count) if inner else [0] * count
-    keys: list[tuple[bytes, int]] = []
-    key, left = b"", LARGEST_NAMES
-    for prefix, suffix, common in zip(prefixes, suffixes, shared, strict=True):
-        key = key[:prefix] + body.take(suffix)
-        left -= len(key)
-        if left < 0:
+        if count > MOST_NODES:
             raise ValueError
-        keys.append((key, common))
-    if any(one >= other for (one, _), (other, _) in pairwise(keys)):
-        raise ValueError
-    return keys
+        keys = []
+        for key, common in _keys(body, count, inner=True):
+            keys.append(above.prefix + key[:common])
+            body.holds(len(keys[-1]))
+            if len(keys[-1]) > LONGEST_NAME:
+                raise ValueError
+        ids, offsets, lengths = (body.numbers(count) for _ in range(3))
+        for key, file, offset, length in zip(keys, ids, offsets, lengths, strict=True):
+            yield _Node(_Place(*files[file], offset, length), above.height - 1, key)
+
+    def _leaves(self, body: _Body, files: list[tuple[str, str]], prefix: bytes) -> Iterator[str]:
+        """The keys of one node, whose values are inside of files that are there."""
+        count = body.number()
+        kept = []
+        end_of_prefix = prefix[-_LONGEST_ENDING:]
+        for key, _ in _keys(body, count, inner=False):
+            if (end_of_prefix + key).endswith(self._endings):
+                kept.append(prefix + key)
+                body.holds(len(kept[-1]))
+        sizes, kinds = body.numbers(count), body.numbers(count)
+        outside = sum(map(bool, kinds))
+        ids, offsets = body.numbers(outside), body.numbers(outside)
+        ends: dict[int, int] = {}
+        lengths = (size for size, kind in zip(sizes, kinds, strict=True) if kind)
+        for file, offset, length in zip(ids, offsets, lengths, strict=True):
+            ends[file] = max(ends.get(file, 0), offset + length)
+        for file, end in ends.items():
+            self._require(files[file][0], end)
+        yield from (key.decode("utf-8", "replace") for key in kept)
 
 
-def _children(body: _Body, files: list[tuple[str, str]], count: int) -> Iterator[tuple[_Place, bytes]]:
-    keys = _read_keys(body, count, inner=True)
-    ids, offsets, lengths = (body.numbers(count) for _ in range(3))
-    for (key, common), file, offset, length in zip(keys, ids, offsets, lengths, strict=True):
-        yield _Place(*files[file], offset, length), key[:common]
-
-
-def _leaves(tree: Tree, folder: str, body: _Body, files: list[tuple[str, str]], count: int) -> Iterator[bytes]:
-    keys = _read_keys(body, count, inner=False)
-    sizes, kinds = body.numbers(count), body.numbers(count)
-    outside = [size for size, kind in zip(sizes, kinds, strict=True) if kind]
-    ids, offsets = body.numbers(len(outside)), body.numbers(len(outside))
-    for size, file, offset in zip(outside, ids, offsets, strict=True):
-        _require(tree, folder, _Place(*files[file], offset, size))
-    yield from (key for key, _ in keys)
+def _keys(body: _Body, count: int, *, inner: bool) -> Iterator[tuple[bytes, int]]:
+    """Keys relative to the node, in order, each with how much of it all keys below share. Raises ValueError."""
+    prefixes = array("Q", [0]) + body.numbers(count - 1) if count else array("Q")
+    suffixes = body.numbers(count)
+    shared = body.numbers(count) if inner else array("Q", bytes(8 * count))
+    before: bytes | None = None
+    for prefix, suffix, common in zip(prefixes, suffixes, shared, strict=True):
+        key = (before or b"")[:prefix] + body.take(suffix)
+        if len(key) > LONGEST_NAME or (before is not None and key <= before):
+            raise ValueError
+        body.writes_out(len(key))
+        before = key
+        yield key, common

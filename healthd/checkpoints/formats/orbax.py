@@ -102,7 +102,7 @@ def _verify_item(tree: Tree, name: str) -> None:
         tree.require(f"{prefix}{MANIFEST}")
         if not any(entry.startswith(prefix) and "/d/" in f"/{entry}" for entry in tree.entries):
             raise Damaged(f"{prefix}d: missing, with all the data")
-        _refuse_missing_arrays(read_keys(tree, f"{prefix}{MANIFEST}"), "", prefix, item)
+        _refuse_missing_arrays(read_keys(tree, f"{prefix}{MANIFEST}", ending=_ARRAY_FILES), "", prefix, item)
     else:
         _refuse_missing_arrays(tree.entries, prefix, prefix, item)
 

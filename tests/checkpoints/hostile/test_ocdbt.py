@@ -1,0 +1,153 @@
+"""Stores of OCDBT whose nodes name each other over and over, or blow up when they are read."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from healthd.checkpoints.sstables import crc32c
+from tests.checkpoints.hostile.numbers import varint
+from tests.checkpoints.judge import Judge
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MANIFEST, NODE = bytes.fromhex("0cdb3a2a"), bytes.fromhex("0cdb20de")
+
+
+def framed(magic: bytes, body: bytes) -> bytes:
+    content = bytes([0, 1]) + zstd.compress(body)
+    raw = magic + struct.pack("<Q", len(content) + 16) + content
+    return raw + struct.pack("<I", crc32c(raw))
+
+
+def each(*numbers: int) -> bytes:
+    return b"".join(map(varint, numbers))
+
+
+def files(count: int, prefix: int = 0, name: bytes = b"d/a", base: int = 0) -> bytes:
+    """One data file, over and over; what comes after the first adds its last letter."""
+    prefixes, suffixes = [prefix] * (count - 1), [len(name), *[len(name) - prefix] * (count - 1)]
+    names = name + name[prefix:] * (count - 1)
+    return each(count, *prefixes, *suffixes, *[base] * count) + names
+
+
+def an_inner(height: int, keys: list[bytes], places: list[tuple[int, int]], shared: list[int] | None = None) -> bytes:
+    """Children by key, with offset and length."""
+    count = len(keys)
+    head = bytes([height]) + files(1) + each(count, *[0] * (count - 1), *map(len, keys), *(shared or [0] * count))
+    offsets, lengths = [offset for offset, _ in places], [length for _, length in places]
+    return head + b"".join(keys) + each(*[0] * count, *offsets, *lengths)
+
+
+def a_leaf(prefixes: list[int], keys: list[bytes]) -> bytes:
+    """Empty values, in the node itself."""
+    count = len(keys)
+    return bytes([0]) + files(1) + each(count, *prefixes[1:], *map(len, keys)) + b"".join(keys) + bytes(2 * count)
+
+
+def a_store(folder: Path, *nodes: bytes, height: int, root: tuple[int, int] | None = None) -> Path:
+    """A step of Orbax with one store, of which the first node is the root."""
+    data = b"".join(nodes)
+    offset, length = root or (0, len(nodes[0]))
+    versions = each(1) + files(1)[1:]  # one file
+    body = bytes(16) + each(0, 100, 100) + b"\0" + each(0) + versions + each(1, 1) + bytes([height])
+    body += each(0, offset, length) + bytes(100)
+    (folder / "d").mkdir(parents=True)
+    (folder / "d" / "a").write_bytes(data)
+    (folder / "manifest.ocdbt").write_bytes(framed(MANIFEST, body))
+    (folder / "_METADATA").write_text('{"tree_metadata": {}, "use_ocdbt": true}')
+    return folder
+
+
+def a_root_that_is_its_own_child(folder: Path) -> Path:
+    node = framed(NODE, an_inner(1, [b"a"], [(0, 1)]))
+    for _ in range(9):  # until it knows its own length
+        node = framed(NODE, an_inner(1, [b"a"], [(0, len(node))]))
+    return a_store(folder, node, height=1)
+
+
+def a_lattice(folder: Path) -> Path:
+    """Forty levels of one node, which names the node below it twice: 2 to the 40 ways down."""
+    nodes, at = [framed(NODE, a_leaf([0], [b"k"]))], 0
+    for height in range(1, 41):
+        place = (at, len(nodes[-1]))
+        at += len(nodes[-1])
+        nodes.append(framed(NODE, an_inner(height, [b"a", b"b"], [place, place])))
+    return a_store(folder, *nodes, height=40, root=(at, len(nodes[-1])))
+
+
+def nodes_that_blow_up(folder: Path) -> Path:
+    """Two kilobytes each, of sixteen megabytes of the smallest keys."""
+    count = 3_000_000
+    leaf = bytes([0]) + files(1) + each(count) + bytes(16_000_000)
+    return a_store(folder, framed(NODE, leaf), height=0)
+
+
+def a_manifest_that_blows_up(folder: Path) -> Path:
+    a_store(folder, framed(NODE, a_leaf([0], [b"k"])), height=0)
+    (folder / "manifest.ocdbt").write_bytes(framed(MANIFEST, bytes(1 << 30)))
+    return folder
+
+
+def a_window_of_128_mb(folder: Path) -> Path:
+    """The compression asks for memory by itself, before anything comes out of it."""
+    a_store(folder, framed(NODE, a_leaf([0], [b"k"])), height=0)
+    content = bytes([0, 1]) + bytes.fromhex("28b52ffd0088") + bytes([1, 0, 0])
+    raw = MANIFEST + struct.pack("<Q", len(content) + 16) + content
+    (folder / "manifest.ocdbt").write_bytes(raw + struct.pack("<I", crc32c(raw)))
+    return folder
+
+
+def keys_that_grow_out_of_each_other(folder: Path) -> Path:
+    count, long = 200_000, 60_000
+    prefixes = [0, *[long + number // 255 for number in range(count - 1)]]
+    keys = [b"k" * long, *(bytes([1 + number % 255]) for number in range(count - 1))]
+    return a_store(folder, framed(NODE, a_leaf(prefixes, keys)), height=0)
+
+
+def a_prefix_that_all_keys_have(folder: Path) -> Path:
+    """Each level adds to what all below begin with."""
+    nodes, at = [framed(NODE, a_leaf([0] * 90, [b"%02d" % number for number in range(90)]))], 0
+    for height in range(1, 200):
+        place = (at, len(nodes[-1]))
+        at += len(nodes[-1])
+        nodes.append(framed(NODE, an_inner(height, [b"p" * 60_000], [place], [60_000])))
+    return a_store(folder, *nodes, height=199, root=(at, len(nodes[-1])))
+
+
+def names_of_files_without_end(folder: Path) -> Path:
+    long = b"f" * 60_000
+    node = bytes([0]) + files(40_000, prefix=len(long), name=long) + each(0)
+    return a_store(folder, framed(NODE, node), height=0)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (a_root_that_is_its_own_child, "a tree that comes back"),
+        (a_lattice, "a tree that comes back"),
+        (nodes_that_blow_up, "garbled"),
+        (a_manifest_that_blows_up, "an index of more than"),
+        (a_window_of_128_mb, "cannot be decompressed"),
+        (keys_that_grow_out_of_each_other, "too large"),
+        (a_prefix_that_all_keys_have, "garbled"),
+        (names_of_files_without_end, "too large"),
+    ],
+)
+def test_a_hostile_store_is_refused_soon(judge: Judge, tmp_path: Path, made: Callable[[Path], Path], told: str) -> None:
+    assert told in judge.verify(made(tmp_path / "10")).reason
+
+
+def test_the_largest_node_of_small_keys_is_read(judge: Judge, tmp_path: Path) -> None:
+    count = 900_000
+    keys = sorted(struct.pack(">I", number)[1:] for number in range(count))
+    leaf = framed(NODE, a_leaf([0] * count, keys))
+
+    assert judge.verify(a_store(tmp_path / "10", leaf, height=0)).reason == ""
