@@ -1,6 +1,6 @@
 """
 Files beside each other that are one checkpoint together, told by names: TensorFlow's index and shards, PaddlePaddle's
-model and optimizer, files of ranks.
+model and optimizer, Keras' index and shards, files of ranks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 _PREFIXED = re.compile(r"(?P<prefix>.+)\.(?:index|meta|data-\d{5,}-of-\d{5,}|pdparams|pdopt)")
+_INDEX = ".weights.json"
+_SHARD = re.compile(r"(?P<before>.+)_\d{5,}\.weights\.h5")
+"""Of Keras; without an index beside it a model of its own, for epochs are written with five digits as well."""
 _RANK = re.compile(r"(?P<before>.*?rank[-_]?)(?P<rank>\d{1,6})(?P<after>(?:\D.*)?)")
 
 
@@ -17,14 +20,18 @@ def bundles(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """
     The bundles among *names*: what a loader is given, and its files.
 
-    TensorFlow and PaddlePaddle are given what their names begin with; of ranks the lowest stands for all, and one rank
-    alone is no bundle.
+    TensorFlow and PaddlePaddle are given what their names begin with, Keras its index; of ranks the lowest stands for
+    all, and one rank alone is no bundle.
     """
-    found: dict[str, list[str]] = defaultdict(list)
+    names = list(names)
+    indexes = {name for name in names if name.endswith(_INDEX)}
+    found: dict[str, list[str]] = defaultdict(list, {index: [index] for index in indexes})
     ranks: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
     for name in names:
         if match := _PREFIXED.fullmatch(name):
             found[match["prefix"]].append(name)
+        elif (match := _SHARD.fullmatch(name)) and match["before"] + _INDEX in indexes:
+            found[match["before"] + _INDEX].append(name)
         elif match := _RANK.fullmatch(name):
             ranks[match["before"], match["after"]][int(match["rank"])] = name
     for files in ranks.values():

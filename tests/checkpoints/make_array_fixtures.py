@@ -80,12 +80,14 @@ def a_keras_model() -> object:
 
 
 def write_keras(root: Path) -> None:
-    """The archive of Keras 3, the weights alone, and HDF5 of Keras 2."""
+    """The archive of Keras 3, the weights alone and in shards, and HDF5 of Keras 2."""
     (root / "keras").mkdir()
     model = a_keras_model()
     model.save(root / "keras" / "epoch-20.keras")
     model.save_weights(root / "keras" / "epoch-20.weights.h5")
     model.save(root / "keras" / "epoch-20-legacy.h5")
+    (root / "keras-shards" / "step-20").mkdir(parents=True)
+    model.save_weights(root / "keras-shards" / "step-20" / "model.weights.json", max_shard_size=200 / 2**30)
 
 
 def write_xgboost(root: Path) -> None:

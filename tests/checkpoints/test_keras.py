@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import struct
 import zipfile
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.hdf5 import lookup3
-from healthd.checkpoints.latest import Level
+from healthd.checkpoints.latest import Level, latest
 from healthd.checkpoints.steps import find
 from tests.checkpoints.builders import REAL
 from tests.checkpoints.damages import held_when_cut, held_when_flipped, word
@@ -79,6 +80,56 @@ def test_an_archive_without_a_part_is_refused(real: Path, missing: str) -> None:
     (real / "epoch-20.keras").write_bytes(content.getvalue())
 
     assert "without" in word(real / "epoch-20.keras")
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(REAL / "keras-shards" / "step-20", tmp_path / "step-20"))
+
+
+def test_sharded_weights_of_the_real_library_hold(shards: Path) -> None:
+    assert word(shards) == ""
+
+
+def test_a_shard_that_the_index_names_is_missed(shards: Path) -> None:
+    (shards / "model_00001.weights.h5").unlink()
+
+    assert word(shards) == "model_00001.weights.h5: missing"
+
+
+def test_an_index_that_was_written_before_the_last_shards_is_not_finished(shards: Path) -> None:
+    index = json.loads((shards / "model.weights.json").read_text())
+    index["weight_map"] = {"/layers/dense/vars": "model_00000.weights.h5"}
+    index["metadata"]["total_size"] = 1_000_000
+    (shards / "model.weights.json").write_text(json.dumps(index))
+
+    assert "counts 1,000,000 bytes, its 1 shards have" in word(shards)
+
+
+def test_an_index_cut_anywhere_is_refused(shards: Path) -> None:
+    assert held_when_cut(shards, shards / "model.weights.json") == []
+
+
+def test_an_index_may_not_name_what_is_outside(shards: Path) -> None:
+    index = (shards / "model.weights.json").read_text()
+    (shards / "model.weights.json").write_text(index.replace("model_00001", "../model_00001"))
+
+    assert "not inside the checkpoint" in word(shards)
+
+
+def test_shards_of_several_steps_in_one_folder_are_found_by_their_indexes(shards: Path) -> None:
+    for path in list(shards.iterdir()):
+        path.rename(path.with_name(path.name.replace("model", "epoch_5")))
+    (shards / "epoch_5.weights.json").write_text(
+        (shards / "epoch_5.weights.json").read_text().replace("model", "epoch_5")
+    )
+    shards.rename(shards.with_name("run"))
+
+    found = latest(shards.with_name("run"))
+
+    assert found.rejected == ()
+    assert found.found is not None
+    assert (Path(found.found.path).name, found.found.step) == ("epoch_5.weights.json", 5)
 
 
 def a_newer_file(*, flags: int = 0, end: int = 52) -> bytes:

@@ -2,7 +2,9 @@
 Models of Keras: the archive `.keras`, and HDF5 as `.weights.h5` or `.h5`.
 
 An archive is stored, not deflated, and its directory is written last; the weights inside it are HDF5, under the
-archive's CRC-32. HDF5 alone has no checksum of its data: its structure is walked (see `hdf5`).
+archive's CRC-32. HDF5 alone has no checksum of its data: its structure is walked (see `hdf5`). Sharded weights have an
+index, `.weights.json`, which is written anew with each shard, so a whole one may tell of the first shards alone; but
+the bytes that it counts go beyond them then.
 Source: keras/src/saving/saving_lib.py and legacy_h5_format.py.
 """
 
@@ -10,9 +12,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+
 from healthd.checkpoints import hdf5, zips
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.tree import Damaged, Tree
+from healthd.checkpoints.tree import Damaged, Tree, folder_of, inside
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
 
@@ -20,6 +24,19 @@ CONFIG = b"config.json"
 WEIGHTS = (b"model.weights.h5", b"model.weights.npz")
 _ARCHIVE = ".keras"
 _HDF5 = (".h5", ".hdf5")
+INDEX = ".weights.json"
+LARGEST_INDEX = 64 << 20
+
+
+class _Metadata(msgspec.Struct):
+    total_size: float
+    """Bytes of all arrays, without what HDF5 adds."""
+
+
+class _Index(msgspec.Struct):
+    metadata: _Metadata
+    weight_map: dict[str, str | list[str]]
+    """Group to the shards that have a part of it."""
 
 
 class Keras:
@@ -29,7 +46,7 @@ class Keras:
 
     def owns(self, filename: str) -> bool:
         """By suffix."""
-        return filename.endswith((_ARCHIVE, *_HDF5))
+        return filename.endswith((_ARCHIVE, *_HDF5, INDEX))
 
     def detect(self, tree: Tree) -> bool:
         """Any file with the suffix."""
@@ -38,7 +55,23 @@ class Keras:
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK walks the structure; FULL also reads every byte of an archive. Raises Damaged."""
         names = sorted(name for name in tree.entries if self.owns(name))
-        for_each(partial(_verify_file, tree, level), names, at_once=tree.at_once)
+        for index in (name for name in names if name.endswith(INDEX)):
+            _refuse_missing_shards(tree, index)
+        files = [name for name in names if not name.endswith(INDEX)]
+        for_each(partial(_verify_file, tree, level), files, at_once=tree.at_once)
+
+
+def _refuse_missing_shards(tree: Tree, name: str) -> None:
+    try:
+        index = msgspec.json.decode(tree.read(name, at_most=LARGEST_INDEX), type=_Index)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(f"{name}: not a whole index of shards (torn write)") from error
+    told = {file for files in index.weight_map.values() for file in ([files] if isinstance(files, str) else files)}
+    shards = [inside(folder_of(name), file, told_by=name) for file in sorted(told)]
+    size = sum(tree.size(shard) for shard in shards)
+    if size < index.metadata.total_size:
+        counted = f"{index.metadata.total_size:,.0f}"
+        raise Damaged(f"{name}: counts {counted} bytes, its {len(shards):,} shards have {size:,} (save not finished)")
 
 
 def _verify_file(tree: Tree, level: Level, name: str) -> None:
