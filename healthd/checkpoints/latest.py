@@ -17,14 +17,11 @@ from healthd.checkpoints.formats.released import released
 from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, nested, newest_step, steps
 from healthd.checkpoints.tree import (
     Damaged,
-    Entry,
     Location,
     Tree,
     Unstable,
     Vanished,
     explain,
-    filename_of,
-    kind_of,
     refuse_changes,
     survey,
 )
@@ -188,20 +185,7 @@ def _write_seconds(tree: Tree) -> float:
 
 def _saved_ns(tree: Tree) -> int:
     """By the files that a format owns, for a log beside them grows without a save; by all files where none is owned."""
-    owned = _owned(tree)
-    return max((entry.stamp.mtime_ns for entry in owned or tree.entries.values()), default=0)
-
-
-def _owned(tree: Tree) -> list[Entry]:
-    asked: dict[str, bool] = {}
-    owned = []
-    for name, entry in tree.entries.items():
-        kind = kind_of(name)
-        if kind not in asked:
-            asked[kind] = recognises(filename_of(name))
-        if asked[kind]:
-            owned.append(entry)
-    return owned
+    return max((tree.entries[name].stamp.mtime_ns for name in tree.owned(recognises) or tree.entries), default=0)
 
 
 def _prove(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> Proof:

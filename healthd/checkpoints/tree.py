@@ -7,10 +7,11 @@ has a bound, and a file that is not the one listed is an answer, not a crash. Kn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import cached_property
-from pathlib import PurePosixPath
+from types import TracebackType
 
 from healthd.checkpoints.stores.store import Damaged, Entry, File, Stamp, Unstable, Vanished, explain, unreadable
 from healthd.checkpoints.stores.urls import Location, store_of
@@ -28,7 +29,6 @@ __all__ = [
     "filename_of",
     "folder_of",
     "inside",
-    "kind_of",
     "read_at",
     "refuse_changes",
     "survey",
@@ -56,12 +56,16 @@ class Tree:
         return self._store.at_once
 
     @cached_property
-    def kinds(self) -> tuple[str, ...]:
-        """One name of each kind: of names that differ by their digits alone, as those of ranks do, the first."""
-        examples: dict[str, str] = {}
+    def kinds(self) -> dict[str, list[str]]:
+        """The names of each kind under the first of them: those of ranks, shards and steps differ by digits alone."""
+        kinds: dict[str, list[str]] = defaultdict(list)
         for name in self.entries:
-            examples.setdefault(kind_of(name), name)
-        return tuple(examples.values())
+            kinds[name.translate(_DIGITS)].append(name)
+        return {names[0]: names for names in kinds.values()}
+
+    def owned(self, owns: Callable[[str], bool]) -> list[str]:
+        """The names, sorted, that *owns* takes for its own by their last part; it is asked once for each kind."""
+        return sorted(name for first, kind in self.kinds.items() if owns(filename_of(first)) for name in kind)
 
     def require(self, name: str) -> Entry:
         """The regular file *name*. Raises Damaged when it is missing or something else."""
@@ -76,13 +80,11 @@ class Tree:
         """Bytes of the regular file *name*. Raises Damaged."""
         return self.require(name).stamp.size
 
-    @contextmanager
-    def open(self, name: str) -> Iterator[File]:
+    def open(self, name: str) -> AbstractContextManager[File]:
         """The file *name*, which is the very one that was listed. Raises Damaged."""
         entry = self.require(name)
         try:
-            with self._store.open(self.base, name, entry) as file:
-                yield file
+            return _Opened(self._store.open(self.base, name, entry), name)
         except OSError as error:
             raise unreadable(name, error) from error
 
@@ -93,6 +95,30 @@ class Tree:
             raise Damaged(f"{name}: {size:,} bytes, more than the {at_most:,} that it may have")
         with self.open(name) as file:
             return read_at(file, name, offset=0, size=size)
+
+
+class _Opened:
+    """An open file; tells in words what the system says of it. No generator, for one is made for each file."""
+
+    __slots__ = ("_held", "_name")
+
+    def __init__(self, held: AbstractContextManager[File], name: str) -> None:
+        self._held = held
+        self._name = name
+
+    def __enter__(self) -> File:
+        try:
+            return self._held.__enter__()
+        except OSError as error:
+            raise unreadable(self._name, error) from error
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self._held.__exit__(kind, error, at)
+        except OSError as failure:
+            raise unreadable(self._name, failure) from failure
+        if isinstance(error, OSError):
+            raise unreadable(self._name, error) from error
 
 
 def survey(path: Location, *, most_entries: int = MOST_ENTRIES, beside: tuple[str, ...] = ()) -> Tree:
@@ -149,15 +175,10 @@ def _explained(path: Location, listed: Iterable[tuple[str, Entry]]) -> Iterator[
 
 def inside(folder: str, name: str, *, told_by: str) -> str:
     """*name* as *told_by* writes it, relative to *folder* of the tree. Raises Damaged when it leads outside."""
-    parts = PurePosixPath(name).parts
+    parts = [part for part in name.split("/") if part not in {"", "."}]
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise Damaged(f"{told_by}: names {name[:80]!r}, which is not inside the checkpoint")
-    return "/".join((folder, *parts)) if folder else "/".join(parts)
-
-
-def kind_of(name: str) -> str:
-    """The name with all digits the same: names of ranks, shards and steps differ by them alone."""
-    return name.translate(_DIGITS)
+    return "/".join([folder, *parts] if folder else parts)
 
 
 def folder_of(name: str) -> str:

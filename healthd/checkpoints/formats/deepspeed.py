@@ -53,9 +53,8 @@ class DeepSpeed:
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK looks at names and one model file; FULL at the steps that all files tell. Raises Damaged."""
         folders: dict[str, list[str]] = defaultdict(list)
-        for name in sorted(tree.entries):
-            if self.owns(filename_of(name)):
-                folders[folder_of(name)].append(name)
+        for name in tree.owned(self.owns):
+            folders[folder_of(name)].append(name)
         for folder, names in folders.items():
             _verify_folder(tree, level, folder, names)
         for parent in sorted({folder_of(folder) for folder in folders if folder}):

@@ -52,6 +52,10 @@ class _Index(msgspec.Struct):
     weight_map: dict[str, str]
 
 
+_ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_METADATA = msgspec.json.Decoder(dict[str, str])
+_TENSOR = msgspec.json.Decoder(_Tensor)
+
 _Promises = dict[str, list[tuple[str, list[str]]]]
 """Listed file name to the indexes that name it, each with the tensors that it should hold."""
 
@@ -99,9 +103,9 @@ def refuse_missing_shards(names: Iterable[str]) -> None:
 def parse_header(raw: bytes, name: str) -> dict[str, _Tensor]:
     """The tensors of a JSON header by name. Raises Damaged."""
     try:
-        entries = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-        msgspec.json.decode(entries.pop("__metadata__", b"{}"), type=dict[str, str])
-        return {tensor: msgspec.json.decode(entry, type=_Tensor) for tensor, entry in entries.items()}
+        entries = _ENTRIES.decode(raw)
+        _METADATA.decode(entries.pop("__metadata__", b"{}"))
+        return {tensor: _TENSOR.decode(entry) for tensor, entry in entries.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         what = "is zeros" if not raw.strip(b"\0") else "is not the JSON that it should be"
         raise Damaged(f"{name}: its header {what} (torn write)") from error
@@ -130,7 +134,7 @@ def _tensor_bytes(entry: _Tensor, tensor: str, name: str) -> int:
         raise Damaged(
             f"{name}: tensor {tensor[:80]!r} is of type {entry.dtype[:20]!r}, which this version does not know"
         )
-    if len(entry.shape) > 64 or min(entry.shape, default=0) < 0:
+    if len(entry.shape) > 64 or (entry.shape and min(entry.shape) < 0):
         raise Damaged(f"{name}: tensor {tensor[:80]!r} has an impossible shape")
     return -(-math.prod(entry.shape) * bits // 8)
 
@@ -149,8 +153,9 @@ def _verify_file(tree: Tree, promises: _Promises, name: str) -> None:
         if 8 + length > size:
             raise Damaged(f"{name}: {size:,} bytes, and its header alone needs {8 + length:,} (torn write)")
         with _ONE_LARGE_HEADER if length > _LARGE_HEADER else nullcontext():
-            rest = read_at(file, name, offset=len(start), size=max(0, 8 + length - len(start)))
-            tensors = parse_header((start + rest)[8 : 8 + length], name)
+            if len(start) < 8 + length:
+                start += read_at(file, name, offset=len(start), size=8 + length - len(start))
+            tensors = parse_header(start[8 : 8 + length], name)
             _refuse_wrong_size(name, size, 8 + length + judge_layout(tensors, name))
             _refuse_missing_tensors(name, tensors, promises)
 
@@ -173,8 +178,9 @@ def _read_promises(tree: Tree, indexes: list[str]) -> _Promises:
     """What the indexes say of each listed file, all of which are there. Raises Damaged."""
     promises: _Promises = defaultdict(list)
     for index in indexes:
+        folder = folder_of(index)
         for file, tensors in read_index(tree, index).items():
-            name = inside(folder_of(index), file, told_by=index)
+            name = inside(folder, file, told_by=index)
             tree.require(name)
             if not name.endswith(".safetensors"):
                 raise Damaged(f"{index}: names {file[:80]!r}, which is no safetensors file")

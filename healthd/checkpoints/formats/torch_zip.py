@@ -40,7 +40,7 @@ class TorchZip:
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK reads the directory of each archive; FULL every byte. Raises Damaged."""
-        owned = sorted(name for name in tree.entries if self.owns(filename_of(name)))
+        owned = tree.owned(self.owns)
         names = [name for name in owned if not name.endswith(_INDEX)]
         for index in (name for name in owned if name.endswith(_INDEX)):
             for file in read_index(tree, index):

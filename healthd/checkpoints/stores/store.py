@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeVar
 
+from msgspec import Struct
+
 
 class Damaged(Exception):
     """
@@ -30,7 +32,7 @@ class Unstable(Damaged): ...
 class Vanished(Unstable): ...
 
 
-class Stamp(NamedTuple):
+class Stamp(Struct, frozen=True, gc=False):
     """What tells one state of a file from another."""
 
     size: int
@@ -40,7 +42,7 @@ class Stamp(NamedTuple):
     """Of an object: its entity tag without quotes, which some stores leave out of their lists."""
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True, gc=False):
     """One listed name that is not a directory."""
 
     stamp: Stamp
