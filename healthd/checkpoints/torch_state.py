@@ -14,7 +14,7 @@ from typing import Any
 
 from healthd.checkpoints import zips
 from healthd.checkpoints.pickles import EVERYTHING, PERSISTENT_ID, BadPickle, Built, Named, read_pickle
-from healthd.checkpoints.tree import Damaged, File, Tree, read_at
+from healthd.checkpoints.tree import Damaged, File, Tree
 
 LARGEST_PICKLE = 16 << 20
 """Bytes; a model of 100,000 tensors needs about this much. Beyond it nothing is known."""
@@ -85,9 +85,10 @@ def open_archive(file: File, name: str, size: int) -> zips.Slice:
     """The archive that the file is. Raises Damaged when it does not begin like one."""
     if not size:
         raise Damaged(f"{name}: empty file")
-    start = read_at(file, name, offset=0, size=min(size, len(_LEGACY)))
+    archive = zips.Slice.at(file, name, 0, size)
+    start = archive.read(0, min(size, len(_LEGACY)))
     if start.startswith(b"PK\3\4"):
-        return zips.Slice.at(file, name, 0, size)
+        return archive
     if start == _LEGACY:
         raise Damaged(f"{name}: torch's format from before 1.6, which has no checksum and cannot be verified")
     if not start.strip(b"\0"):

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from healthd.checkpoints.tree import Damaged, File, read_at
 
@@ -27,8 +29,8 @@ _SMALL = 1 << 16
 _END = struct.Struct("<4s4H2IH")
 _END_64_LOCATOR = struct.Struct("<4sIQI")
 _END_64 = struct.Struct("<4sQ2H2I4Q")
-_ENTRY = struct.Struct("<4s6H3I5H2I")
-_LOCAL = struct.Struct("<4s5H3I2H")
+_ENTRY = struct.Struct("<4s4x2H4x3I4H6xI")
+_LOCAL = struct.Struct("<4s22x2H")
 _ENCRYPTED = 0x2061
 """Flag bits for encryption, strong encryption, masked headers and patches: all that torch refuses."""
 _STORED, _DEFLATED = 0, 8
@@ -39,8 +41,7 @@ _AT_ONCE = 1000
 _MISPLACED = "its archive directory is not where its end record says"
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """Where an archive lies: a whole file, or part of one."""
 
     file: File
@@ -64,25 +65,25 @@ class Slice:
             return self.held[offset : offset + size]
         return read_at(self.file, self.name, offset=self.start + offset, size=size)
 
-    def expect(self, spans: Sequence[tuple[int, int]]) -> None:
+    def expect(self, spans: Iterable[tuple[int, int]]) -> None:
         """Says which bytes of the archive are read next."""
         if not self.held:
             self.file.expect([(self.start + offset, size) for offset, size in spans])
 
 
-class Member(NamedTuple):
+class Member(Struct, gc=False):
     """One file in the archive."""
 
     name: bytes
     crc: int
     size: int
-    header: int
-    """Offset of the local header in the archive."""
-    data: int
-    """Offset of the first byte of its content."""
     packed: int
     """Bytes that it takes in the archive."""
+    header: int
+    """Offset of the local header in the archive."""
     is_stored: bool
+    data: int = 0
+    """Offset of the first byte of its content, which only the local header tells."""
 
 
 def read_members(archive: Slice, *, deflated: bool = False) -> list[Member]:
@@ -97,18 +98,18 @@ def read_members(archive: Slice, *, deflated: bool = False) -> list[Member]:
     if directory.size > LARGEST_DIRECTORY:
         raise Damaged(f"{archive.name}: its archive directory claims {directory.size:,} bytes")
     raw = archive.read(directory.offset, directory.size)
-    members = sorted(_parse_directory(raw, archive.name, deflated), key=lambda member: member.header)
+    members = sorted(_parse_directory(raw, archive.name, deflated), key=attrgetter("header"))
     if len(members) != directory.members:
         raise Damaged(f"{archive.name}: its archive directory lists {len(members):,} of {directory.members:,} members")
     if sum(member.size for member in members) > MOST_INFLATED * archive.length + (1 << 30):
         raise Damaged(f"{archive.name}: claims to be many times its {archive.length:,} bytes when inflated")
     ends = [*(member.header for member in members[1:]), directory.offset]
-    placed: list[Member] = []
     for start in range(0, len(members), _AT_ONCE):
         some = members[start : start + _AT_ONCE]
-        archive.expect([(member.header, _LOCAL.size + len(member.name)) for member in some])
-        placed += (_placed(archive, member, end) for member, end in zip(some, ends[start:], strict=False))
-    return placed
+        archive.expect((member.header, _LOCAL.size + len(member.name)) for member in some)
+        for member, end in zip(some, ends[start:], strict=False):
+            _place(archive, member, end)
+    return members
 
 
 def check_data(archive: Slice, member: Member) -> None:
@@ -162,10 +163,11 @@ def _find_directory(archive: Slice) -> _Directory:
     if magic != b"PK\5\6" or comment:
         raise Damaged(f"{archive.name}: no end of archive in {archive.length:,} bytes (torn write)")
     narrow = wide = _Directory(count, size, offset)
+    agree = True
     locator_at = end_at - _END_64_LOCATOR.size
     if locator_at >= 0 and archive.read(locator_at, 4) == b"PK\6\7":
         end_at, wide = _read_end_64(archive, locator_at)
-    agree = all(n in {w, limit} for n, w, limit in zip(narrow, wide, (_MAX_16, _MAX_32, _MAX_32), strict=True))
+        agree = all(n in {w, limit} for n, w, limit in zip(narrow, wide, (_MAX_16, _MAX_32, _MAX_32), strict=True))
     if disks != [0, 0, wide.members & _MAX_16] or not agree or wide.offset + wide.size != end_at:
         raise Damaged(f"{archive.name}: {_MISPLACED}")
     return wide
@@ -183,21 +185,20 @@ def _read_end_64(archive: Slice, locator_at: int) -> tuple[int, _Directory]:
 def _parse_directory(raw: bytes, name: str, deflated: bool) -> Iterator[Member]:
     at = 0
     while at < len(raw):
-        if len(raw) - at < _ENTRY.size or raw[at : at + 4] != b"PK\1\2":
+        if len(raw) - at < _ENTRY.size or not raw.startswith(b"PK\1\2", at):
             raise Damaged(f"{name}: its archive directory is garbled")
-        (_, _, _, flags, method, _, _, crc, packed, size, n_name, n_extra, n_comment, disk, _, _, header) = (
-            _ENTRY.unpack_from(raw, at)
-        )
-        name_end = at + _ENTRY.size + n_name
-        member, extra = raw[at + _ENTRY.size : name_end], raw[name_end : name_end + n_extra]
-        is_stored = method == _STORED
-        if not (is_stored or (deflated and method == _DEFLATED)) or flags & _ENCRYPTED or disk:
+        _, flags, method, crc, packed, size, n_name, n_extra, n_comment, disk, header = _ENTRY.unpack_from(raw, at)
+        name_at = at + _ENTRY.size
+        extra_at = name_at + n_name
+        member = raw[name_at:extra_at]
+        at = extra_at + n_extra + n_comment
+        if (method and not (deflated and method == _DEFLATED)) or flags & _ENCRYPTED or disk:
             raise Damaged(f"{name}: {text(member)} is compressed, encrypted or elsewhere, which its writer never does")
-        size, packed, header = _widen(extra, size, packed, header, name)
-        if is_stored and packed != size:
+        if n_extra or _MAX_32 in (size, packed, header):
+            size, packed, header = _widen(raw[extra_at : extra_at + n_extra], size, packed, header, name)
+        if packed != size and method == _STORED:
             raise Damaged(f"{name}: {text(member)} has two sizes, {packed:,} and {size:,} bytes")
-        yield Member(member, crc, size, header, header, packed, is_stored)
-        at = name_end + n_extra + n_comment
+        yield Member(member, crc, size, packed, header, method == _STORED)
 
 
 def _widen(extra: bytes, size: int, packed: int, header: int, name: str) -> tuple[int, int, int]:
@@ -223,12 +224,12 @@ def _zip64_values(extra: bytes, name: str) -> tuple[int, ...]:
     return ()
 
 
-def _placed(archive: Slice, member: Member, end: int) -> Member:
-    """The member with its data's place, told by its local header; *end* is where the next thing begins."""
-    magic, *_, n_name, n_extra = _LOCAL.unpack(archive.read(member.header, _LOCAL.size))
-    if magic != b"PK\3\4" or archive.read(member.header + _LOCAL.size, n_name) != member.name:
+def _place(archive: Slice, member: Member, end: int) -> None:
+    """Notes where the member's data is, told by its local header; *end* is where the next thing begins."""
+    local = archive.read(member.header, _LOCAL.size + len(member.name))
+    magic, n_name, n_extra = _LOCAL.unpack_from(local)
+    if magic != b"PK\3\4" or n_name != len(member.name) or not local.endswith(member.name):
         raise Damaged(f"{archive.name}: {text(member.name)} is not where the archive directory says")
-    data = member.header + _LOCAL.size + n_name + n_extra
-    if data + member.packed > end:
+    member.data = member.header + len(local) + n_extra
+    if member.data + member.packed > end:
         raise Damaged(f"{archive.name}: {text(member.name)} reaches over what comes after it")
-    return member._replace(data=data)

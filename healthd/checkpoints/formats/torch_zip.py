@@ -58,8 +58,7 @@ def verify_archive(archive: zips.Slice, level: Level) -> None:
     members = zips.read_members(archive)
     if not any(member.name.endswith(b"data.pkl") and member.size for member in members):
         raise Damaged(f"{archive.name}: an archive without data.pkl, not written by torch.save")
-    written_with_checksums = any(member.crc for member in members)
-    if level is Level.FULL and written_with_checksums:
+    if level is Level.FULL and any(member.crc for member in members):
         for member in members:
             zips.check_data(archive, member)
 
