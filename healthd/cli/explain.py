@@ -2,7 +2,7 @@
 `healthd explain [RECOVERY | GANG]`: why a gang was restarted, and what was done, told from the recorded state alone.
 
 Read-only, and safe beside a run that is going on. Without a name: one line for each recovery. With a gang, `job/llama`:
-its newest recovery.
+its newest recovery, and what a fault would cost it now.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -20,13 +20,17 @@ import msgspec
 
 from healthd.cli import which_world
 from healthd.cli.errors import UserError
+from healthd.cli.which_gang import gang_named, gang_of
 from healthd.cli.which_world import World
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound, Reader
+from healthd.core.calm import tell_calm
 from healthd.core.explain import Explanation, explain
 from healthd.core.explain_text import COLUMNS, Section, row, tell
-from healthd.core.model import Phase
+from healthd.core.gang import Root
+from healthd.core.model import ENDED, Phase
 from healthd.core.objects import Node, NodeHealth, Recovery
+from healthd.core.stake import Stake, at_stake
 from healthd.core.telling import blamed, gang_text, kind_named
 
 T = TypeVar("T", Node, NodeHealth)
@@ -45,6 +49,10 @@ class Recorded(NamedTuple):
     """Those that were asked for, the oldest first."""
     nodes: dict[str, Node]
     health: dict[str, NodeHealth]
+    gang: Root | None
+    """The gang that was asked for, or that the newest recovery was of, where it is still there."""
+    stake: Stake | None
+    """What a fault would cost that gang now; None while a recovery of it runs, or where it is not known."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +72,13 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 0; what is not there is a UserError."""
     recorded = asyncio.run(_read(args))
     if args.json:
-        for recovery in recorded.recoveries:
-            print(json.dumps(msgspec.to_builtins(_explained(recovery, recorded))))
-    elif args.recovery:
-        _print_story(_explained(recorded.recoveries[0], recorded), recorded.state)
+        _print_json(recorded)
+    elif args.recovery and recorded.recoveries:
+        story = _explained(recorded.recoveries[0], recorded)
+        _print(lambda width: [*tell(story, width=width), *_logs(story, recorded.state)])
+    elif recorded.gang is not None:
+        gang, stake = recorded.gang, recorded.stake
+        _print(lambda width: tell_calm(gang, stake, width=width))
     elif recorded.recoveries:
         _print_table(recorded.recoveries)
     else:
@@ -80,12 +91,29 @@ async def _read(args: argparse.Namespace) -> Recorded:
     async with which_world.open_world(args, args.recovery) as world:
         everything = (await world.cluster.list(Recovery, namespace=world.namespace)).items
         known = sorted(everything, key=lambda recovery: recovery.spec.cause.at)
-        chosen = _chosen(known, args.recovery, world) if args.recovery else known
+        chosen = _chosen(known, args.recovery) if args.recovery else known
+        gang = await _gang(args.recovery, chosen, world) if args.recovery else None
+        if args.recovery and not chosen and gang is None:
+            raise UserError(_nothing_of(args.recovery, known, world))
         names = {node for recovery in chosen for node in blamed(recovery.status)}
         names |= {recovery.spec.cause.node for recovery in chosen} - {""}
         nodes = {name: node for name in names if (node := await _get(world.cluster, Node, name))}
         health = {name: said for name in names if (said := await _get(world.cluster, NodeHealth, name))}
-    return Recorded(world.name, world.state, chosen, nodes, health)
+    stake = _stake(gang, chosen, known) if gang else None
+    return Recorded(world.name, world.state, chosen, nodes, health, gang, stake)
+
+
+async def _gang(said: str, chosen: Sequence[Recovery], world: World) -> Root | None:
+    if chosen:
+        return await gang_of(world.cluster, chosen[0].spec.gang)
+    return await gang_named(world.cluster, said, world.namespace)
+
+
+def _stake(gang: Root, chosen: Sequence[Recovery], known: Sequence[Recovery]) -> Stake | None:
+    """Told beside the newest story of a gang, once that is over."""
+    own = [recovery for recovery in known if recovery.spec.gang.uid == gang.ref.uid]
+    is_over = all(recovery.status.phase in ENDED for recovery in own)
+    return at_stake(gang, SystemClock().now(), known) if is_over and chosen == own[-1:] else None
 
 
 async def _get(cluster: Reader, kind: type[T], name: str) -> T | None:
@@ -95,8 +123,8 @@ async def _get(cluster: Reader, kind: type[T], name: str) -> T | None:
         return None
 
 
-def _chosen(recoveries: Sequence[Recovery], said: str, world: World) -> list[Recovery]:
-    """The one recovery that is named so, or whose name begins so; of a gang, the newest."""
+def _chosen(recoveries: Sequence[Recovery], said: str) -> list[Recovery]:
+    """The one recovery that is named so, or whose name begins so; of a gang, the newest. Raises UserError for more."""
     exact = [recovery for recovery in recoveries if recovery.metadata.name == said]
     found = exact or [recovery for recovery in recoveries if recovery.metadata.name.startswith(said)]
     kind, slash, name = said.partition("/")
@@ -105,15 +133,17 @@ def _chosen(recoveries: Sequence[Recovery], said: str, world: World) -> list[Rec
     if not exact and of_gang:
         _be_one_gang(said, of_gang)
         return of_gang[-1:]
-    if len(found) == 1:
-        return found
-    names = [recovery.metadata.name for recovery in found or recoveries]
-    if found:
-        raise UserError(f"{said!r} could be {', '.join(names)}")
+    if len(found) > 1:
+        raise UserError(f"{said!r} could be {', '.join(recovery.metadata.name for recovery in found)}")
+    return found
+
+
+def _nothing_of(said: str, recoveries: Sequence[Recovery], world: World) -> str:
+    names = [recovery.metadata.name for recovery in recoveries]
     names += [gang_text(recovery.spec.gang) for recovery in recoveries]
     near = get_close_matches(said, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}" if names else "there is none yet"
-    raise UserError(f"there is no recovery {said!r}{_in(world)}; {hint}")
+    return f"there is no recovery {said!r}{_in(world)}, and no gang of that name has an annotation of healthd's; {hint}"
 
 
 def _be_one_gang(said: str, recoveries: Sequence[Recovery]) -> None:
@@ -131,15 +161,33 @@ def _in(world: World) -> str:
 def _explained(recovery: Recovery, recorded: Recorded) -> Explanation:
     # On one machine the agents end with the run: that nothing is heard of them is no news.
     now = SystemClock().now() if recorded.state is None else None
-    return explain(recovery, recorded.nodes, recorded.health, now)
+    saves = recorded.gang.saves.good if recorded.gang else []
+    return explain(
+        recovery,
+        recorded.nodes,
+        recorded.health,
+        now,
+        good_before=saves[-1].at if saves and recovery.status.phase not in ENDED else None,
+        stake=recorded.stake,
+    )
 
 
-def _print_story(story: Explanation, state: Path | None) -> None:
+def _print_json(recorded: Recorded) -> None:
+    for recovery in recorded.recoveries:
+        print(json.dumps(msgspec.to_builtins(_explained(recovery, recorded))))
+    if recorded.gang is not None and not recorded.recoveries:
+        ref = recorded.gang.ref
+        told = {"recovery": None, "namespace": ref.namespace, "gang": f"{ref.kind} {ref.name}"}
+        print(json.dumps({**told, "at_stake": msgspec.to_builtins(recorded.stake)}))
+
+
+def _print(sections: Callable[[int], Sequence[Section]]) -> None:
+    """What *sections* are at the width of the terminal."""
     from rich.console import Console  # imported here: machines should not wait for what only people need
     from rich.text import Text
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    for section in [*tell(story, width=console.width), *_logs(story, state)]:
+    for section in sections(console.width):
         console.print(Text(section.title, style="bold"), soft_wrap=True)
         for line in section.lines:
             console.print(Text(line), soft_wrap=True)

@@ -171,7 +171,7 @@ class Prechecks:
         return GangSaves(
             namespace=root.ref.namespace,
             gang=root.ref.name,
-            saved=good[-1].at if good else None,
+            saved=good[-1].at if good and not root.saves.none_loads else None,
             interval=usual,
             lost=lost,
             concerns=root.saves.concerns,

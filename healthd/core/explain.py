@@ -8,7 +8,7 @@ them into words. What the objects no longer tell is left out, never guessed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import msgspec
@@ -27,6 +27,7 @@ from healthd.core.objects import (
 )
 from healthd.core.quarantine import read_record
 from healthd.core.reporting import silence
+from healthd.core.stake import Stake, lost_before
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +103,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     pods: list[FencedPod]
     checkpoint: ChosenCheckpoint | None
     rejected: list[RejectedCheckpoint]
+    lost_ms: float | None
+    """Work to do again: from when the checkpoint was saved, or from a later start, to the first fault. Until one is
+    chosen it is the newest that was seen to be good before. None where that is not known."""
     lost_steps: int | None
     """From the newest checkpoint, whole or not, back to the one that was loaded; None where a step is not known."""
     replacements: dict[str, str]
@@ -112,12 +116,24 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     no_advance: int
     not_before: datetime | None
     confirmed_step: int | None
+    at_stake: Stake | None = None
+    """What the next fault would cost, where the gang runs and this is its newest recovery."""
 
 
 def explain(
-    recovery: Recovery, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], now: datetime | None = None
+    recovery: Recovery,
+    nodes: Mapping[str, Node],
+    health: Mapping[str, NodeHealth],
+    now: datetime | None = None,
+    *,
+    good_before: datetime | None = None,
+    stake: Stake | None = None,
 ) -> Explanation:
-    """Gather what *recovery* and the objects of its nodes tell. Without *now* no agent is called silent."""
+    """
+    Gather what *recovery* and the objects of its nodes tell. Without *now* no agent is called silent.
+
+    *good_before* is when the newest good checkpoint was saved, as its root remembers it.
+    """
     status, spec = recovery.status, recovery.spec
     timeline = laps(status.timeline)
     causes = status.causes or [spec.cause]
@@ -141,6 +157,7 @@ def explain(
         pods=list(status.pods),
         checkpoint=status.checkpoint,
         rejected=list(status.rejected),
+        lost_ms=lost_before(recovery, _saved(status.checkpoint, good_before)),
         lost_steps=_lost_steps(recovery),
         replacements=dict(status.replacements),
         stand_ins=dict(status.stand_ins),
@@ -148,6 +165,7 @@ def explain(
         no_advance=status.no_advance,
         not_before=status.not_before,
         confirmed_step=status.confirmed_step if status.confirmed_step >= 0 else None,
+        at_stake=stake,
     )
 
 
@@ -218,6 +236,13 @@ def _bad_node(name: str, nodes: Mapping[str, Node], health: Mapping[str, NodeHea
         silent=now is not None and silence(health, now)(name),
         agent_seen=health[name].status.seen_at if name in health else None,
     )
+
+
+def _saved(chosen: ChosenCheckpoint | None, good_before: datetime | None) -> datetime | None:
+    """When what is resumed from was saved; before it is chosen, the newest good one."""
+    if chosen is None:
+        return good_before
+    return datetime.fromtimestamp(chosen.saved_ns / 1e9, tz=UTC) if chosen.path and chosen.saved_ns > 0 else None
 
 
 def _lost_steps(recovery: Recovery) -> int | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from healthd.core.explain import BadNode, Explanation, Why, milliseconds
 from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import ANNOTATION_REPAIRED, Attempt, ChosenCheckpoint, Recovery
+from healthd.core.precheck import spoken
+from healthd.core.stake import Stake, tell_stake
 
 KEPT_PLACES = 64
 """That many ranks of an attempt are named; `--json` has them all."""
@@ -32,12 +34,18 @@ def tell(story: Explanation, *, width: int = 100) -> list[Section]:
     parts = [
         Section(_headline(story), []),
         Section("Cause", [line for number, why in enumerate(story.causes) for line in _cause(why, width, number)]),
-        Section("Decision", [line for reason in _decision(story) for line in _wrap(reason, width)]),
+        Section("Decision", [line for reason in _decision(story) for line in wrap(reason, width)]),
         Section("Acts", _acts(story, width)),
-        Section("Proof", [line for proof in _proof(story) for line in _wrap(proof, width)]),
-        Section("Now", [line for left in _now(story) for line in _wrap(left, width)]),
+        Section("Proof", [line for proof in _proof(story) for line in wrap(proof, width)]),
+        Section("Now", [line for left in _now(story) for line in wrap(left, width)]),
+        *([next_fault(story.at_stake, width)] if story.at_stake else []),
     ]
     return [part for part in parts if part.lines or part is parts[0]]
+
+
+def next_fault(stake: Stake, width: int) -> Section:
+    """What it would cost."""
+    return Section("The next fault", [line for told in tell_stake(stake) for line in wrap(told, width)])
 
 
 def row(recovery: Recovery) -> tuple[str, ...]:
@@ -94,13 +102,13 @@ def _headline(story: Explanation) -> str:
 def _cause(why: Why, width: int, number: int) -> Iterator[str]:
     joined = "also " if number else ""
     node = f"{why.node}: " if why.node and why.node not in why.message else ""
-    yield from _wrap(f"{joined}{why.kind}: {node}{why.message}", width)
+    yield from wrap(f"{joined}{why.kind}: {node}{why.message}", width)
     for seen in why.evidence:
         record = f" record {seen.record}" if seen.record >= 0 else ""
-        yield from _wrap(f"{_clock(seen.at)}  {seen.source}{record}: {seen.text}", width, indent=4)
+        yield from wrap(f"{_clock(seen.at)}  {seen.source}{record}: {seen.text}", width, indent=4)
     if why.kind is CauseKind.HARDWARE or why.node:
         at = why.quarantined_at or why.at
-        yield from _wrap(f"{_clock(at)}  {why.node} was {_taken(why, at)}", width, indent=4)
+        yield from wrap(f"{_clock(at)}  {why.node} was {_taken(why, at)}", width, indent=4)
 
 
 def _taken(why: Why, at: datetime) -> str:
@@ -121,6 +129,8 @@ def _decision(story: Explanation) -> Iterator[str]:
         yield f"refused {step}{refused.path}: {refused.reason}"
     if story.checkpoint is not None:
         yield _chosen(story, story.checkpoint)
+    elif story.lost_ms is not None and story.phase not in ENDED:
+        yield f"the newest checkpoint that was seen to be good was {_work(story.lost_ms)} old when the fault came"
     if story.no_advance:
         yield f"{_count(story.no_advance, 'restart')} in a row brought no new step{_waited(story)}"
     yield from (f"{spare} in place of {bad}; every other node is kept" for bad, spare in story.replacements.items())
@@ -168,12 +178,24 @@ def _bad_nodes(story: Explanation) -> list[str]:
 
 
 def _chosen(story: Explanation, checkpoint: ChosenCheckpoint) -> str:
-    lost = f"; at least {_count(story.lost_steps, 'step')} to do again" if story.lost_steps else ""
+    lost = "".join(_lost(story))
     if checkpoint.path:
         step = f"step {checkpoint.step}, " if checkpoint.step >= 0 else ""
         return f"resume from {step}{checkpoint.path} ({checkpoint.format}, verified){lost}"
     saved = story.rejected or story.lost_steps is not None
     return f"a fresh start, although there was something saved{lost}" if saved else _FRESH
+
+
+def _lost(story: Explanation) -> Iterator[str]:
+    if story.lost_ms is not None:
+        yield f"; {_work(story.lost_ms)} of work lost"
+    if story.lost_steps:
+        yield f"; at least {_count(story.lost_steps, 'step')} to do again"
+
+
+def _work(ms: float) -> str:
+    """Hours are lost where training saves seldom, and milliseconds in a demonstration."""
+    return duration(ms) if ms < 120_000 else spoken(timedelta(milliseconds=ms))
 
 
 _FRESH = "a fresh start: nothing was ever saved"
@@ -191,9 +213,9 @@ def _acts(story: Explanation, width: int) -> list[str]:
     for lap in story.timeline:
         took = duration(lap.ms) if lap.ms is not None else ""
         head = f"{_clock(lap.at)}  {took:>9}  {lap.phase:<10}  "
-        lines += _wrap(f"{head}{lap.message}", width, hanging=len(head))
+        lines += wrap(f"{head}{lap.message}", width, hanging=len(head))
     for attempt in story.attempts:
-        lines += _wrap(_started(attempt), width)
+        lines += wrap(_started(attempt), width)
     return lines
 
 
@@ -301,7 +323,8 @@ def _clock(at: datetime | None) -> str:
     return f"{at:%H:%M:%S}.{at.microsecond // 1000:03}" if at else "-"
 
 
-def _wrap(text: str, width: int, *, indent: int = 2, hanging: int = 2) -> Sequence[str]:
+def wrap(text: str, width: int, *, indent: int = 2, hanging: int = 2) -> Sequence[str]:
+    """Lines of a section, harmless for a terminal."""
     return textwrap.wrap(
         harmless(text),
         width,

@@ -7,7 +7,7 @@ was found out before, by the same verification that a recovery uses, as far as h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -47,7 +47,7 @@ def missing_told(root: Root, report: Report) -> Report:
     """*report*, which also refuses a place that is empty although *root* saved there: that holds a recovery, too."""
     if report.found or report.rejected or not root.saves.good:
         return report
-    return refusing(root, f"nothing is there any more, though {_named(root.saves.good[-1])} was")
+    return refusing(root, f"nothing is there any more, though {named_save(root.saves.good[-1])} was")
 
 
 def take_report(saves: Saves, report: Report, now: datetime) -> Saves:
@@ -60,6 +60,7 @@ def take_report(saves: Saves, report: Report, now: datetime) -> Saves:
         refused=newest.path if newest else "",
         why_refused=newest.reason if newest else "",
         refused_since=(saves.refused_since if same else now) if newest else None,
+        none_loads=report.found is None and newest is not None,
     )
     if report.found is None:
         return seen
@@ -104,20 +105,8 @@ def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime, *
     What is refused may be one that is being written, so it has to be refused twice, unless *report* is *certain*.
     """
     patience = timedelta(0) if certain else policy.every / 2
-    found = (_late(root, policy, now), _refused(root, report, patience, now), _slower(root), _full(report, policy))
+    found = (_late(root, policy, now), _refused(root, patience, now), _slower(root), _full(report, policy))
     return [worry for worry in found if worry]
-
-
-def tell_saves(root: Root, now: datetime) -> Iterator[str]:
-    """For a person: what a fault would cost now."""
-    lost, usual = lost_work(root, now), usual_interval(root)
-    if lost is None:
-        return
-    often = f"; it saves every {_spoken(usual)}" if usual else ""
-    newest = f"the newest good checkpoint is {_named(root.saves.good[-1])}" if root.saves.good else "none is good yet"
-    yield f"a fault now would cost {_spoken(lost)} of work: {newest}{often}"
-    if root.saves.refused:
-        yield f"{root.saves.refused} would be refused: {root.saves.why_refused}"
 
 
 def news(before: Sequence[Concern], found: Sequence[Worry]) -> tuple[list[Worry], list[Concern]]:
@@ -133,22 +122,21 @@ def _late(root: Root, policy: PrecheckPolicy, now: datetime) -> Worry | None:
     if not good:
         if now - since < policy.first_within:
             return None
-        return Worry(Concern.LATE, f"it has run for {_spoken(now - since)}, and no good checkpoint was ever seen")
+        return Worry(Concern.LATE, f"it has run for {spoken(now - since)}, and no good checkpoint was ever seen")
     if usual is None or now - since <= max(policy.late_floor, usual * policy.late_factor):
         return None
-    message = f"no good checkpoint for {_spoken(now - since)}, though it saves every {_spoken(usual)}"
-    return Worry(Concern.LATE, f"{message}; the newest is {_named(good[-1])}")
+    message = f"no good checkpoint for {spoken(now - since)}, though it saves every {spoken(usual)}"
+    return Worry(Concern.LATE, f"{message}; the newest is {named_save(good[-1])}")
 
 
-def _refused(root: Root, report: Report, patience: timedelta, now: datetime) -> Worry | None:
+def _refused(root: Root, patience: timedelta, now: datetime) -> Worry | None:
     saves = root.saves
     if saves.refused_since is None or now - saves.refused_since < patience:
         return None
-    stays = report.found is not None and bool(saves.good)
-    then = f"{_named(saves.good[-1])} would be resumed from" if stays else "a fault now would hold the gang"
-    if saves.refused == root.options.checkpoint:
-        return Worry(Concern.REFUSED, f"{then}: {saves.why_refused} ({saves.refused})")
-    return Worry(Concern.REFUSED, f"{then}, for {saves.refused} would not load: {saves.why_refused}")
+    then = (
+        "a fault now would hold the gang" if saves.none_loads else f"{named_save(saves.good[-1])} would be resumed from"
+    )
+    return Worry(Concern.REFUSED, f"{then}; {saves.refused} would be refused: {saves.why_refused}")
 
 
 def _slower(root: Root) -> Worry | None:
@@ -176,12 +164,13 @@ def _counts_from(root: Root) -> datetime | None:
     return max((at for at in known if at), default=None)
 
 
-def _named(save: Save) -> str:
+def named_save(save: Save) -> str:
+    """In words: which, and when."""
     saved = f"{save.at:%Y-%m-%d %H:%M} UTC"
     return f"step {save.step} of {saved}" if save.step >= 0 else f"that of {saved}"
 
 
-def _spoken(duration: timedelta) -> str:
+def spoken(duration: timedelta) -> str:
     """To the second, below two minutes; to the minute above."""
     unit = timedelta(seconds=1) if duration < timedelta(minutes=2) else timedelta(minutes=1)
     return format_duration(duration // unit * unit)

@@ -49,6 +49,8 @@ class Saves(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     why_refused: str = ""
     refused_since: Moment | None = None
     """Since when the same one is refused: one that is being written is refused, too, for a while."""
+    none_loads: bool = False
+    """At the last look there was something, and nothing of it would be resumed from: a fault would hold the gang."""
     concerns: list[Concern] = []
     """Those that stood at the last look, so that each is told once."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,20 @@ import pytest
 from healthd.cli.main import main
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.model import Phase
-from healthd.core.objects import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.objects import (
+    ANNOTATION_CHECKPOINT,
+    ANNOTATION_RESTART,
+    ANNOTATION_SAVES,
+    Attempt,
+    ChosenCheckpoint,
+    Job,
+    Recovery,
+    RecoveryStatus,
+    TimelineEntry,
+)
+from healthd.core.saves import Save, Saves
 from healthd.local.state import database
-from tests.builders import a_recovery
+from tests.builders import a_job, a_recovery
 from tests.fakes import START, ManualClock, counting_uids
 
 RECOVERED = RecoveryStatus(
@@ -34,19 +46,36 @@ HELD = RecoveryStatus(
 )
 
 
-def a_state(path: Path, names: Sequence[str], status: RecoveryStatus = RECOVERED) -> Path:
-    """The state of a run with a recovery of each name."""
+SAVING = {ANNOTATION_RESTART: "enabled", ANNOTATION_CHECKPOINT: "file:///c"}
+SAVES = Saves(good=[Save(step=7, at=START)], refused="/c/step_8", why_refused="torn")
+
+
+def a_state(path: Path, names: Sequence[str], status: RecoveryStatus = RECOVERED, *, job: Job | None = None) -> Path:
+    """The state of a run with a recovery of each name; with *job*, which runs, they are its."""
 
     async def fill() -> None:
         path.mkdir(parents=True)
         with EmbeddedCluster.open(database(path), clock=ManualClock(), new_uid=counting_uids()) as cluster:
+            gang = await begin(cluster, job) if job else None
             for name in names:
-                await cluster.create(a_recovery(name))
+                await cluster.create(a_recovery(name, gang=gang) if gang else a_recovery(name))
                 patch = {"status": msgspec.to_builtins(status)}
                 await cluster.patch(Recovery, name, patch, namespace="default", subresource="status")
 
     asyncio.run(fill())
     return path
+
+
+async def begin(cluster: EmbeddedCluster, job: Job) -> Job:
+    """Its own controller has set it going."""
+    made = await cluster.create(job)
+    started = {"status": {"startTime": "2026-01-01T00:00:00Z"}}
+    return await cluster.patch(Job, made.metadata.name, started, namespace="default", subresource="status")
+
+
+def a_saving_job(saves: Saves = SAVES) -> Job:
+    """A gang whose checkpoints were looked at."""
+    return a_job("train", annotations={**SAVING, ANNOTATION_SAVES: msgspec.json.encode(saves).decode()})
 
 
 @pytest.fixture
@@ -134,6 +163,56 @@ def test_a_place_without_state_is_named_and_left_alone(tmp_path: Path, capsys: p
 
     assert f"there is no run in {tmp_path}" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gang_that_nothing_has_happened_to_is_told_what_a_fault_would_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = a_state(tmp_path / "calm", [], job=a_saving_job())
+
+    assert main(["explain", "job/train", "--state", str(state)]) == 0
+    headline, title, cost, *more = capsys.readouterr().out.splitlines()
+    assert (headline, title) == ("job/train in default: no recovery so far", "The next fault")
+    assert cost.strip().startswith("a fault now would cost ")
+    assert "the newest good checkpoint is step 7" in " ".join([cost, *more])
+    assert "/c/step_8 would be refused: torn" in " ".join(more)
+
+
+def test_programs_are_told_it_in_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = a_state(tmp_path / "calm", [], job=a_saving_job())
+
+    assert main(["explain", "train", "--state", str(state), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["recovery"], told["gang"], told["at_stake"]["newest_step"]) == (None, "Job train", 7)
+    assert told["at_stake"]["lost_ms"] > 0
+
+
+def test_a_gang_that_was_recovered_is_told_it_beside_its_story(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = a_state(tmp_path / "again", ["train-1", "train-2"], job=a_saving_job())
+
+    assert main(["explain", "train-1", "--state", str(state)]) == 0
+    older = capsys.readouterr().out
+    assert main(["explain", "job/train", "--state", str(state)]) == 0
+    newest = capsys.readouterr().out
+    assert "The next fault" not in older
+    assert newest.startswith("train-2: Recovered")
+    assert "a fault now would cost" in newest
+
+
+def test_while_a_recovery_runs_it_is_told_what_this_fault_has_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopping = TimelineEntry(phase=Phase.STOPPING, at=START, message="stop first")
+    status = RecoveryStatus(phase=Phase.STOPPING, timeline=[stopping])
+    before = Saves(good=[Save(step=7, at=START - timedelta(minutes=9))])
+    state = a_state(tmp_path / "now", ["train-1"], status, job=a_saving_job(before))
+
+    assert main(["explain", "job/train", "--state", str(state)]) == 0
+    told = capsys.readouterr().out
+    assert "the newest checkpoint that was seen to be good was 9m old when the fault came" in told
+    assert "The next fault" not in told
 
 
 def test_a_run_without_recoveries_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

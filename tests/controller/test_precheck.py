@@ -311,7 +311,8 @@ async def test_what_is_declared_wrong_is_told_at_the_first_look(hall: Hall, note
 
     (message,) = hall.words
     assert hall.told == [("train", "CheckpointRefused")]
-    assert message.startswith(f"a fault now would hold the gang: {next(iter(notes))}: ")
+    assert message.startswith("a fault now would hold the gang; ")
+    assert f"would be refused: {next(iter(notes))}: " in message
     assert why in message
     assert hall.value("healthd_checkpoint_concern", concern="refused") == 1
 
@@ -339,7 +340,7 @@ async def test_a_store_that_cannot_be_read_twice_in_a_row_is_told(hall: Hall) ->
 
     assert at_first == []
     assert hall.told == [("train", "CheckpointRefused")]
-    assert hall.words == ["a fault now would hold the gang: stale file handle (file:///c)"]
+    assert hall.words == ["a fault now would hold the gang; file:///c would be refused: stale file handle"]
 
 
 async def test_checkpoints_that_are_all_gone_are_told(hall: Hall) -> None:
@@ -352,6 +353,8 @@ async def test_checkpoints_that_are_all_gone_are_told(hall: Hall) -> None:
 
     (message,) = hall.words
     assert "nothing is there any more, though step 7" in message
+    assert hall.value("healthd_checkpoint_saved_timestamp_seconds") is None
+    assert hall.value("healthd_checkpoint_valid") == 0
 
 
 async def test_a_gang_that_is_gone_is_not_shown_any_more(hall: Hall) -> None:

@@ -16,7 +16,6 @@ from healthd.core.precheck import (
     news,
     refusing,
     take_report,
-    tell_saves,
     usual_interval,
     worries,
 )
@@ -180,7 +179,7 @@ def test_what_is_certain_is_a_worry_at_once() -> None:
 
     assert concerns(root, wrong, now=START) == []
     (worry,) = worries(root, wrong, POLICY, START, certain=True)
-    assert worry.message == "a fault now would hold the gang: no such format (/checkpoints)"
+    assert worry.message == "a fault now would hold the gang; /checkpoints would be refused: no such format"
 
 
 def test_a_good_one_of_before_is_no_comfort_when_nothing_can_be_read_now() -> None:
@@ -189,7 +188,7 @@ def test_a_good_one_of_before_is_no_comfort_when_nothing_can_be_read_now() -> No
     known = take_report(take_report(root.saves, unread, after(minutes=41)), unread, after(minutes=46))
 
     (worry,) = worries(a_gang(known), unread, POLICY, after(minutes=46))
-    assert worry.message == "a fault now would hold the gang: the store does not answer (/checkpoints)"
+    assert worry.message == "a fault now would hold the gang; /checkpoints would be refused: the store does not answer"
 
 
 def test_checkpoints_that_are_all_gone_are_refused() -> None:
@@ -269,14 +268,3 @@ def test_before_anybody_has_looked_nobody_knows_what_it_would_cost() -> None:
 )
 def test_a_gang_that_does_not_run_or_save_loses_nothing(fields: dict[str, Any]) -> None:
     assert lost_work(a_gang(saves(4), **fields), after(hours=1)) is None
-
-
-def test_people_are_told_what_a_fault_would_cost() -> None:
-    known = take_report(saves(4), a_report(4, refused="/c/step_5"), after(minutes=41))
-
-    cost, refused = tell_saves(a_gang(known), after(minutes=52, seconds=10))
-
-    assert "would cost 12m of work" in cost
-    assert "step 4 of 2026-01-01 00:40 UTC" in cost
-    assert "it saves every 10m" in cost
-    assert refused == "/c/step_5 would be refused: torn"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from healthd.core.doctor.chart import Chart, Level, Remark
-from healthd.core.precheck import is_checked, lost_work, tell_saves, usual_interval
+from healthd.core.precheck import is_checked
 from healthd.core.saves import Concern
+from healthd.core.stake import Stake, at_stake, tell_cost
 
 _REMEDIES = {
     Concern.LATE: "see whether the job still trains, and why it does not save",
@@ -29,11 +29,16 @@ def examine(chart: Chart) -> Iterator[Remark]:
     if root is None or now is None or not is_checked(root):
         return
     for concern in root.saves.concerns:
+        held = concern is Concern.REFUSED and root.saves.none_loads
         why = root.saves.why_refused if concern is Concern.REFUSED else "a fault would cost more than it has to"
-        yield Remark(Level.RISKS, _SAID[concern], why, _REMEDIES[concern])
-    lost = lost_work(root, now)
-    if lost is not None and root.saves.good:
-        cost, *_ = tell_saves(root, now)
-        usual = usual_interval(root) or timedelta(0)
-        remedy = "nothing, unless that is too much" if lost <= 2 * usual else "save more often, if that is too much"
-        yield Remark(Level.NOTE, cost.partition(":")[0], cost.partition(": ")[2], remedy)
+        said = "a fault now would hold it: nothing that is there would be resumed from" if held else _SAID[concern]
+        yield Remark(Level.PREVENTS if held else Level.RISKS, said, why, _REMEDIES[concern])
+    stake = at_stake(root, now)
+    if stake is not None and stake.newest:
+        what, _, why = tell_cost(stake).partition(": ")
+        yield Remark(Level.NOTE, what, why, _advice(stake))
+
+
+def _advice(stake: Stake) -> str:
+    is_usual = stake.lost_ms <= 2 * (stake.interval_ms or 0)
+    return "nothing, unless that is too much" if is_usual else "save more often, if that is too much"

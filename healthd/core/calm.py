@@ -1,0 +1,34 @@
+"""
+Tell what a fault would cost a gang to which nothing has happened: the other half of `healthd explain`.
+
+Computes only; what is not known is said to be so, with the reason as far as the root tells it.
+"""
+
+from __future__ import annotations
+
+from healthd.core.explain_text import Section, next_fault, wrap
+from healthd.core.gang import Ending, Root
+from healthd.core.saves import NO_SAVES
+from healthd.core.stake import Stake
+from healthd.core.telling import gang_text
+
+
+def tell_calm(root: Root, stake: Stake | None, *, width: int = 100) -> list[Section]:
+    """A headline, and what the first fault would cost."""
+    headline = Section(f"{gang_text(root.ref)} in {root.ref.namespace}: no recovery so far", [])
+    if stake is not None:
+        return [headline, next_fault(stake, width)]
+    return [headline, Section("The next fault", list(wrap(f"what it would cost is not known: {_why(root)}", width)))]
+
+
+def _why(root: Root) -> str:
+    options, doctor = root.options, f"`healthd doctor {gang_text(root.ref)}`"
+    if root.ending is not Ending.NOT_ENDED or root.deleting:
+        return "the gang has ended"
+    if root.suspended or not root.has_begun:
+        return "the gang does not run"
+    if not options.restart or not options.checkpoint:
+        return f"healthd was not asked to restart it, or not told where it saves; {doctor} says what to do"
+    if root.saves == NO_SAVES:
+        return "nobody has looked at its checkpoints yet, or the controller cannot read them where it is"
+    return f"nothing tells when it was set going; {doctor} may know more"
