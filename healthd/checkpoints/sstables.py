@@ -2,7 +2,7 @@
 Sorted tables as LevelDB writes them, uncompressed: TensorFlow's index of a checkpoint is one.
 
 The footer is last, so a torn write has none; every block has a CRC-32C. Blocks of which the index tells are read in
-order, keys and values together at most `LARGEST_TABLE`.
+order, and all of it has a bound.
 Source: the table format document of LevelDB, and tensorflow/core/lib/io/format.cc.
 """
 
@@ -15,12 +15,32 @@ import google_crc32c
 
 from healthd.checkpoints.tree import Damaged
 
-LARGEST_TABLE = 64 << 20
-"""Bytes; some 700,000 variables."""
+LARGEST_TABLE = 32 << 20
+"""Bytes of the file, and of all keys when written out."""
+MOST_ENTRIES = 250_000
+"""Also of blocks."""
 MAGIC = bytes.fromhex("57fb808b247547db")
 FOOTER = 48
 _TRAILER = 5
 """Behind each block: how it is compressed, and its checksum."""
+
+
+class _TooMuch(Exception): ...
+
+
+class _Room:
+    """What is left of the bounds; each key is told as what it adds to the one before."""
+
+    def __init__(self) -> None:
+        self.entries = MOST_ENTRIES
+        self.bytes = LARGEST_TABLE
+
+    def take(self, size: int) -> None:
+        """One more entry, of so many bytes. Raises _TooMuch."""
+        self.entries -= 1
+        self.bytes -= size
+        if self.entries < 0 or self.bytes < 0:
+            raise _TooMuch
 
 
 class _Handle(NamedTuple):
@@ -36,14 +56,16 @@ def read_table(raw: bytes, name: str) -> list[tuple[bytes, bytes]]:
         at, _ = _handle(raw, len(raw) - FOOTER)
         _, index = _handle(raw, at)
         entries: list[tuple[bytes, bytes]] = []
-        left = len(raw)
-        for _, value in _entries(_block(raw, index, name)):
+        left, room = len(raw), _Room()
+        for _, value in _entries(_block(raw, index, name), _Room()):
             handle = _handle(value, 0)[1]
             left -= handle.size
             if left < 0:  # blocks that are named over and over
                 raise ValueError
-            entries += _entries(_block(raw, handle, name))
+            entries += _entries(_block(raw, handle, name), room)
         return entries
+    except _TooMuch as error:
+        raise Damaged(f"{name}: an index of too many keys, or too long ones, to verify") from error
     except (IndexError, ValueError) as error:
         raise Damaged(f"{name}: its index is garbled") from error
 
@@ -88,13 +110,13 @@ def _block(raw: bytes, handle: _Handle, name: str) -> bytes:
     return raw[handle.offset : end]
 
 
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _entries(block: bytes, room: _Room) -> Iterator[tuple[bytes, bytes]]:
     """Each key shares its beginning with the one before; places to start anew are counted at the end."""
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
     if end < 0:
         raise ValueError
-    at, key, held = 0, b"", 0
-    while at < end and held <= LARGEST_TABLE:
+    at, key = 0, b""
+    while at < end:
         shared, at = varint(block, at)
         new, at = varint(block, at)
         length, at = varint(block, at)
@@ -102,7 +124,5 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
             raise ValueError
         key = key[:shared] + block[at : at + new]
         at += new + length
-        held += len(key)
+        room.take(len(key))
         yield key, block[at - length : at]
-    if at < end:
-        raise ValueError

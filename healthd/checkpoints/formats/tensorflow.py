@@ -80,12 +80,13 @@ def read_index(tree: Tree, name: str) -> tuple[int, list[_Piece]]:
         raise Damaged(f"{name}: an index without a header")
     try:
         header = dict(_fields(entries[0][1]))
+        shards = _whole(header.get(1, 1))
         pieces = [piece for key, value in entries[1:] if (piece := _parse_piece(key, value))]
     except (IndexError, ValueError) as error:
         raise Damaged(f"{name}: its index is garbled") from error
     if header.get(2, 0):
         raise Damaged(f"{name}: written on a big-endian machine, which cannot be verified")
-    return int(header.get(1, 1)), pieces
+    return shards, pieces
 
 
 def shard_name(prefix: str, shard: int, shards: int) -> str:

@@ -1,0 +1,94 @@
+"""Tables of TensorFlow that name the same over and over, or grow when their keys are written out."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from healthd.checkpoints.sstables import FOOTER, MAGIC, crc32c
+from tests.checkpoints.hostile.numbers import varint
+from tests.checkpoints.judge import Judge
+
+
+def a_table(*blocks: bytes, index: bytes | None = None) -> bytes:
+    """A table of these blocks; with an *index* of its own, or one that names each block once."""
+    places, raw = b"", b""
+    for number, block in enumerate(blocks):
+        places += an_entry(0, b"k%06d" % number, varint(len(raw)) + varint(len(block)))
+        raw += framed(block)
+    at, index = len(raw), a_block(places) if index is None else index
+    handles = varint(0) + varint(0) + varint(at) + varint(len(index))
+    return raw + framed(index) + handles.ljust(FOOTER - len(MAGIC), b"\0") + MAGIC
+
+
+def framed(block: bytes) -> bytes:
+    crc = crc32c(block + b"\0")
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return block + b"\0" + struct.pack("<I", masked)
+
+
+def a_block(entries: bytes) -> bytes:
+    return entries + struct.pack("<I", 0)
+
+
+def an_entry(shared: int, key: bytes, value: bytes) -> bytes:
+    return varint(shared) + varint(len(key)) + varint(len(value)) + key + value
+
+
+def a_block_that_is_named_over_and_over() -> bytes:
+    block = a_block(an_entry(0, b"", b"x" * 100_000))
+    place = varint(0) + varint(len(block))
+    return a_table(block, index=a_block(b"".join(an_entry(0, b"k%d" % number, place) for number in range(5000))))
+
+
+def keys_that_grow_out_of_each_other() -> bytes:
+    return a_table(a_block(an_entry(0, b"k" * 100_000, b"") + an_entry(100_000, b"", b"") * 10_000))
+
+
+def keys_that_grow_a_little_in_each_block() -> bytes:
+    return a_table(*[a_block(an_entry(0, b"k" * 100_000, b"") + an_entry(100_000, b"", b"") * 600)] * 100)
+
+
+def millions_of_entries_of_nothing() -> bytes:
+    return a_table(a_block(an_entry(0, b"", b"") * 10_000_000))
+
+
+def an_index_of_millions_of_blocks() -> bytes:
+    block = a_block(b"")
+    place = varint(0) + varint(0)
+    return a_table(block, index=a_block(an_entry(0, b"", place) * 5_000_000))
+
+
+def a_number_without_end() -> bytes:
+    return a_table(a_block(b"\xff" * 1_000_000))
+
+
+def shards_counted_by_a_text() -> bytes:
+    return a_table(a_block(an_entry(0, b"", b"\x0a\x01x")))
+
+
+def as_many_shards_as_can_be_told() -> bytes:
+    return a_table(a_block(an_entry(0, b"", b"\x08" + varint((1 << 64) - 1))))
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (a_block_that_is_named_over_and_over, "its index is garbled"),
+        (keys_that_grow_out_of_each_other, "too many keys, or too long ones"),
+        (keys_that_grow_a_little_in_each_block, "too many keys, or too long ones"),
+        (millions_of_entries_of_nothing, "too many keys, or too long ones"),
+        (an_index_of_millions_of_blocks, "does not match its 0 bytes"),
+        (a_number_without_end, "its index is garbled"),
+        (shards_counted_by_a_text, "its index is garbled"),
+        (as_many_shards_as_can_be_told, "missing"),
+    ],
+)
+def test_a_hostile_table_is_refused_soon(judge: Judge, tmp_path: Path, made: Callable[[], bytes], told: str) -> None:
+    (tmp_path / "ckpt-1.index").write_bytes(made())
+    (tmp_path / "ckpt-1.data-00000-of-00001").write_bytes(b"x")
+
+    assert told in judge.verify(tmp_path).reason
