@@ -79,7 +79,10 @@ JOBSET = Module(
 )
 KUBECONFORM = Module(name="kubeconform", package="github.com/yannh/kubeconform/cmd/kubeconform", minutes="seconds")
 VERSITYGW = Module(name="versitygw", package="github.com/versity/versitygw/cmd/versitygw", minutes="a minute")
-MODULES = (CONTROL_PLANE, KWOK, JOBSET, KUBECONFORM, VERSITYGW)
+PROMTOOL = Module(
+    name="promtool", package="github.com/prometheus/prometheus/cmd/promtool", minutes="three or four minutes"
+)
+MODULES = (CONTROL_PLANE, KWOK, JOBSET, KUBECONFORM, VERSITYGW, PROMTOOL)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The rules for Prometheus, under promtool and against the metrics that healthd has."""
