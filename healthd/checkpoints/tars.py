@@ -7,6 +7,7 @@ Source: POSIX.1-2017, pax, "ustar Interchange Format", and GNU tar's manual for 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -15,10 +16,16 @@ from healthd.checkpoints.tree import Damaged, Entry, File, Stamp, Tree, inside
 from healthd.checkpoints.windows import Window, open_window
 
 MOST_MEMBERS = 100_000
-LARGEST_NAME = 1 << 16
+LARGEST_EXTENSION = 1 << 16
+"""Bytes that stand before a member and tell of it what its header has no room for."""
+LONGEST_NAME = 4096
+LARGEST_NAMES = 16 << 20
+"""Letters of all names."""
 _BLOCK = 512
+_OCTAL = re.compile(rb" *([0-7]*)[\0 ]*")
+_RECORD = re.compile(rb"(\d{1,8}) ([^=\n]+)=")
 _FILES = (b"0", b"\0", b"7")
-_FOLDER = b"5"
+_FOLDER, _SPARSE = b"5", b"S"
 _LONG_NAME, _PAX, _PAX_OF_ALL = b"L", b"x", b"g"
 
 
@@ -29,30 +36,46 @@ class Member(NamedTuple):
     size: int
 
 
+class _Told(NamedTuple):
+    """What stood before a member; a size is told there from 8 GiB on."""
+
+    name: str = ""
+    size: int | None = None
+
+
 def read_members(window: Window) -> dict[str, Member]:
     """The files of the archive by name. Raises Damaged."""
     found: dict[str, Member] = {}
-    at, name = 0, ""
+    at, told, letters = 0, _Told(), LARGEST_NAMES
     for _ in range(MOST_MEMBERS):
         block = window.at(at, _BLOCK)
         if not block.strip(b"\0"):
             return found
         _refuse_wrong_checksum(block, window.name, at)
-        size, kind, start = _number(block[124:136], window.name), block[156:157], at + _BLOCK
+        kind, start = block[156:157], at + _BLOCK
+        size = _number(block[124:136], window.name) if told.size is None else told.size
         if start + size > window.size:
             raise Damaged(f"{window.name}: {window.size:,} of at least {start + size:,} bytes (torn write)")
         at = start + -(-size // _BLOCK) * _BLOCK
         if kind in {_LONG_NAME, _PAX, _PAX_OF_ALL}:
-            if size > LARGEST_NAME:
-                raise Damaged(f"{window.name}: a name of {size:,} bytes")
-            name = _long_name(kind, window.at(start, size)) or name
+            told = _read_extension(window, kind, start, size, told)
             continue
+        name = told.name or _name(block)
+        letters -= len(name)
+        _refuse_unusual(window.name, name, kind, letters)
         if kind in _FILES:
-            found[inside("", name or _name(block), told_by=window.name)] = Member(start, size)
-        elif kind != _FOLDER:
-            raise Damaged(f"{window.name}: {_name(block)[:80]!r} is a link or a device")
-        name = ""
+            found[inside("", name, told_by=window.name)] = Member(start, size)
+        told = _Told()
     raise Damaged(f"{window.name}: more than {MOST_MEMBERS:,} members, too many to verify")
+
+
+def _refuse_unusual(archive: str, name: str, kind: bytes, letters: int) -> None:
+    if len(name) > LONGEST_NAME or letters < 0:
+        raise Damaged(f"{archive}: names of its members that are too long to verify")
+    if kind == _SPARSE:
+        raise Damaged(f"{archive}: {name[:80]!r} has holes, which the writer of a checkpoint does not leave")
+    if kind not in {*_FILES, _FOLDER}:
+        raise Damaged(f"{archive}: {name[:80]!r} is a link or a device")
 
 
 class _Part:
@@ -105,12 +128,13 @@ def _refuse_wrong_checksum(block: bytes, name: str, at: int) -> None:
 
 
 def _number(field: bytes, name: str) -> int:
-    if field[0] & 0x80:
+    """Octal digits, or with the highest bit a number of bytes, of which no writer makes one below zero."""
+    if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
-    try:
-        return int(field.strip(b"\0 ") or b"0", 8)
-    except ValueError as error:
-        raise Damaged(f"{name}: not a tar archive (torn write)") from error
+    match = _OCTAL.fullmatch(field)
+    if match is None:
+        raise Damaged(f"{name}: not a tar archive (torn write)")
+    return int(match[1] or b"0", 8)
 
 
 def _name(block: bytes) -> str:
@@ -119,9 +143,36 @@ def _name(block: bytes) -> str:
     return (prefix + b"/" + name if is_posix and prefix else name).decode("utf-8", "replace")
 
 
-def _long_name(kind: bytes, data: bytes) -> str:
-    """From GNU's own member, or the `path` of a pax header; empty when it tells none."""
+def _read_extension(window: Window, kind: bytes, start: int, size: int, before: _Told) -> _Told:
+    """What GNU's own member for a long name, or a pax header, tells of the member behind it. Raises Damaged."""
+    if size > LARGEST_EXTENSION:
+        raise Damaged(f"{window.name}: {size:,} bytes to tell of a member")
+    data = window.at(start, size)
     if kind == _LONG_NAME:
-        return data.rstrip(b"\0").decode("utf-8", "replace")
-    path = next((line.partition(b" path=")[2] for line in data.split(b"\n") if b" path=" in line), b"")
-    return path.decode("utf-8", "replace") if kind == _PAX else ""
+        return before._replace(name=data.split(b"\0")[0].decode("utf-8", "replace"))
+    records = _records(data, window.name)
+    if any(key.startswith(b"GNU.sparse") for key in records):
+        raise Damaged(f"{window.name}: a member with holes, which the writer of a checkpoint does not leave")
+    if kind == _PAX_OF_ALL:
+        if records.keys() & {b"path", b"size"}:
+            raise Damaged(f"{window.name}: one name or size for all of its members")
+        return before
+    length = records.get(b"size", b"")
+    if length and not (length.isdigit() and len(length) < 20):
+        raise Damaged(f"{window.name}: {length[:20]!r} is no size of a member")
+    name = records.get(b"path", b"").decode("utf-8", "replace")
+    return _Told(name or before.name, int(length) if length else before.size)
+
+
+def _records(data: bytes, name: str) -> dict[bytes, bytes]:
+    """Of a pax header; each begins with its own length. Raises Damaged."""
+    found: dict[bytes, bytes] = {}
+    at, end = 0, len(data.rstrip(b"\0"))
+    while at < end:
+        match = _RECORD.match(data, at)
+        after = at + int(match[1]) if match else 0
+        if match is None or not match.end() < after <= len(data) or data[after - 1 : after] != b"\n":
+            raise Damaged(f"{name}: what tells of a member is garbled (torn write)")
+        found[match[2]] = data[match.end() : after - 1]
+        at = after
+    return found
