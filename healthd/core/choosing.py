@@ -17,7 +17,7 @@ from healthd.core.model import Phase
 from healthd.core.objects import ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
 from healthd.core.policy import RecoveryPolicy, StartFresh
 from healthd.core.progress import is_beyond
-from healthd.core.recovery import Decision, Situation, told
+from healthd.core.recovery.situation import Decision, Situation, told
 
 
 def choose_checkpoint(

@@ -26,7 +26,7 @@ from healthd.core.objects import (
     RecoveryStatus,
 )
 from healthd.core.policy import format_duration
-from healthd.core.recovery import told
+from healthd.core.recovery.situation import told
 from healthd.core.spares import reservation
 
 T = TypeVar("T")

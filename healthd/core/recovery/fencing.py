@@ -1,0 +1,54 @@
+"""Fencing: until each old member is proven unable to write any more, or a person answers for it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from healthd.core.acts import ReleasePods, RemovePods
+from healthd.core.fence import overridden, unproven
+from healthd.core.gang import will_not_run
+from healthd.core.model import Phase
+from healthd.core.objects import ANNOTATION_FENCE_OVERRIDE, FINALIZER_FENCE, FenceOverride
+from healthd.core.recovery.situation import Decision, Situation, began, some
+from healthd.core.recovery.stopping import with_latecomers
+
+
+def fencing(s: Situation) -> Decision:
+    """Until every end is proven and on record, and every pod may go."""
+    pods = with_latecomers(s)
+    if pods != s.status.pods:
+        return Decision(record=replace(s.status, pods=pods), reason="one more end is proven")
+    if open_ends := unproven(pods):
+        return _overridden(s) or _without_proof(s, open_ends)
+    held = [p.metadata.name for p in s.view.pods if FINALIZER_FENCE in p.metadata.finalizers]
+    if held:
+        return Decision(acts=(ReleasePods(tuple(held)),), reason="their ends are on record")
+    left = [p.metadata.name for p in s.view.pods if not will_not_run(p)]
+    if left:
+        return Decision(acts=(RemovePods(tuple(left)),), reason="their ends are proven, and no kubelet will say so")
+    return s.enter(Phase.CHOOSING, f"{len(pods)} pods are proven gone")
+
+
+def _overridden(s: Situation) -> Decision | None:
+    """A person answers for old pods. His word was about what he saw then: it does not count for the next attempt."""
+    said = s.recovery.metadata.annotations.get(ANNOTATION_FENCE_OVERRIDE, "")
+    used = s.status.fence_override
+    if used is not None and used.said == said and used.attempt != s.status.attempt:
+        return None
+    pods = overridden(s.status.pods, said)
+    if pods == s.status.pods:
+        return None
+    word = FenceOverride(said=said, attempt=s.status.attempt)
+    return Decision(record=replace(s.status, pods=pods, fence_override=word), reason=f"a person answers: {said}")
+
+
+def _without_proof(s: Situation, open_ends: list[str]) -> Decision:
+    message = f"no proof that {some(open_ends)} can no longer write"
+    limit = s.root.options.fence_timeout or s.policy.fence_timeout
+    if limit is None:
+        return s.hold(message)
+    waited = s.now - began(s, Phase.FENCING)
+    if waited < limit:
+        return Decision(reason=message, recheck=limit - waited)
+    pods = [replace(p, proof=p.proof or f"none: fence_timeout of {limit} is over") for p in s.status.pods]
+    return Decision(record=replace(s.status, pods=pods), reason=f"{message}; the owner allowed to go on after {limit}")

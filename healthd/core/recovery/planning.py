@@ -1,0 +1,57 @@
+"""Choosing and Reserving: from which checkpoint the gang goes on, and on which nodes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from healthd.core.acts import ClaimSpare, FindCheckpoint
+from healthd.core.faults import blames_node
+from healthd.core.model import Phase
+from healthd.core.objects import Attempt, ChosenCheckpoint
+from healthd.core.placement import Shortage, place
+from healthd.core.recovery.situation import Decision, Situation, began
+from healthd.core.recovery.stopping import join_hardware
+from healthd.core.stand_ins import is_claimed
+
+
+def choosing(s: Situation) -> Decision:
+    """Until it is known from where to go on; the answer is recorded by `core.choosing`."""
+    if joined := join_hardware(s):
+        return joined
+    if not blames_node(s.status.causes[-1]):
+        left = s.policy.fault_window - (s.now - began(s, Phase.STOPPING))
+        if left > timedelta(0):
+            return Decision(reason="waiting for evidence of broken hardware", recheck=left)
+    return Decision(acts=(FindCheckpoint(),), reason="find the newest checkpoint that will load")
+
+
+def reserving(s: Situation) -> Decision:
+    """Until every member has a place, and every spare among them is claimed."""
+    if joined := join_hardware(s):
+        return joined
+    if s.status.let_through is None:
+        if s.refusal:
+            return s.hold(s.refusal)
+        return Decision(record=replace(s.status, let_through=s.now), reason="the breaker lets it through")
+    if s.status.not_before is not None and s.now < s.status.not_before:
+        return Decision(reason="backing off", recheck=s.status.not_before - s.now)
+    plan = place(s.status, s.view, s.root, s.name, s.policy)
+    if isinstance(plan, Shortage):
+        return s.hold(plan.message)
+    if (plan.placement, plan.replacements) != (s.status.placement, s.status.replacements):
+        record = replace(s.status, placement=plan.placement, replacements=plan.replacements)
+        return Decision(record=record, reason=plan.message)
+    unclaimed = [
+        ClaimSpare(spare, bad) for bad, spare in plan.replacements.items() if not is_claimed(spare, s.view, s.name)
+    ]
+    if unclaimed:
+        return Decision(acts=tuple(unclaimed), reason=plan.message)
+    earlier = [attempt for attempt in s.status.attempts if attempt.number != s.status.attempt]
+    return s.enter(Phase.STARTING, plan.message, attempts=[*earlier, _attempt(s)])
+
+
+def _attempt(s: Situation) -> Attempt:
+    checkpoint = s.status.checkpoint or ChosenCheckpoint()
+    return Attempt(number=s.status.attempt, checkpoint=checkpoint, placement=s.status.placement)

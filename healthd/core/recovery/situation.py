@@ -1,0 +1,108 @@
+"""What every phase of a recovery decides from, and what a decision is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from healthd.core.acts import Act
+from healthd.core.gang import GangView, Root
+from healthd.core.model import Phase
+from healthd.core.objects import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.policy import RecoveryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do about one recovery now. *recheck* is when time alone may change the answer."""
+
+    record: RecoveryStatus | None = None
+    acts: tuple[Act, ...] = ()
+    reason: str
+    recheck: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One recovery, the world around it, and the time: what every phase decides from."""
+
+    recovery: Recovery
+    status: RecoveryStatus
+    phase: Phase
+    view: GangView
+    root: Root
+    faults: tuple[Cause, ...]
+    policy: RecoveryPolicy
+    now: datetime
+    refusal: str = ""
+
+    @property
+    def name(self) -> str:
+        """The recovery's own name, which marks what it did."""
+        return self.recovery.metadata.name
+
+    @property
+    def stopped_by_us(self) -> bool:
+        """The root is suspended, and by this recovery."""
+        return self.root.suspended and self.root.stopped_by == self.name
+
+    def enter(self, phase: Phase, message: str, **changes: object) -> Decision:
+        """Record that *phase* begins, with *changes* to the status."""
+        return enter(replace(self.status, **changes), phase, message, self.now)
+
+    def hold(self, message: str) -> Decision:
+        """Wait for the world to change; recorded once for each reason."""
+        if self.status.phase is Phase.HELD and self.status.message == message:
+            return Decision(reason=message)
+        return enter(replace(self.status, held_in=self.phase), Phase.HELD, message, self.now)
+
+
+def begin(recovery: Recovery, now: datetime) -> RecoveryStatus:
+    """The first status, with the cause as its first line."""
+    cause = recovery.spec.cause
+    status = replace(recovery.status, causes=[cause], attempt=recovery.spec.first_attempt)
+    return _entered(status, Phase.DETECTED, f"{cause.kind}: {cause.message}", now)
+
+
+def enter(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> Decision:
+    """Record that *phase* begins."""
+    return Decision(record=_entered(status, phase, message, now), reason=f"{phase}: {message}")
+
+
+def _entered(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> RecoveryStatus:
+    entry = TimelineEntry(phase=phase, at=now, message=message)
+    held_in = status.held_in if phase is Phase.HELD else None
+    timeline = status.timeline
+    if phase is Phase.HELD and status.phase is Phase.HELD:
+        # One entry however often the reason changes: a fence of thousands of pods opens one by one.
+        entry, timeline = replace(timeline[-1], message=message), timeline[:-1]
+    return replace(
+        status,
+        phase=phase,
+        phase_since=now,
+        message=message,
+        held_in=held_in,
+        timeline=[*timeline, entry],
+    )
+
+
+def began(s: Situation, phase: Phase) -> datetime:
+    """When *phase* began for this attempt, whatever it was held for since."""
+    times = (entry.at for entry in reversed(s.status.timeline) if entry.phase is phase)
+    return next(times, s.status.timeline[0].at)
+
+
+def told(checkpoint: ChosenCheckpoint) -> str:
+    """A checkpoint in words."""
+    if not checkpoint.path:
+        return "a fresh start"
+    return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
+
+
+def some(names: Sequence[str]) -> str:
+    """At most three of them, and how many more there are."""
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,0 +1,144 @@
+"""Starting and Confirming: until every member runs again and training moved on, or a fault of the new attempt joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from healthd.core.acts import ClaimSpare, StartGang
+from healthd.core.gang import StartHint, index_of, members
+from healthd.core.model import CauseKind, Phase
+from healthd.core.objects import Attempt, Cause, ChosenCheckpoint
+from healthd.core.placement import Shortage, place
+from healthd.core.progress import is_beyond
+from healthd.core.recovery.situation import Decision, Situation, told
+from healthd.core.recovery.stopping import members_to_fence
+from healthd.core.stand_ins import is_claimed, stand_ins, stranded
+
+
+def starting(s: Situation) -> Decision:
+    """Set the gang going once, and wait until every member runs."""
+    if s.root.attempt < s.status.attempt:
+        return _start(s)
+    if faulted := _faulted_again(s):
+        return faulted
+    running = _running(s)
+    if running >= s.root.world:
+        return s.enter(Phase.CONFIRMING, f"{running} members run", attempts=_with_places(s))
+    waited = s.now - (s.status.phase_since or s.now)
+    if waited >= s.policy.start_deadline:
+        cause = Cause(
+            kind=CauseKind.SOFTWARE,
+            message=f"only {running} of {s.root.world} members ran after {waited}",
+            at=s.now,
+        )
+        return _again(s, [cause])
+    made = len(members(s.view))
+    missing = "" if made >= s.root.world else f"; {s.root.ref.kind} {s.root.ref.name} has made {made} so far"
+    message = f"{running} of {s.root.world} members run{missing}"
+    late, until_next = stranded(s.view, s.policy.spare_after, s.now)
+    until = [s.policy.start_deadline - waited, *([until_next] if until_next else [])]
+    return _helped(s, late) or Decision(reason=message, recheck=min(until))
+
+
+def _helped(s: Situation, late: int) -> Decision | None:
+    """A spare for each of *late* members whose nodes others took while the gang was stopped, while there are any."""
+    if not late:
+        return s.enter(Phase.STARTING, "every member has a node") if s.status.phase is Phase.HELD else None
+    chosen, short = stand_ins(late, s.status, s.view, s.name, s.policy)
+    if chosen != s.status.stand_ins:
+        pairs = {node: spare for node, spare in chosen.items() if s.status.stand_ins.get(node) != spare}
+        told = ", ".join(f"{spare} in place of {node}, {_took(s, node)}" for node, spare in pairs.items())
+        return s.enter(Phase.STARTING, told or "a spare is not needed any more", stand_ins=chosen)
+    unclaimed = [ClaimSpare(spare, node) for node, spare in chosen.items() if not is_claimed(spare, s.view, s.name)]
+    if unclaimed:
+        return Decision(acts=tuple(unclaimed), reason="claim spares for members without a node")
+    if not short:
+        return None
+    return s.hold("no spare for " + ", ".join(f"{node}, {_took(s, node)}" for node in short[:3]))
+
+
+def _took(s: Situation, node: str) -> str:
+    pod = (s.view.taken or {}).get(node)
+    return f"which {pod} took" if pod else "where no member can run"
+
+
+def _running(s: Situation) -> int:
+    return sum(pod.status.phase in ("Running", "Succeeded") for pod in members(s.view))
+
+
+def _with_places(s: Situation) -> list[Attempt]:
+    """The attempts so far, the last one with where its members are: the scheduler may have chosen other nodes."""
+    places = {index_of(pod) or pod.metadata.name: pod.spec.node_name for pod in members(s.view)}
+    return [replace(each, ran_on=places) if each.number == s.status.attempt else each for each in s.status.attempts]
+
+
+def _start(s: Situation) -> Decision:
+    """The last look before the gang runs: the world may have changed since the spares were claimed."""
+    if not s.stopped_by_us:
+        return s.enter(Phase.SUPERSEDED, "somebody else started the gang again")
+    plan = place(s.status, s.view, s.root, s.name, s.policy)
+    if isinstance(plan, Shortage) or plan.placement != s.status.placement:
+        # The intent stays on record until there is a better one: another controller may be about to start by it.
+        return s.enter(Phase.RESERVING, "a node of the plan went bad before the start")
+    hint = StartHint(
+        recovery=s.name,
+        attempt=s.status.attempt,
+        checkpoint=s.status.checkpoint or ChosenCheckpoint(),
+        placement=s.status.placement,
+    )
+    return Decision(acts=(StartGang(hint),), reason=f"start attempt {s.status.attempt}")
+
+
+def confirming(s: Situation) -> Decision:
+    """Until training moved past the checkpoint, or runs on where nobody can tell."""
+    resumed = s.status.checkpoint or ChosenCheckpoint()
+    if s.view.newest is not None and is_beyond(s.view.newest, resumed):
+        return s.enter(Phase.RECOVERED, _moved_on(s.view.newest), confirmed_step=s.view.newest.step)
+    if faulted := _faulted_again(s):
+        return faulted
+    waited = s.now - (s.status.phase_since or s.now)
+    if s.root.options.checkpoint:
+        return _without_a_step(s) or Decision(reason=f"waiting for a checkpoint beyond {told(resumed)}")
+    if waited >= s.policy.confirm_after:
+        return s.enter(Phase.RECOVERED, f"every member has run for {waited}; its steps cannot be seen")
+    return Decision(reason="waiting for sustained activity", recheck=s.policy.confirm_after - waited)
+
+
+def _moved_on(newest: ChosenCheckpoint) -> str:
+    return f"training moved on to step {newest.step}" if newest.step >= 0 else f"training saved {newest.path} again"
+
+
+def _without_a_step(s: Situation) -> Decision | None:
+    """
+    A gang that saves its first step in hours, or never, has recovered when it still shows life after a while.
+
+    One whose rhythm is known is waited for: should it stay silent, that is a hang.
+    """
+    if s.root.progress.intervals or s.view.last_activity is None or _running(s) < s.root.world:
+        return None
+    lived = s.view.last_activity - (s.status.phase_since or s.now)
+    if lived < s.policy.confirm_after:
+        return None
+    return s.enter(Phase.RECOVERED, f"every member runs and shows life after {lived}; no new step was seen yet")
+
+
+def _faulted_again(s: Situation) -> Decision | None:
+    """A fault of the attempt that this recovery started joins it, and the gang is stopped once more."""
+    if not s.faults:
+        return None
+    # The most telling come first; ranks that fail beside a broken GPU are only consequences.
+    return _again(s, [fault for fault in s.faults if fault.kind is s.faults[0].kind])
+
+
+def _again(s: Situation, causes: Sequence[Cause]) -> Decision:
+    return s.enter(
+        Phase.STOPPING,
+        f"again, {causes[0].kind}: {causes[0].message}",
+        causes=[*s.status.causes, *causes],
+        attempt=s.status.attempt + 1,
+        pods=members_to_fence(s),
+        not_before=None,
+        stand_ins={},
+    )

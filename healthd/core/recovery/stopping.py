@@ -1,0 +1,123 @@
+"""
+Detected and Stopping: whether a gang is to be stopped, and until no member of it runs and none can follow.
+
+Hardware that turns out bad until the gang is started joins the recovery, here and in the phases after.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from healthd.core.acts import StopGang
+from healthd.core.faults import blames_node, lost_members, node_fault
+from healthd.core.fence import CLOCKS_DIFFER, fence_pods
+from healthd.core.foreign import Effect
+from healthd.core.gang import members, will_not_run
+from healthd.core.model import CauseKind, Phase
+from healthd.core.objects import FencedPod, Pod
+from healthd.core.recovery.situation import Decision, Situation, began, some
+from healthd.core.spares import is_ready
+
+OVERDUE = timedelta(minutes=1)
+"""How long after its grace a pod may take to end before that is said: clocks differ, and busy machines are slow."""
+
+
+def detected(s: Situation) -> Decision:
+    """A fault was seen: is the gang to be stopped for it, now?"""
+    first = s.status.causes[0]
+    passes = blames_node(first) or first.kind is CauseKind.HANG
+    if not s.faults and (passes or s.status.phase is Phase.HELD):
+        return s.enter(Phase.SUPERSEDED, "the fault was gone before the gang was stopped")
+    unquarantined = [c.node for c in s.faults if blames_node(c) and not _is_out_of_service(s, c.node)]
+    if _began_anew(s):
+        return s.enter(Phase.SUPERSEDED, "the gang was restarted as a whole without healthd")
+    if unquarantined and not _lost_some(s):
+        return s.hold(
+            f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon; "
+            "the gang runs on until a rank fails"
+        )
+    pods = members_to_fence(s)
+    if not s.refusal:
+        return s.enter(Phase.STOPPING, "stop first, diagnose later", pods=pods, let_through=s.now)
+    if not _lost_some(s):
+        return s.hold(s.refusal)
+    return s.enter(Phase.STOPPING, f"stop it before it fails for good; {s.refusal}", pods=pods)
+
+
+def _lost_some(s: Situation) -> bool:
+    return bool(lost_members(s.view) or s.root.gone)
+
+
+def _began_anew(s: Situation) -> bool:
+    """Every member is younger than the fault: a root with a failure policy of its own was faster."""
+    present = members(s.view)
+    if s.faults or len(present) < s.root.world:
+        return False
+    made = [pod.metadata.creation_timestamp for pod in present]
+    return all(at is not None and at > s.status.causes[0].at for at in made)
+
+
+def _is_out_of_service(s: Situation, node_name: str) -> bool:
+    """The budget is healthd's own: what another detector says of a node does not wait for it."""
+    node, sign = s.view.nodes.get(node_name), s.view.sign_on(node_name)
+    return node is None or node.spec.unschedulable or (sign is not None and sign.effect is Effect.RESTART)
+
+
+def stopping(s: Situation) -> Decision:
+    """Until no member runs any more, and whoever makes members has said that he makes no more."""
+    pods = with_latecomers(s)
+    if pods != s.status.pods:
+        return Decision(record=replace(s.status, pods=pods), reason="one more pod to see the end of")
+    if joined := join_hardware(s):
+        return joined
+    if not s.stopped_by_us:
+        return Decision(acts=(StopGang(s.name),), reason="stop the gang")
+    proven = {pod.uid for pod in pods if pod.proof and not _has_kubelet(s, pod.node)}
+    alive = [pod for pod in s.view.pods if not will_not_run(pod) and pod.metadata.uid not in proven]
+    late = [pod.metadata.name for pod in alive if _is_overdue(pod, s.now)]
+    if len(late) < len(alive):
+        return Decision(reason=f"waiting for {some([pod.metadata.name for pod in alive])} to end")
+    if not s.root.stopped:
+        return Decision(
+            reason=f"waiting for the controller of {s.root.ref.kind} {s.root.ref.name} to say that it stopped"
+        )
+    return s.enter(Phase.FENCING, f"{some(late)} should have ended long ago" if late else "no member runs any more")
+
+
+def members_to_fence(s: Situation) -> list[FencedPod]:
+    """
+    The pods of the attempt that is to be stopped.
+
+    What vanished before the gang was last set going is history: its user did that, without a new attempt.
+    """
+    return fence_pods(s.view, [], s.now, since=s.root.started_at)
+
+
+def with_latecomers(s: Situation) -> list[FencedPod]:
+    """The pods on record, and those that were made while the gang was being stopped."""
+    return fence_pods(s.view, s.status.pods, s.now, since=began(s, Phase.STOPPING) - CLOCKS_DIFFER)
+
+
+def _has_kubelet(s: Situation, node_name: str) -> bool:
+    """Whether somebody is there who will soon say himself that a pod ended."""
+    node = s.view.nodes.get(node_name)
+    return node is not None and is_ready(node)
+
+
+def _is_overdue(pod: Pod, now: datetime) -> bool:
+    """Nobody will say that it ended: its machine is dead, or a process in it cannot be. The fence must tell."""
+    deadline = pod.metadata.deletion_timestamp
+    return deadline is not None and now - deadline >= OVERDUE
+
+
+def join_hardware(s: Situation) -> Decision | None:
+    """While the gang is being stopped, hardware that turns out bad joins; failing ranks are only consequences."""
+    known = {cause.node for cause in s.status.causes if blames_node(cause)}
+    nodes = sorted({pod.node for pod in s.status.pods if pod.node} - known)
+    found = [fault for node in nodes if (fault := node_fault(node, s.view, s.now))]
+    if not found:
+        return None
+    record = replace(s.status, causes=[*s.status.causes, *found])
+    return Decision(record=record, reason=f"{found[0].message} joins")
