@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Container
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
+
+from msgspec import Struct
 
 MOST_INSTRUCTIONS = 20_000_000
 """Bounds time (about ten seconds) and memory."""
@@ -35,15 +37,12 @@ class BadPickle(Exception):
     """The bytes are not a whole pickle, or ask for something that is not let through; says what."""
 
 
-class Built:
+class Built(Struct, eq=False):
     """What a pickle would have built: the class's full name, its arguments and its state."""
 
-    __slots__ = ("args", "name", "state")
-
-    def __init__(self, name: str, args: Any) -> None:
-        self.name = name
-        self.args = args
-        self.state: Any = None
+    name: str
+    args: Any
+    state: Any = None
 
 
 class Skipped:
@@ -108,13 +107,10 @@ def read_pickle(data: bytes | Source, allowed: Container[str], *, most: int = MO
         raise BadPickle(f"not a whole pickle (at byte {machine.at:,} of {len(data):,})") from error
 
 
-class Named:
+class Named(Struct, eq=False, gc=False):
     """A class or function that was let through, by name only."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
 
 class _Stop(Exception): ...
@@ -123,13 +119,16 @@ class _Stop(Exception): ...
 class _Machine:
     def __init__(self, data: Source, allowed: Container[str], most: int) -> None:
         self.data = data
+        self.size = len(data)
         self.allowed = allowed
         self.most = most
         self.at = 0
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []
         """The stacks under each open mark."""
-        self.memo: dict[int, Any] = {}
+        self.memo: list[Any] = []
+        self.memo_beyond: dict[int, Any] = {}
+        """What was put at other numbers than the next: writers count from 0, and a number must not size a list."""
 
     def run(self) -> Any:
         byte, table = self.data.byte, _TABLE
@@ -137,18 +136,17 @@ class _Machine:
             for _ in range(self.most):
                 step = table[byte(self.at)]
                 self.at += 1
-                if step is None:
-                    raise BadPickle(f"instruction {byte(self.at - 1):#x} is not plain data")
                 step(self)
         except _Stop:
             return self.stack.pop()
         raise BadPickle(f"more than {self.most:,} instructions")
 
     def blob(self, size: int) -> bytes | Skipped:
-        begin, self.at = self.at, self.at + size
-        if size < 0 or self.at > len(self.data):
+        begin = self.at
+        end = self.at = begin + size
+        if size < 0 or end > self.size:
             raise ValueError
-        return self.data.piece(begin, self.at)
+        return self.data.piece(begin, end)
 
     def take(self, size: int) -> bytes:
         piece = self.blob(size)
@@ -170,6 +168,18 @@ class _Machine:
     def since_mark(self) -> list[Any]:
         items, self.stack = self.stack, self.below.pop()
         return items
+
+    def put(self, number: int) -> None:
+        """Remember the top of the stack."""
+        if number == len(self.memo):
+            self.memo.append(self.stack[-1])
+        elif number < len(self.memo):
+            self.memo[number] = self.stack[-1]
+        else:
+            self.memo_beyond[number] = self.stack[-1]
+
+    def get(self, number: int) -> Any:
+        return self.memo[number] if number < len(self.memo) else self.memo_beyond[number]
 
     def named(self, module: object, name: object) -> Named:
         if not (isinstance(module, str) and isinstance(name, str)):
@@ -285,7 +295,7 @@ def _set_items(target: Any, items: list[Any]) -> None:
     if not isinstance(target, dict):
         raise BadPickle("sets an item of something that is no dictionary")
     for key, value in zip(items[::2], items[1::2], strict=True):
-        target[_key(key)] = value
+        target[key if isinstance(key, str) else _key(key)] = value
 
 
 def _key(key: Any) -> Any:
@@ -343,18 +353,15 @@ def _frame(m: _Machine) -> None:
 
 
 def _put(width: int) -> Callable[[_Machine], None]:
-    def step(m: _Machine) -> None:
-        m.memo[m.number(width)] = m.stack[-1]
-
-    return step
+    return lambda m: m.put(m.number(width))
 
 
 def _get(width: int) -> Callable[[_Machine], None]:
-    return lambda m: m.stack.append(m.memo[m.number(width)])
+    return lambda m: m.stack.append(m.get(m.number(width)))
 
 
 def _memoize(m: _Machine) -> None:
-    m.memo[len(m.memo)] = m.stack[-1]
+    m.put(len(m.memo) + len(m.memo_beyond))
 
 
 def _stop(_: _Machine) -> None:
@@ -363,6 +370,10 @@ def _stop(_: _Machine) -> None:
 
 def _pop_mark(m: _Machine) -> None:
     m.since_mark()
+
+
+def _unknown(m: _Machine) -> NoReturn:
+    raise BadPickle(f"instruction {m.data.byte(m.at - 1):#x} is not plain data")
 
 
 _INSTRUCTIONS: dict[bytes, Callable[[_Machine], Any]] = {
@@ -417,4 +428,4 @@ _INSTRUCTIONS: dict[bytes, Callable[[_Machine], Any]] = {
     b"j": _get(4),
     b"\x94": _memoize,
 }
-_TABLE = [_INSTRUCTIONS.get(bytes([code])) for code in range(256)]
+_TABLE = [_INSTRUCTIONS.get(bytes([code]), _unknown) for code in range(256)]
