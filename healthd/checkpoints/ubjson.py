@@ -1,23 +1,43 @@
 """
-UBJSON, read without its numbers: arrays of one type are counted and stepped over, so memory does not grow with them.
+UBJSON, read without its numbers: arrays of one type are counted and stepped over, and a list of many large things is
+judged one by one and not held, so memory does not grow with the file.
 
 Source: Universal Binary JSON, draft 12, as XGBoost writes it.
 """
 
 from __future__ import annotations
 
+import codecs
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from typing import Any, NamedTuple
 
 from healthd.checkpoints.tree import Damaged
 from healthd.checkpoints.windows import Window
 
-MOST_VALUES = 2_000_000
+MOST_VALUES = 3_000_000
+"""Bounds the time to some seconds."""
+MOST_HELD = 250_000
+"""Values in memory at the same time."""
+MOST_LETTERS = 8 << 20
+"""Bytes of texts in memory at the same time."""
+LONGEST_TEXT = 4096
+"""Bytes; of a longer one no more is known than that it is text."""
 MOST_LEVELS = 64
 _WIDTHS = {**dict.fromkeys(b"iUC", 1), **dict.fromkeys(b"I", 2), **dict.fromkeys(b"ld", 4), **dict.fromkeys(b"LD", 8)}
 _INTEGERS = {ord("i"): ">b", ord("U"): ">B", ord("I"): ">h", ord("l"): ">i", ord("L"): ">q"}
 _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
+
+
+class LetGo(Enum):
+    """In the place of what was judged and is not held."""
+
+    JUDGED = 0
+
+
+Judge = Callable[[int, Any], None]
+"""Is given one element of a list, and its number there. Raises Damaged."""
 
 
 class Packed(NamedTuple):
@@ -34,9 +54,13 @@ class Packed(NamedTuple):
             yield from (number for (number,) in layout.iter_unpack(chunk))
 
 
-def read_ubjson(window: Window) -> Any:
-    """The one value that the file is, with `Packed` for arrays of one type and 0 for reals. Raises Damaged."""
-    reader = _Reader(window)
+def read_ubjson(window: Window, judges: Mapping[str, Judge] | None = None) -> Any:
+    """
+    The one value that the file is, with `Packed` for arrays of one type, 0 for reals and no letters of a long text.
+
+    Of a list under a name in *judges* each element is judged and let go. Raises Damaged, and what judges raise.
+    """
+    reader = _Reader(window, judges or {})
     try:
         value = reader.value(reader.take(1)[0], 0)
     except (struct.error, UnicodeDecodeError, KeyError) as error:
@@ -47,10 +71,11 @@ def read_ubjson(window: Window) -> Any:
 
 
 class _Reader:
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: Window, judges: Mapping[str, Judge]) -> None:
         self.window = window
+        self.judges = judges
         self.at = 0
-        self.count = 0
+        self.count = self.held = self.letters = 0
 
     def take(self, size: int) -> bytes:
         data = self.window.at(self.at, size)
@@ -69,17 +94,33 @@ class _Reader:
             raise Damaged(f"{self.window.name}: claims {length:,} of something at byte {self.at:,}")
         return int(length)
 
-    def value(self, marker: int, level: int) -> Any:
+    def text(self) -> str:
+        size = self.length()
+        if size > LONGEST_TEXT:
+            self.refuse_no_text(size)
+            return ""
+        self.letters += size
+        return self.take(size).decode()
+
+    def refuse_no_text(self, size: int) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for chunk in self.window.chunks(self.at, size):
+            decoder.decode(chunk)
+        decoder.decode(b"", final=True)
+        self.at += size
+
+    def value(self, marker: int, level: int, name: str = "") -> Any:
         self.count += 1
-        if self.count > MOST_VALUES or level > MOST_LEVELS:
+        self.held += 1
+        if self.count > MOST_VALUES or level > MOST_LEVELS or self.held > MOST_HELD or self.letters > MOST_LETTERS:
             raise Damaged(f"{self.window.name}: too many values, or too deep, to verify")
         match chr(marker):
             case "{":
                 return self.mapping(level + 1)
             case "[":
-                return self.array(level + 1)
+                return self.array(level + 1, self.judges.get(name))
             case "S":
-                return self.take(self.length()).decode()
+                return self.text()
             case "Z" | "T" | "F":
                 return _CONSTANTS[marker]
         data = self.take(_WIDTHS[marker])
@@ -88,12 +129,12 @@ class _Reader:
     def mapping(self, level: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         while self.window.at(self.at, 1) != b"}":
-            key = self.take(self.length()).decode()
-            found[key] = self.value(self.take(1)[0], level)
+            key = self.text()
+            found[key] = self.value(self.take(1)[0], level, key)
         self.at += 1
         return found
 
-    def array(self, level: int) -> list[Any] | Packed:
+    def array(self, level: int, judge: Judge | None) -> list[Any] | Packed:
         kind = 0
         if self.window.at(self.at, 1) == b"$":
             kind = self.take(2)[1]
@@ -104,9 +145,18 @@ class _Reader:
                 begin = self.at
                 self.skip(count * _WIDTHS[kind])
                 return Packed(count, kind, begin)
-            return [self.value(self.take(1)[0], level) for _ in range(count)]
-        found = []
+            return [self.element(level, judge, number) for number in range(count)]
+        found: list[Any] = []
         while self.window.at(self.at, 1) != b"]":
-            found.append(self.value(self.take(1)[0], level))
+            found.append(self.element(level, judge, len(found)))
         self.at += 1
         return found
+
+    def element(self, level: int, judge: Judge | None, number: int) -> Any:
+        before = self.held, self.letters
+        value = self.value(self.take(1)[0], level)
+        if judge is None:
+            return value
+        judge(number, value)
+        self.held, self.letters = before
+        return LetGo.JUDGED

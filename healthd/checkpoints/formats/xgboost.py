@@ -10,7 +10,9 @@ Source: the introduction to model IO and the JSON schema in XGBoost's documentat
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sized
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -18,12 +20,17 @@ import msgspec
 
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
-from healthd.checkpoints.ubjson import Packed, read_ubjson
+from healthd.checkpoints.ubjson import LetGo, Packed, read_ubjson
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
 
 LARGEST_JSON = 8 << 20
 """Of longer ones only the beginning and the end are looked at: all of it would be in memory."""
+MOST_VALUES = 2_500_000
+"""In JSON, of which a list or a mapping counts as four; twice what a model of the largest size has."""
+_SMALL = 1 << 20
+_ONE_LARGE = threading.Lock()
+"""Of large JSON one at a time: what is made of it takes many times as much."""
 _JSON = re.compile(r"(?:model|xgb|xgboost|booster|checkpoint)[-_\w]*\.json", re.IGNORECASE)
 _OLD = re.compile(r"\d{4,}\.model|xgb\w*[-_\w]*\.(?:model|bin)", re.IGNORECASE)
 _BEGIN = re.compile(rb'\s*\{\s*"(?:learner|version)"\s*:')
@@ -33,6 +40,7 @@ _LISTS = ("left_children", "right_children", "parents", "split_indices", "split_
 _OF_ONE_OUTPUT = (*_LISTS, "base_weights", "sum_hessian", "loss_changes", "split_type")
 """Trees with several outputs have less, or more of it."""
 _OF_CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
+_NOT_THERE = (KeyError, TypeError, ValueError, OverflowError)
 _SHARED_CATEGORIES = ("enc", "feature_segments", "sorted_idx")
 
 
@@ -71,16 +79,20 @@ def _verify_file(tree: Tree, name: str) -> None:
         if window.at(0, min(4, window.size)) == b"binf" or not name.endswith((".ubj", ".json")):
             raise Damaged(f"{name}: XGBoost's old binary format, which cannot be verified: save as .ubj or .json")
         if name.endswith(".ubj"):
-            _judge(read_ubjson(window), window)
+            _judge(read_ubjson(window, {"trees": partial(_judge_one, window)}), window)
         elif window.size <= LARGEST_JSON:
-            _judge(_parse_json(window), window)
+            with _ONE_LARGE if window.size > _SMALL else nullcontext():
+                _judge(_parse_json(window), window)
         else:
             _verify_ends(window)
 
 
 def _parse_json(window: Window) -> Any:
+    raw = window.at(0, window.size)
+    if raw.count(b",") + 4 * (raw.count(b"[") + raw.count(b"{")) > MOST_VALUES:
+        raise Damaged(f"{window.name}: more than {MOST_VALUES:,} values, too many to verify")
     try:
-        return msgspec.json.decode(window.at(0, window.size))
+        return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"{window.name}: not the whole JSON of a model (torn write)") from error
 
@@ -102,10 +114,15 @@ def _judge(model: Any, window: Window) -> None:
             _judge_trees(inner, window)
         elif not len(inner["weights"]):
             raise ValueError
-    except (KeyError, TypeError, ValueError) as error:
-        raise Damaged(
-            f"{name}: a model without {error.args[0]!r:.40}" if error.args else f"{name}: no model"
-        ) from error
+    except _NOT_THERE as error:
+        raise Damaged(f"{name}: a model {_lack(error)}") from error
+
+
+def _lack(error: Exception) -> str:
+    """In words for a person what is not there."""
+    if isinstance(error, KeyError):
+        return f"without {error.args[0]!r:.40}"
+    return "with parts that are not what they should be"
 
 
 def _judge_trees(model: Any, window: Window) -> None:
@@ -116,14 +133,26 @@ def _judge_trees(model: Any, window: Window) -> None:
     for field in _SHARED_CATEGORIES if "cats" in model else ():
         _length(model["cats"][field])
     for number, tree in enumerate(model["trees"]):
-        nodes, outputs = int(tree["tree_param"]["num_nodes"]), int(tree["tree_param"]["size_leaf_vector"])
-        for field in _LISTS if outputs > 1 else _OF_ONE_OUTPUT:
-            here = _length(tree[field])
-            if here != nodes:
-                raise Damaged(f"{name}: tree {number:,} has {here:,} {field}, and {nodes:,} nodes")
-        _refuse_lost_children(tree, nodes, window, number)
-        for field in _OF_CATEGORIES:
-            _length(tree[field])
+        if tree is not LetGo.JUDGED:
+            _judge_tree(window, number, tree)
+
+
+def _judge_one(window: Window, number: int, tree: Any) -> None:
+    try:
+        _judge_tree(window, number, tree)
+    except _NOT_THERE as error:
+        raise Damaged(f"{window.name}: a model {_lack(error)}, in tree {number:,}") from error
+
+
+def _judge_tree(window: Window, number: int, tree: Any) -> None:
+    nodes, outputs = int(tree["tree_param"]["num_nodes"]), int(tree["tree_param"]["size_leaf_vector"])
+    for field in _LISTS if outputs > 1 else _OF_ONE_OUTPUT:
+        here = _length(tree[field])
+        if here != nodes:
+            raise Damaged(f"{window.name}: tree {number:,} has {here:,} {field}, and {nodes:,} nodes")
+    _refuse_lost_children(tree, nodes, window, number)
+    for field in _OF_CATEGORIES:
+        _length(tree[field])
 
 
 def _refuse_lost_children(tree: Any, nodes: int, window: Window, number: int) -> None:
