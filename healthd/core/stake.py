@@ -29,6 +29,8 @@ class Stake(msgspec.Struct, frozen=True, kw_only=True):
     """The newest good checkpoint, in words; empty: none was ever seen."""
     newest_step: int | None
     newest_at: datetime | None
+    began_at: datetime | None
+    """When the gang was set going, where that is later: nothing was lost before."""
     interval_ms: float | None
     """How often the gang usually saves."""
     restart_ms: float | None
@@ -55,6 +57,7 @@ def at_stake(root: Root, now: datetime, recoveries: Iterable[Recovery] = ()) -> 
         newest=named_save(newest) if newest else "",
         newest_step=newest.step if newest and newest.step >= 0 else None,
         newest_at=newest.at if newest else None,
+        began_at=root.started_at if newest and root.started_at and root.started_at > newest.at else None,
         interval_ms=_milliseconds(usual) if usual else None,
         restart_ms=median(took) if took else None,
         restarts=len(took),
@@ -102,6 +105,8 @@ def tell_cost(stake: Stake) -> str:
 def _facts(stake: Stake) -> Iterator[str]:
     seen = "was" if stake.holds else "is"
     yield f"the newest good checkpoint {seen} {stake.newest}" if stake.newest else "none was good so far"
+    if stake.began_at is not None:
+        yield f"it was set going after that, at {stake.began_at:%H:%M:%S}"
     if stake.interval_ms is not None:
         yield f"it saves every {_spoken(stake.interval_ms)}"
     if stake.restart_ms is not None:

@@ -37,6 +37,22 @@ def test_every_concern_that_stands_is_a_risk_with_a_remedy(concern: Concern) -> 
     assert remarks[0].remedy
 
 
+def test_a_gang_that_a_fault_would_hold_cannot_be_recovered() -> None:
+    torn = Saves(good=GOOD.good, concerns=[Concern.REFUSED], why_refused="torn", none_loads=True)
+
+    prevents, note = examine(chart(torn))
+
+    assert (prevents.level, prevents.why) == (Level.PREVENTS, "torn")
+    assert "nothing that is there would be resumed from" in prevents.what
+    assert note.level is Level.NOTE
+
+
+def test_an_annotation_that_is_wrong_is_not_complained_about_twice() -> None:
+    wrong = Saves(concerns=[Concern.REFUSED], why_refused="healthd.dev/checkpoint-format: no YAML", none_loads=True)
+
+    assert list(examine(chart(wrong))) == []
+
+
 def test_nothing_is_said_of_a_gang_that_nobody_looked_at_or_that_stands_still() -> None:
     assert list(examine(chart(Saves()))) == []
     assert list(examine(chart(GOOD, suspended=True))) == []

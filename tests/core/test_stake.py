@@ -75,6 +75,15 @@ def test_one_that_would_be_refused_is_told_beside_the_cost() -> None:
     assert list(tell_stake(staked(a_gang(torn))))[1:] == ["/c/step_5 would be refused: torn"]
 
 
+def test_a_gang_that_was_set_going_after_its_newest_checkpoint_says_so() -> None:
+    stake = staked(a_gang(started_at=after(minutes=50)))
+
+    (cost,) = tell_stake(stake)
+    assert (stake.lost_ms, stake.began_at) == (130_000, after(minutes=50))
+    assert "would cost 2m of work" in cost
+    assert "; it was set going after that, at 00:50:00; " in cost
+
+
 def test_that_nothing_would_be_resumed_from_is_told() -> None:
     torn = Saves(good=GOOD.good, refused="/c/step_5", why_refused="torn", none_loads=True)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from healthd.cli.doctor import parse_target, read_chart
+from healthd.cli.which_gang import gang_named
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
 from healthd.controller.daemon import ControllerDaemon
@@ -22,6 +23,7 @@ from healthd.core.doctor import examine
 from healthd.core.model import Phase
 from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
 from healthd.core.policy import Config, PrecheckPolicy
+from healthd.core.stake import at_stake
 from healthd.core.verification import LABEL_VERIFIER, Report, fitted
 from healthd.gangs import ADAPTERS
 from tests.checkpoints.builders import safetensors_bytes
@@ -152,6 +154,7 @@ async def test_a_gang_that_runs_is_told_what_is_wrong_with_its_saving(
         events = f"/api/v1/namespaces/{namespace}/events?fieldSelector=reason=CheckpointRefused"
         await until("it is told", lambda: installed.api.get(events)["items"])
         chart = await read_chart(cluster, parse_target("job/llama", namespace))
+        gang = await gang_named(cluster, "job/llama", namespace)
         daemon.stop()
         await runs
 
@@ -159,6 +162,10 @@ async def test_a_gang_that_runs_is_told_what_is_wrong_with_its_saving(
     said = [remark.what for remark in remarks]
     assert "its newest checkpoint would be refused" in said
     assert any("a fault now would cost" in what for what in said)
+    assert gang is not None
+    stake = at_stake(gang, SystemClock().now())
+    assert stake is not None
+    assert (stake.newest_step, stake.refused) == (7, f"{tmp_path}/step_8.safetensors")
 
 
 def say(installed: ControlPlane, pod: Json, report: Report) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from healthd.core.doctor.chart import Chart, Level, Remark
+from healthd.core.objects import ANNOTATION_CHECKPOINT
 from healthd.core.precheck import is_checked
 from healthd.core.saves import Concern
 from healthd.core.stake import Stake, at_stake, tell_cost
@@ -29,6 +30,8 @@ def examine(chart: Chart) -> Iterator[Remark]:
     if root is None or now is None or not is_checked(root):
         return
     for concern in root.saves.concerns:
+        if concern is Concern.REFUSED and root.saves.why_refused.startswith(ANNOTATION_CHECKPOINT):
+            continue  # what is wrong with the annotation is looked at elsewhere, as it is now
         held = concern is Concern.REFUSED and root.saves.none_loads
         why = root.saves.why_refused if concern is Concern.REFUSED else "a fault would cost more than it has to"
         said = "a fault now would hold it: nothing that is there would be resumed from" if held else _SAID[concern]
