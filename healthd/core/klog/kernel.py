@@ -40,9 +40,9 @@ _THERMAL = re.compile(
     re.ASCII,
 )
 _PCIE = re.compile(
-    rf"(?:[\w.-]{{1,32}} )?{FULL_ADDRESS}: (?:pciehp: "
+    rf"(?:pciehp {FULL_ADDRESS}:pcie\w{{2,4}}: Slot|(?:[\w.-]{{1,32}} )?{FULL_ADDRESS}: (?:pciehp: "
     r"|not ready [0-9]{1,9}ms after|[Uu]nable to change power state|[Rr]efused to change power state"
-    r"|.{0,64}device inaccessible|can't change power state)",
+    r"|.{0,64}device inaccessible|can't change power state))",
     re.ASCII,
 )
 _CRASH = re.compile(

@@ -125,6 +125,8 @@ RAISED = [
     ("thermal thermal_zone3: acpitz: critical temperature reached, shutting down", "thermal-critical"),
     ("pcieport 0000:40:01.1: pciehp: Slot(7): Link Down", "pcie-link-down"),
     ("pcieport 0000:40:01.1: pciehp: Slot(7): Card not present", "pcie-link-down"),
+    ("pciehp 0000:40:01.1:pcie004: Slot(7): Link Down", "pcie-link-down"),  # before Linux 5.2
+    ("bnxt_en 0000:19:00.0 ens1f0np0: TX timeout detected, starting reset task!", "net-tx-timeout"),
     ("vfio-pci 0000:40:01.1: Unable to change power state from D3cold to D0, device inaccessible", "pcie-unreachable"),
     ("nvme 0000:40:01.1: not ready 65535ms after FLR; giving up", "pcie-unreachable"),
     ("nvme nvme0: Removing after probe failure status: -19", "nvme-lost"),
