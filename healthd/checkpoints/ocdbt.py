@@ -87,6 +87,17 @@ class _Body:
             raise ValueError
         return self._raw[begin : self._at]
 
+    def again(self, *, since: int) -> _Body:
+        """The same, to be read once more from there on."""
+        same = _Body(self._raw, self._name, _Room())
+        same._at = since
+        return same
+
+    @property
+    def place(self) -> int:
+        """How much of it was read."""
+        return self._at
+
     def number(self) -> int:
         """Raises IndexError and ValueError at the end."""
         value, self._at = varint(self._raw, self._at)
@@ -126,21 +137,24 @@ def verify_manifest(raw: bytes, name: str) -> bytes:
     return _unframe(raw, _MANIFEST, name)
 
 
-def read_keys(tree: Tree, manifest: str, *, ending: tuple[str, ...] = ("",)) -> set[str]:
-    """
-    The keys of the newest version of the store with this *manifest*, of those that end so.
+class Value(NamedTuple):
+    """Where the value of one key is: here, or in a file."""
 
-    All that any key needs is there. Raises Damaged.
+    key: str
+    inline: bytes | None
+    """None for what is in a file."""
+    file: str
+    offset: int
+    length: int
+
+
+def read_values(tree: Tree, manifest: str, *, ending: tuple[str, ...] = ("",), keeps: bool = False) -> Iterator[Value]:
     """
-    content = verify_manifest(tree.read(manifest, at_most=LARGEST_MANIFEST), manifest)
-    endings = tuple(each.encode() for each in ending)
-    try:
-        root, height = _newest_root(content, manifest)
-        if not root.length:
-            return set()
-        return set(_Walk(tree, folder_of(manifest), endings).run(root, height))
-    except (IndexError, ValueError, OverflowError) as error:
-        raise Damaged(f"{manifest}: an index that is garbled") from error
+    The values of the newest version of the store with this *manifest*, of the keys that end so, in no order.
+
+    All that any key needs is there. With *keeps* there is an end to the bytes of all keys. Raises Damaged.
+    """
+    return _Walk(tree, folder_of(manifest), ending, keeps=keeps).run(manifest)
 
 
 def _unframe(raw: bytes, magic: bytes, name: str) -> bytes:
@@ -218,14 +232,26 @@ class _Node(NamedTuple):
 class _Walk:
     """Over all nodes of one tree, each once."""
 
-    def __init__(self, tree: Tree, folder: str, endings: tuple[bytes, ...]) -> None:
+    def __init__(self, tree: Tree, folder: str, ending: tuple[str, ...], *, keeps: bool) -> None:
         self._tree = tree
         self._folder = folder
-        self._endings = endings
+        self._endings = tuple(each.encode() for each in ending)
+        self._keeps = keeps
+        """Whether the keys of all nodes are held at once."""
         self._room = _Room()
 
-    def run(self, root: _Place, height: int) -> Iterator[str]:
-        """The keys. Raises Damaged, IndexError, ValueError and OverflowError."""
+    def run(self, manifest: str) -> Iterator[Value]:
+        """The values of the newest version. Raises Damaged."""
+        content = verify_manifest(self._tree.read(manifest, at_most=LARGEST_MANIFEST), manifest)
+        try:
+            root, height = _newest_root(content, manifest)
+            if root.length:
+                yield from self._below(root, height)
+        except (IndexError, ValueError, OverflowError) as error:
+            raise Damaged(f"{manifest}: an index that is garbled") from error
+
+    def _below(self, root: _Place, height: int) -> Iterator[Value]:
+        """Raises Damaged, IndexError, ValueError and OverflowError."""
         waiting, seen = [_Node(root, height, b"")], set()
         while waiting:
             node = waiting.pop()
@@ -276,15 +302,13 @@ class _Walk:
         for key, file, offset, length in zip(keys, ids, offsets, lengths, strict=True):
             yield _Node(_Place(*files[file], offset, length), above.height - 1, key)
 
-    def _leaves(self, body: _Body, files: list[tuple[str, str]], prefix: bytes) -> Iterator[str]:
-        """The keys of one node, whose values are inside of files that are there."""
+    def _leaves(self, body: _Body, files: list[tuple[str, str]], prefix: bytes) -> Iterator[Value]:
+        """The values of one node, which are in it or inside of files that are there. Keys are read twice, not held."""
         count = body.number()
-        kept = []
-        end_of_prefix = prefix[-_LONGEST_ENDING:]
+        keys_at, end_of_prefix = body.place, prefix[-_LONGEST_ENDING:]
+        is_wanted = False
         for key, _ in _keys(body, count, inner=False):
-            if (end_of_prefix + key).endswith(self._endings):
-                kept.append(prefix + key)
-                body.holds(len(kept[-1]))
+            is_wanted = is_wanted or (end_of_prefix + key).endswith(self._endings)
         sizes, kinds = body.numbers(count), body.numbers(count)
         outside = sum(map(bool, kinds))
         ids, offsets = body.numbers(outside), body.numbers(outside)
@@ -292,9 +316,23 @@ class _Walk:
         lengths = (size for size, kind in zip(sizes, kinds, strict=True) if kind)
         for file, offset, length in zip(ids, offsets, lengths, strict=True):
             ends[file] = max(ends.get(file, 0), offset + length)
-        for file, end in ends.items():
-            self._require(files[file][0], end)
-        yield from (key.decode("utf-8", "replace") for key in kept)
+        names = {file: self._require(files[file][0], end) for file, end in ends.items()}
+        if not is_wanted:
+            return
+        places = zip(ids, offsets, strict=True)
+        for (key, _), size, kind in zip(
+            _keys(body.again(since=keys_at), count, inner=False), sizes, kinds, strict=True
+        ):
+            file, offset = next(places) if kind else (0, 0)
+            content = None if kind else body.take(size)
+            if (end_of_prefix + key).endswith(self._endings):
+                if self._keeps:
+                    body.holds(len(prefix) + len(key))
+                yield Value(_text(prefix + key), content, names[file] if kind else "", offset, size)
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "replace")
 
 
 def _keys(body: _Body, count: int, *, inner: bool) -> Iterator[tuple[bytes, int]]:

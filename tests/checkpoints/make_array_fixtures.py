@@ -124,6 +124,19 @@ def write_ocdbt(root: Path) -> None:
             store.with_transaction(transaction)[f"layer{number}.kernel/0.0"] = bytes([number]) * (8 + 4 * number)
 
 
+def write_orbax(root: Path) -> None:
+    """Arrays so large that their pieces lie in files of OCDBT, by both versions of Zarr."""
+    import orbax.checkpoint as orbax
+
+    chance = numpy.random.default_rng(SEED)
+    for name, is_third in (("orbax-pieces", False), ("orbax-pieces-zarr3", True)):
+        handler = orbax.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=is_third)
+        state = {"w": chance.normal(size=(4, 300)).astype("float32"), "step": 10}
+        save_args = {"w": orbax.SaveArgs(chunk_byte_size=2400), "step": orbax.SaveArgs()}
+        with orbax.Checkpointer(handler) as saver:
+            saver.save(root.absolute() / name / "10", orbax.args.PyTreeSave(state, save_args=save_args))
+
+
 def a_paddle_model() -> tuple[object, object]:
     """A layer and its optimizer, which made one step."""
     import paddle
@@ -151,6 +164,7 @@ WRITERS = {
     "tensorflow": write_tensorflow,
     "keras": write_keras,
     "tensorstore": write_ocdbt,
+    "orbax": write_orbax,
     "paddle": write_paddle,
     "xgboost": write_xgboost,
     "lightgbm": write_lightgbm,

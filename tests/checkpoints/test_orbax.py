@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.latest import Level, latest
-from healthd.checkpoints.ocdbt import read_keys
+from healthd.checkpoints.ocdbt import read_values
 from healthd.checkpoints.sstables import crc32c
 from healthd.checkpoints.tree import Damaged, survey
 from tests.checkpoints.builders import REAL, refusal
@@ -28,7 +28,9 @@ def zarr(tmp_path: Path) -> Path:
     return Path(shutil.copytree(REAL / "orbax-zarr" / "10", tmp_path / "10"))
 
 
-@pytest.mark.parametrize(("run", "step"), [("orbax", 20), ("orbax-zarr", 10)])
+@pytest.mark.parametrize(
+    ("run", "step"), [("orbax", 20), ("orbax-zarr", 10), ("orbax-pieces", 10), ("orbax-pieces-zarr3", 10)]
+)
 @pytest.mark.parametrize("level", Level)
 def test_what_the_real_library_wrote_holds(run: str, step: int, level: Level) -> None:
     found = latest(REAL / run, level=level).found
@@ -100,9 +102,9 @@ def test_an_array_that_the_store_does_not_have_is_named(real: Path) -> None:
 
 
 def test_a_tree_of_many_nodes_is_read_to_its_leaves() -> None:
-    keys = read_keys(survey(REAL / "ocdbt"), "manifest.ocdbt")
+    values = read_values(survey(REAL / "ocdbt"), "manifest.ocdbt")
 
-    assert keys == {f"layer{number}.kernel/0.0" for number in range(30)}
+    assert {value.key for value in values} == {f"layer{number}.kernel/0.0" for number in range(30)}
 
 
 def test_a_file_of_values_that_was_cut_is_refused(tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_a_file_of_values_that_was_cut_is_refused(tmp_path: Path) -> None:
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])
         with pytest.raises(Damaged, match=r"torn write|checksum"):
-            read_keys(survey(store), "manifest.ocdbt")
+            list(read_values(survey(store), "manifest.ocdbt"))
         file.write_bytes(whole)
 
 
@@ -165,6 +167,55 @@ def test_a_missing_array_is_named(zarr: Path, array: str) -> None:
     shutil.rmtree(zarr / array)
 
     assert refusal(zarr) == f"{array}: missing, or without its metadata"
+
+
+@pytest.fixture(params=["orbax-pieces", "orbax-pieces-zarr3"])
+def pieces(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Step 10, whose array `w` lies in files of OCDBT, in two pieces."""
+    return Path(shutil.copytree(REAL / str(request.param) / "10", tmp_path / "10"))
+
+
+@pytest.mark.parametrize("zeros", [0, 1000, 3000, 4500])
+def test_a_piece_whose_end_was_never_written_is_refused_by_a_full_look(pieces: Path, zeros: int) -> None:
+    file = max((pieces / "ocdbt.process_0" / "d").iterdir(), key=lambda path: path.stat().st_size)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:zeros] + bytes(len(whole) - zeros))
+
+    assert refusal(pieces).startswith("w/")
+    assert refusal(pieces, level=Level.QUICK) == ""
+
+
+def test_a_piece_in_a_file_of_its_own_is_refused_when_it_was_cut(zarr: Path) -> None:
+    whole = (zarr / "w" / "0.0").read_bytes()
+    held = []
+    for length in range(1, len(whole)):
+        (zarr / "w" / "0.0").write_bytes(whole[:length])
+        if not refusal(zarr):
+            held.append(length)
+
+    assert held == []
+
+
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("piece", ["w/0.0", "b/0", "step/0"])
+def test_a_lost_piece_is_missed_where_orbax_stores_all(zarr: Path, piece: str, level: Level) -> None:
+    (zarr / piece).unlink()
+
+    assert refusal(zarr, level=level) == f"{piece[: piece.index('/')]}: 0 of 1 pieces"
+
+
+def test_a_lost_piece_may_have_been_zeros_where_orbax_does_not_tell_that_it_stores_them(zarr: Path) -> None:
+    (zarr / "_METADATA").write_text((zarr / "_METADATA").read_text().replace("store_array_data", "forget_array_data"))
+    (zarr / "w" / "0.0").unlink()
+
+    assert refusal(zarr) == ""
+
+
+def test_cut_metadata_of_an_array_is_refused(zarr: Path) -> None:
+    whole = (zarr / "w" / ".zarray").read_bytes()
+    (zarr / "w" / ".zarray").write_bytes(whole[:100])
+
+    assert "not the whole metadata of an array" in refusal(zarr, level=Level.QUICK)
 
 
 def test_the_root_may_be_one_step(real: Path) -> None:

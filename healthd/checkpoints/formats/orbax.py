@@ -2,21 +2,30 @@
 Folders of Orbax, which Flax and MaxText use: one step, with one folder for each item or the arrays directly in it.
 
 A step is renamed into place, or on an object store gets `commit_success.txt`, when all is written; its own metadata
-then has the time of the commit. Arrays lie in OCDBT (one key-value store for all, see `ocdbt`) or in one Zarr folder
-each; a piece of an array that the store does not have reads as zeros there, and is not missed.
+then has the time of the commit. Arrays are those of Zarr (see `zarrs`), in OCDBT (one key-value store for all, see
+`ocdbt`) or in one folder each. A piece of an array that is not there would be read as zeros; since Orbax says that it
+stores such pieces too, it is missed.
 Source: orbax/checkpoint (metadata, atomicity).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any, TypeVar
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.ocdbt import LARGEST_MANIFEST, read_keys, verify_manifest
+from healthd.checkpoints.ocdbt import LARGEST_MANIFEST, Value, read_values, verify_manifest
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
+from healthd.checkpoints.windows import Window, open_window
+from healthd.checkpoints.workers import for_each
+from healthd.checkpoints.zarrs import LARGEST_METADATA as LARGEST_ARRAY_FILE
+from healthd.checkpoints.zarrs import METADATA as ARRAY_FILES
+from healthd.checkpoints.zarrs import ArrayInfo, Room, parse_array, verify_piece
 
 STEP = "_CHECKPOINT_METADATA"
 ITEM = "_METADATA"
@@ -29,7 +38,8 @@ _OF_ARRAYS = ("StandardCheckpointHandler", "PyTreeCheckpointHandler")
 _OF_JSON = "JsonCheckpointHandler"
 _IN_PROGRESS = ".orbax-checkpoint-tmp"
 _OF_EACH_LEAF = ("value_type", "skip_deserialize")
-_ARRAY_FILES = (".zarray", "zarr.json")
+_MANY = 1000
+"""Pieces of arrays that are looked at together."""
 
 T = TypeVar("T")
 
@@ -43,6 +53,8 @@ class _Step(msgspec.Struct):
 class _Item(msgspec.Struct):
     tree_metadata: dict[str, Any]
     use_ocdbt: bool = False
+    store_array_data_equal_to_fill_value: bool = False
+    """Whether pieces of nothing but zeros are stored as well."""
 
 
 class Orbax:
@@ -58,12 +70,12 @@ class Orbax:
         """Any such file, in any folder."""
         return any(self.owns(filename_of(name)) for name in tree.kinds)
 
-    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - the data itself has no checksum of its own
-        """The same at both levels. Raises Damaged."""
+    def verify(self, tree: Tree, level: Level) -> None:
+        """QUICK reads metadata and indexes; FULL decompresses every piece of an array. Raises Damaged."""
         _refuse_unfinished(tree)
         for name in sorted(tree.entries):
             if filename_of(name) == ITEM:
-                _verify_item(tree, name)
+                _verify_item(tree, level, name)
             elif filename_of(name) == MANIFEST:
                 verify_manifest(tree.read(name, at_most=LARGEST_MANIFEST), name)
             elif "/d/" in f"/{name}" and not tree.size(name):
@@ -93,18 +105,98 @@ def _refuse_missing_item(tree: Tree, prefix: str, handler: str) -> None:
         _decode(tree, f"{prefix}{JSON}", msgspec.Raw)
 
 
-def _verify_item(tree: Tree, name: str) -> None:
+def _verify_item(tree: Tree, level: Level, name: str) -> None:
     item = _decode(tree, name, _Item)
     _refuse_torn_leaves(item, name)
     folder = folder_of(name)
     prefix = f"{folder}/" if folder else ""
-    if item.use_ocdbt:
-        tree.require(f"{prefix}{MANIFEST}")
-        if not any(entry.startswith(prefix) and "/d/" in f"/{entry}" for entry in tree.entries):
-            raise Damaged(f"{prefix}d: missing, with all the data")
-        _refuse_missing_arrays(read_keys(tree, f"{prefix}{MANIFEST}", ending=_ARRAY_FILES), "", prefix, item)
-    else:
-        _refuse_missing_arrays(tree.entries, prefix, prefix, item)
+    room = Room(sum(entry.stamp.size for entry in tree.entries.values()))
+    arrays, pieces = _in_store(tree, prefix) if item.use_ocdbt else _in_folders(tree, prefix)
+    _refuse_missing_arrays(arrays, prefix, item)
+    if not arrays:
+        return
+    counts = dict.fromkeys(arrays, 0)
+    stream = (piece for piece in pieces if piece.array in arrays and arrays[piece.array].has(piece.name))
+    while some := list(islice(stream, _MANY)):
+        for piece in some:
+            counts[piece.array] += 1
+        for_each(partial(_verify_piece, tree, level, prefix, arrays, room), some, at_once=tree.at_once)
+    short = next((array for array, count in counts.items() if count < arrays[array].how_many), None)
+    if short is not None and item.store_array_data_equal_to_fill_value:
+        raise Damaged(f"{prefix}{short:.200}: {counts[short]:,} of {arrays[short].how_many:,} pieces")
+
+
+class _Piece(NamedTuple):
+    """One of an array."""
+
+    array: str
+    name: str
+    """Relative to the array."""
+    value: Value
+
+
+def _in_store(tree: Tree, prefix: str) -> tuple[dict[str, ArrayInfo], Iterator[_Piece]]:
+    """The arrays in the store of OCDBT, and whatever may be their pieces."""
+    manifest = f"{prefix}{MANIFEST}"
+    tree.require(manifest)
+    if not any(entry.startswith(prefix) and "/d/" in f"/{entry}" for entry in tree.entries):
+        raise Damaged(f"{prefix}d: missing, with all the data")
+    metadata = read_values(tree, manifest, ending=ARRAY_FILES, keeps=True)
+    arrays = {folder_of(value.key): _read_array(tree, prefix, value) for value in metadata if _is_metadata(value)}
+    return arrays, (_piece_of(value, arrays) for value in read_values(tree, manifest) if not _is_metadata(value))
+
+
+def _in_folders(tree: Tree, prefix: str) -> tuple[dict[str, ArrayInfo], Iterator[_Piece]]:
+    """The arrays with a folder each, and whatever may be their pieces."""
+    values = [
+        Value(name.removeprefix(prefix), None, name, 0, entry.stamp.size)
+        for name, entry in sorted(tree.entries.items())
+        if name.startswith(prefix)
+    ]
+    arrays = {folder_of(value.key): _read_array(tree, prefix, value) for value in values if _is_metadata(value)}
+    return arrays, (_piece_of(value, arrays) for value in values if not _is_metadata(value))
+
+
+def _is_metadata(value: Value) -> bool:
+    return filename_of(value.key) in ARRAY_FILES
+
+
+def _read_array(tree: Tree, prefix: str, value: Value) -> ArrayInfo:
+    name = f"{prefix}{value.key:.200}"
+    if value.length > LARGEST_ARRAY_FILE:
+        raise Damaged(f"{name}: {value.length:,} bytes of metadata of an array")
+    with _open(tree, value, name) as window:
+        return parse_array(window.at(value.offset, value.length), name)
+
+
+def _piece_of(value: Value, arrays: Container[str]) -> _Piece:
+    """Pieces may lie in folders of their own, below that of their array."""
+    folder = folder_of(value.key)
+    while folder and folder not in arrays:
+        folder = folder_of(folder)
+    return _Piece(folder, value.key[len(folder) + 1 :], value)
+
+
+def _verify_piece(
+    tree: Tree, level: Level, prefix: str, arrays: Mapping[str, ArrayInfo], room: Room, piece: _Piece
+) -> None:
+    value = piece.value
+    name = f"{prefix}{value.key:.200}"
+    if not value.length:
+        raise Damaged(f"{name}: an empty piece of an array")
+    if level is Level.FULL:
+        with _open(tree, value, name) as window:
+            verify_piece(window, value.offset, value.length, arrays[piece.array], name, room)
+
+
+@contextmanager
+def _open(tree: Tree, value: Value, name: str) -> Iterator[Window]:
+    raw = value.inline
+    if raw is not None:
+        yield Window(lambda begin, size: raw[begin : begin + size], name, len(raw))
+        return
+    with open_window(tree, value.file) as window:
+        yield window
 
 
 def _refuse_torn_leaves(item: _Item, name: str) -> None:
@@ -117,11 +209,11 @@ def _refuse_torn_leaves(item: _Item, name: str) -> None:
             raise Damaged(f"{name}: {having:,} of {len(item.tree_metadata):,} leaves have a {field}")
 
 
-def _refuse_missing_arrays(names: Container[str], within: str, prefix: str, item: _Item) -> None:
+def _refuse_missing_arrays(arrays: Container[str], prefix: str, item: _Item) -> None:
     """Each array is a folder, named by its place in the tree: on the disk, or among the keys of OCDBT."""
     for leaf in item.tree_metadata.values():
         array = _array_of(leaf)
-        if array and not any(f"{within}{array}/{file}" in names for file in _ARRAY_FILES):
+        if array and array not in arrays:
             raise Damaged(f"{prefix}{array}: missing, or without its metadata")
 
 

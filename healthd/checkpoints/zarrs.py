@@ -1,0 +1,255 @@
+"""
+Arrays of Zarr as TensorStore writes them, versions 2 and 3: what their metadata says, the names of all their pieces,
+and whether a piece is whole.
+
+A piece has no checksum. But it is compressed by Zstandard as a rule, which does not come to its end when a part of it
+is lost or was never written, and when it does the piece has to be as long as its type and shape say. In version 3 a
+piece may be a shard: parts, then an index of them with a CRC-32C. Of other compressions only the names of the pieces
+are known.
+Source: the specifications of Zarr 2 and 3.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from healthd.checkpoints.sstables import crc32c
+from healthd.checkpoints.tree import Damaged
+from healthd.checkpoints.windows import Window
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+METADATA = (".zarray", "zarr.json")
+"""In the folder of an array, by version."""
+LARGEST_METADATA = 1 << 20
+_WINDOW = 25
+"""Of the decompression, as a power of two: how much of a piece is in memory at least."""
+_AT_ONCE = 4 << 20
+"""Bytes that are decompressed at a time."""
+MOST_PARTS = 1_000_000
+"""Of a shard."""
+MOST_TIMES = 64
+ALWAYS = 64 << 30
+"""Zeros take next to nothing, so there has to be room for some more."""
+_ENTRY = struct.Struct("<QQ")
+_CHECKSUM = 4
+"""Bytes."""
+_ABSENT = (1 << 64) - 1
+_NUMBERED = re.compile(r"[<>|][biufc](\d{1,3})|(?:bfloat|float|u?int|complex)(\d{1,3})(?:_e\w+)?")
+_ONE_BYTE = ("bool", "int4", "uint4", "int2", "uint2")
+_ZSTD = "zstd"
+
+
+class ArrayInfo(NamedTuple):
+    """What the metadata of one array says of its pieces."""
+
+    grid: tuple[int, ...]
+    """How many there are along each dimension."""
+    piece_bytes: int
+    """Of each, or of each part of it, when it is decompressed, those at the edges too; 0 when it is not known."""
+    compression: str
+    """`zstd`, empty for none, `?` for what is not known here."""
+    prefix: str
+    separator: str
+    parts: int = 0
+    """Of each piece, when the pieces are shards."""
+
+    @property
+    def how_many(self) -> int:
+        """The count of the pieces."""
+        return math.prod(self.grid)
+
+    def has(self, piece: str) -> bool:
+        """Whether *piece*, relative to the array, is the name of one of them."""
+        if not self.grid:
+            return piece == (self.prefix.rstrip("/") or "0")
+        places = piece.removeprefix(self.prefix).split(self.separator)
+        return (
+            piece.startswith(self.prefix)
+            and len(places) == len(self.grid)
+            and all(
+                place.isdecimal() and (place == "0" or place[0] != "0") and len(place) < 19 and int(place) < most
+                for place, most in zip(places, self.grid, strict=True)
+            )
+        )
+
+
+class Room:
+    """How much may be read and decompressed in one checkpoint: what claims more was made to keep somebody busy."""
+
+    def __init__(self, stored: int) -> None:
+        self._left = MOST_TIMES * stored + ALWAYS
+
+    def take(self, size: int, name: str) -> None:
+        """So many bytes more. Raises Damaged when it is too much."""
+        self._left -= size
+        if self._left < 0:
+            raise Damaged(f"{name}: arrays of many times the bytes that are stored, too many to verify")
+
+
+class _Compressor(msgspec.Struct):
+    id: str
+
+
+class _Version2(msgspec.Struct):
+    shape: list[int]
+    chunks: list[int]
+    dtype: Any
+    compressor: _Compressor | None
+    filters: list[Any] | None = None
+    dimension_separator: str = "."
+
+
+class _Separator(msgspec.Struct):
+    separator: str | None = None
+
+
+class _Keys(msgspec.Struct):
+    name: str
+    configuration: _Separator = msgspec.field(default_factory=_Separator)
+
+
+class _Chunks(msgspec.Struct):
+    chunk_shape: list[int]
+
+
+class _Grid(msgspec.Struct):
+    configuration: _Chunks
+
+
+class _Codec(msgspec.Struct):
+    name: str
+    configuration: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Shards(msgspec.Struct):
+    chunk_shape: list[int]
+    codecs: list[_Codec]
+    index_codecs: list[_Codec]
+    index_location: str = "end"
+
+
+class _Version3(msgspec.Struct):
+    shape: list[int]
+    data_type: Any
+    chunk_grid: _Grid
+    chunk_key_encoding: _Keys
+    codecs: list[_Codec]
+
+
+def parse_array(raw: bytes, name: str) -> ArrayInfo:
+    """What *raw*, the metadata of an array under this name, says. Raises Damaged."""
+    try:
+        if name.endswith(METADATA[0]):
+            return _of_version_2(msgspec.json.decode(raw, type=_Version2))
+        return _of_version_3(msgspec.json.decode(raw, type=_Version3))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise Damaged(f"{name}: not the whole metadata of an array (torn write)") from error
+
+
+def _of_version_2(told: _Version2) -> ArrayInfo:
+    compression = told.compressor.id if told.compressor else ""
+    return ArrayInfo(
+        grid=_grid(told.shape, told.chunks),
+        piece_bytes=_item_bytes(told.dtype) * math.prod(told.chunks),
+        compression="?" if told.filters or compression not in {"", _ZSTD} else compression,
+        prefix="",
+        separator=told.dimension_separator,
+    )
+
+
+def _of_version_3(told: _Version3) -> ArrayInfo:
+    keys, pieces = told.chunk_key_encoding, told.chunk_grid.configuration.chunk_shape
+    is_default = keys.name == "default"
+    codecs, shape, parts = told.codecs, pieces, 0
+    if [codec.name for codec in codecs] == ["sharding_indexed"]:
+        shards = msgspec.json.decode(codecs[0].configuration, type=_Shards)
+        is_usual = [codec.name for codec in shards.index_codecs] == ["bytes", "crc32c"]
+        if is_usual and shards.index_location == "end":
+            codecs, shape, parts = shards.codecs, shards.chunk_shape, math.prod(_grid(pieces, shards.chunk_shape))
+    names = tuple(codec.name for codec in codecs if codec.name != "transpose")
+    return ArrayInfo(
+        grid=_grid(told.shape, pieces),
+        piece_bytes=_item_bytes(told.data_type) * math.prod(shape),
+        compression={("bytes",): "", ("bytes", _ZSTD): _ZSTD}.get(names, "?"),
+        prefix="c/" if is_default else "",
+        separator=keys.configuration.separator or ("/" if is_default else "."),
+        parts=parts,
+    )
+
+
+def _grid(shape: list[int], chunks: list[int]) -> tuple[int, ...]:
+    """Raises ValueError."""
+    if len(shape) != len(chunks) or min(chunks, default=1) < 1 or min(shape, default=0) < 0:
+        raise ValueError
+    return tuple(-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True))
+
+
+def _item_bytes(dtype: object) -> int:
+    """What one element takes; 0 when the type is not known here."""
+    if not isinstance(dtype, str):
+        return 0
+    if dtype in _ONE_BYTE:
+        return 1
+    match = _NUMBERED.fullmatch(dtype)
+    if match is None:
+        return 0
+    return int(match[1]) if match[1] else int(match[2]) // 8
+
+
+def verify_piece(window: Window, offset: int, size: int, info: ArrayInfo, name: str, room: Room) -> None:
+    """Raise Damaged unless the *size* bytes from *offset* on are one whole piece, which goes by this name."""
+    if not info.piece_bytes or info.compression == "?":
+        return
+    for begin, length in _parts(window, offset, size, info, name) if info.parts else [(offset, size)]:
+        room.take(length + info.piece_bytes, name)
+        here = _decompressed(window.chunks(begin, length), info.piece_bytes, name) if info.compression else length
+        if here != info.piece_bytes:
+            raise Damaged(f"{name}: a piece of {here:,} bytes, its type and shape need {info.piece_bytes:,}")
+
+
+def _parts(window: Window, offset: int, size: int, info: ArrayInfo, name: str) -> Iterator[tuple[int, int]]:
+    """Where the parts of a shard begin, and their lengths, by the index at its end. Raises Damaged."""
+    index = _ENTRY.size * info.parts
+    end = size - index - _CHECKSUM
+    if end < 0 or info.parts > MOST_PARTS:
+        raise Damaged(f"{name}: {size:,} bytes, less than the index of its {info.parts:,} parts needs (torn write)")
+    raw = window.at(offset + end, index + _CHECKSUM)
+    if crc32c(raw[:index]) != int.from_bytes(raw[index:], "little"):
+        raise Damaged(f"{name}: the checksum of its index does not match (torn write)")
+    for begin, length in _ENTRY.iter_unpack(raw[:index]):
+        if begin == length == _ABSENT:
+            continue
+        if begin + length > end:
+            raise Damaged(f"{name}: a part at byte {begin:,} to {begin + length:,} of {end:,}")
+        yield offset + begin, length
+
+
+def _decompressed(chunks: Iterable[bytes], most: int, name: str) -> int:
+    """How many bytes come out, up to a few more than *most*. Raises Damaged."""
+    machine = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
+    length = 0
+    try:
+        for chunk in chunks:
+            if machine.eof:
+                raise Damaged(f"{name}: goes on where its compression ends")
+            length += len(machine.decompress(chunk, max_length=_AT_ONCE))
+            while not machine.eof and not machine.needs_input and length <= most:
+                length += len(machine.decompress(b"", max_length=_AT_ONCE))
+            if length > most:
+                return length
+    except zstd.ZstdError as error:
+        raise Damaged(f"{name}: cannot be decompressed (torn write, or changed bytes)") from error
+    if not machine.eof or machine.unused_data:
+        raise Damaged(f"{name}: does not end where its compression does (torn write)")
+    return length
