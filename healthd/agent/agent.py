@@ -12,7 +12,6 @@ While the cluster cannot be reached everything stays in memory and is judged on;
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,7 +35,7 @@ from healthd.core.pod_lives import PodLives, PodTasks
 from healthd.core.policy import JudgePolicy, QuarantinePolicy
 from healthd.core.readings import Look
 from healthd.core.signals.rule import Rule
-from healthd.core.waits import Luck, Waits
+from healthd.core.waits import Luck, Waits, alone
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about, silently
 from healthd.telemetry.metrics import Metrics
 
@@ -90,7 +89,7 @@ class Agent:
         inventory: Sequence[Device] = (),
         trust_user_space: bool = False,
         view: NodeView | None = None,
-        luck: Luck = random.random,
+        luck: Luck = alone,
         report_within: timedelta = timedelta(0),
         announce: Announce = silently,
     ) -> None:
