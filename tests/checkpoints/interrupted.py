@@ -72,14 +72,16 @@ class Run:
         self.port = port
         """Free, for the meeting of the ranks."""
         self._told = told
+        self._began = 0.0
 
     def begin(self, step: int) -> None:
         """Called by rank 0 right before it saves *step*."""
+        self._began = time.monotonic()
         self._tell(f"begin {step}")
 
     def end(self, step: int) -> None:
         """Called by rank 0 when *step* is saved, of an asynchronous save the end of that."""
-        self._tell(f"end {step}")
+        self._tell(f"end {step} {time.monotonic() - self._began}")
 
     @contextlib.contextmanager
     def saving(self, step: int) -> Iterator[None]:
@@ -105,6 +107,8 @@ class Writer:
     steps: tuple[int, ...] = (10, 20, 30)
     packages: tuple[str, ...] = ()
     """What has to be installed; imported once, not in each process."""
+    folder: str = ""
+    """Where below the root the steps are."""
     renames: Mapping[str, str] = field(default_factory=dict)
     """Patterns of the names of files or folders that are renamed into place, relative to the root, each with the
     temporary name; `{name}` and `{parent}` in it stand for those of the path."""
@@ -182,8 +186,11 @@ class Gang:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pids[rank], signal.SIGKILL)
 
-    def close(self) -> None:
-        """End what is left, and wait for it."""
+    def close(self, within: float = 0) -> None:
+        """Wait for all, and end what is left after so many seconds."""
+        end = time.monotonic() + within
+        while time.monotonic() < end and any(self._ended(pid) is None for pid in self.pids):
+            time.sleep(0.02)
         self.kill()
         for pid in self.pids:
             with contextlib.suppress(ChildProcessError):
@@ -193,28 +200,22 @@ class Gang:
 
     def _one_failed(self) -> bool:
         """Whether a rank ended with an error, so that a launcher would end the others."""
-        for pid in self.pids:
-            with contextlib.suppress(ChildProcessError):
-                ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if ended is not None and ended.si_status:
-                    return True
-        return False
+        return any(self._ended(pid) for pid in self.pids)
+
+    @staticmethod
+    def _ended(pid: int) -> int | None:
+        """How a process ended; None while it runs."""
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return ended.si_status if ended else None
 
 
 def measure(writer: Writer, root: Path) -> dict[int, float]:
     """Seconds that each save takes undisturbed. Raises RuntimeError when the writer fails by itself."""
-    began: dict[int, float] = {}
-    took: dict[int, float] = {}
     gang = Gang(writer, root)
-    for line in gang.lines():
-        word, _, step = line.partition(" ")
-        if word == "begin":
-            began[int(step)] = time.monotonic()
-        else:
-            took[int(step)] = time.monotonic() - began[int(step)]
-    whole = set(took) == set(writer.steps) and not gang._one_failed()
-    gang.close()
-    if not whole:
+    ends = [line.split() for line in gang.lines() if line.startswith("end")]
+    gang.close(GRACE)
+    took = {int(step): float(seconds) for _, step, seconds in ends}
+    if gang.failed or set(took) != set(writer.steps):
         logs = "".join(_log(rank).read_text()[-3000:] for rank in range(writer.ranks) if _log(rank).exists())
         raise RuntimeError(f"the writer failed undisturbed, after {took}:\n{logs}")
     return took
@@ -223,18 +224,19 @@ def measure(writer: Writer, root: Path) -> dict[int, float]:
 def by_kill(writer: Writer, times: int, chance: random.Random, name: str, *, one: bool = False) -> Outcome:
     """All processes, or with *one* a single rank, killed within a save."""
     took = measure(writer, fresh("measured"))
+    again = measure(writer, fresh("measured"))
     outcome = Outcome()
     for _ in range(times):
         root = fresh("run")
         step = chance.choice(writer.steps)
         gang = Gang(writer, root)
         if gang.until(f"begin {step}"):
-            time.sleep(chance.uniform(0, LATE * took[step]))
+            time.sleep(chance.uniform(0, LATE * min(took[step], again[step])))
             if one:
                 gang.kill(chance.randrange(writer.ranks))
                 time.sleep(chance.uniform(0, GRACE))
             gang.kill()
-            outcome.inside += f"end {step}" not in list(gang.lines(1.0))
+            outcome.inside += not any(line.startswith(f"end {step} ") for line in gang.lines(1.0))
         gang.close()
         judge(writer, root, outcome, f"{name}: {'rank' if one else 'kill'} in step {step}")
     return outcome
@@ -245,7 +247,7 @@ def by_full_disk(writer: Writer, times: int, chance: random.Random, name: str) -
     measured = fresh("measured")
     measure(writer, measured)
     needed = used(measured)
-    each = needed // max(1, len(list(find(measured))))
+    each = needed // max(1, len(list(find(measured / writer.folder))))
     outcome = Outcome()
     for _ in range(times):
         with small_disk(fresh("disk"), 2 * needed + (16 << 20)) as disk:
@@ -264,18 +266,19 @@ def by_full_disk(writer: Writer, times: int, chance: random.Random, name: str) -
 
 
 def by_swap(writer: Writer, times: int, chance: random.Random, name: str) -> Outcome:
-    """Each file of a step in the place of the same one of its neighbour; of many kinds of files *times*."""
+    """Each file of a step in the place of the same one of its neighbour; of many *times*."""
     root = fresh("run")
     measure(writer, root)
     outcome = Outcome()
-    steps = sorted((c for c in find(root) if not c.unfinished), key=lambda c: c.step)
+    steps_at = root / writer.folder
+    steps = sorted((c for c in find(steps_at) if not c.unfinished), key=lambda c: c.step)
     pairs = [
         (into, file, other)
         for old, new in itertools.pairwise(steps)
         for from_, into in ((old, new), (new, old))
-        for file, other in _same_names(root, into, from_)
+        for file, other in _same_names(steps_at, into, from_)
     ]
-    for into, file, other in chance.sample(pairs, min(len(pairs), 4 * times)):
+    for into, file, other in chance.sample(pairs, min(len(pairs), times)):
         whole = file.read_bytes()
         if whole == other.read_bytes():
             continue
@@ -310,8 +313,8 @@ def by_power(writer: Writer, times: int, chance: random.Random, name: str) -> Ou
     for _ in range(times):
         root = fresh("run")
         shutil.copytree(kept, root, symlinks=True)
-        newest = max(find(root), key=lambda candidate: candidate.step)
-        files = [file for file in files_of(root, newest) if file.stat().st_size]
+        newest = max(find(root / writer.folder), key=lambda candidate: candidate.step)
+        files = [file for file in files_of(root / writer.folder, newest) if file.stat().st_size]
         torn = chance.sample(files, chance.randint(1, len(files)))
         zeros = chance.random() < 0.5
         for file in torn:
@@ -348,6 +351,7 @@ KINDS: dict[str, Callable[[Writer, int, random.Random, str], Outcome]] = {
 
 def judge(writer: Writer, root: Path, outcome: Outcome, what: str, *, only: int | None = None) -> None:
     """Compare healthd's word on every step, or on one, with the library's."""
+    root = root / writer.folder
     outcome.times += 1
     right = []
     candidates = [candidate for candidate in find(root) if only is None or candidate.step == only]
@@ -456,7 +460,7 @@ def interrupt(name: str, writer: Writer, kinds: list[str], times: int, seed: int
             print(f"{name}: full: LEFT OUT, only root can mount a small disk")
             continue
         chance = random.Random(f"{seed} {name} {kind}")
-        outcome = KINDS[kind](writer, times, chance, name)
+        outcome = KINDS[kind](writer, times if kind == "kill" else -(-times // 2), chance, name)
         print(f"{name}: {kind}: {outcome.times} times, {outcome.inside} of them within a save (seed {seed})")
         for line, count in sorted(outcome.counts.items()):
             print(f"    {line}: {count}")
