@@ -1,10 +1,11 @@
 """
 What verification adds to bare reading: `python -m tests.bench.checkpoints_local [--files N] [--megabytes N]`.
 
-Quick: `latest` on a step of many small files against a stat and one read of the first bytes of the same files, in as
-many threads, all from the page cache. Full: against reading the same large files from end to end with 1 MB reads in as
-many threads, both with the files put out of the page cache first. Each case runs in a process of its own, for its peak
-memory. Rounds of both take turns, so that other work on the machine hits both.
+Quick: `latest` on a step of many small files against a list of the same files, a stat of each and one read of its first
+bytes, all from the page cache: in as many threads as healthd may have, and in one alone. Full: against reading the same
+large files from end to end with 1 MB reads in as many threads, both with the files put out of the page cache first. Each
+case runs in a process of its own, for its peak memory. Rounds of all take turns, so that other work on the machine hits
+all.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from healthd.checkpoints.stores.local import LOCAL
 from tests.bench._figures import machine, spread
 from tests.checkpoints.builders import a_dcp_step, a_sharded_step, write_files
 
+HEALTHD, PARALLEL, ALONE = "healthd", "bare", "bare, one thread"
 HEADER = 16_384
 CHUNK = 1 << 20
 QUICK = {
@@ -78,34 +80,38 @@ def run_case(case: str, args: argparse.Namespace) -> dict[str, Any]:
         root = Path(scratch)
         if case == "full":
             step = write_large(root, args.megabytes)
-            ours, bare = (lambda: verified(root, Level.FULL)), (lambda: read_all(step))
-            samples = in_turns(ours, bare, args.rounds, lambda: forget(step))
+            runs = {HEALTHD: lambda: verified(root, Level.FULL), PARALLEL: lambda: read_all(step)}
+            samples = in_turns(runs, args.rounds, lambda: forget(step))
         else:
             step = QUICK[case](root, args.files)
-            samples = in_turns(lambda: verified(root, Level.QUICK), lambda: read_headers(step), args.rounds)
+            runs = {
+                HEALTHD: lambda: verified(root, Level.QUICK),
+                PARALLEL: lambda: read_headers(step, LOCAL.at_once),
+                ALONE: lambda: read_headers(step, 1),
+            }
+            samples = in_turns(runs, args.rounds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    healthd, bare_reading = (spread(each, 3) for each in samples)
-    return {
-        "healthd": healthd,
-        "bare": bare_reading,
-        "ratio": round(healthd["p50"] / bare_reading["p50"], 2),
-        "peak memory, MB": peak,
+    figures = {name: spread(each, 3) for name, each in samples.items()}
+    ratios = {
+        f"times as long as {name}": round(figures[HEALTHD]["p50"] / each["p50"], 2)
+        for name, each in figures.items()
+        if name != HEALTHD
     }
+    return {**figures, **ratios, "peak memory, MB": peak}
 
 
 def in_turns(
-    ours: Callable[[], None], bare: Callable[[], None], rounds: int, before: Callable[[], None] = lambda: None
-) -> tuple[list[float], list[float]]:
-    """Seconds of each round of both, after one that does not count: a virtual disk may have a cache of its own."""
-    took: tuple[list[float], list[float]] = ([], [])
-    before()
-    ours()
-    for _ in range(rounds):
-        for which, run in enumerate((ours, bare)):
+    runs: Mapping[str, Callable[[], None]], rounds: int, before: Callable[[], None] = lambda: None
+) -> dict[str, list[float]]:
+    """Seconds of each round of all, after one that does not count: a virtual disk may have a cache of its own."""
+    took: dict[str, list[float]] = {name: [] for name in runs}
+    for count in range(rounds + 1):
+        for name, run in runs.items():
             before()
             start = time.perf_counter()
             run()
-            took[which].append(time.perf_counter() - start)
+            if count:
+                took[name].append(time.perf_counter() - start)
     return took
 
 
@@ -116,41 +122,41 @@ def verified(root: Path, level: Level) -> None:
         raise SystemExit(f"the checkpoint was refused: {answer.rejected}")
 
 
-def read_headers(step: Path) -> None:
+def read_headers(step: Path, threads: int) -> None:
     """A stat and one read of each file."""
 
-    def read(path: str) -> None:
-        fd = os.open(path, os.O_RDONLY)
-        os.fstat(fd)
+    def read(file: os.DirEntry[str]) -> None:
+        file.stat()
+        fd = os.open(file.path, os.O_RDONLY)
         os.pread(fd, HEADER, 0)
         os.close(fd)
 
-    in_parallel(read, [entry.path for entry in os.scandir(step)])
+    in_parallel(read, list(os.scandir(step)), threads)
 
 
 def read_all(step: Path) -> None:
     """Every byte of each file."""
 
-    def read(path: str) -> None:
+    def read(file: os.DirEntry[str]) -> None:
         buffer = bytearray(CHUNK)
-        fd = os.open(path, os.O_RDONLY)
+        fd = os.open(file.path, os.O_RDONLY)
         while os.readv(fd, [buffer]):
             pass
         os.close(fd)
 
-    in_parallel(read, [entry.path for entry in os.scandir(step)])
+    in_parallel(read, list(os.scandir(step)), LOCAL.at_once)
 
 
-def in_parallel(read: Callable[[str], None], paths: list[str]) -> None:
-    """In as many threads as healthd has, each with a share of the files."""
+def in_parallel(read: Callable[[os.DirEntry[str]], None], files: list[os.DirEntry[str]], threads: int) -> None:
+    """Each thread with shares of the files."""
 
-    def read_share(share: list[str]) -> None:
-        for path in share:
-            read(path)
+    def read_share(share: list[os.DirEntry[str]]) -> None:
+        for file in share:
+            read(file)
 
-    size = -(-len(paths) // (LOCAL.at_once * 4))
-    shares = [paths[at : at + size] for at in range(0, len(paths), size)]
-    with ThreadPoolExecutor(LOCAL.at_once) as pool:
+    size = -(-len(files) // (threads * 4))
+    shares = [files[at : at + size] for at in range(0, len(files), size)]
+    with ThreadPoolExecutor(threads) as pool:
         list(pool.map(read_share, shares))
 
 
