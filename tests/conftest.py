@@ -8,8 +8,14 @@ import signal
 from collections.abc import AsyncIterator
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ["tests.lab.fixtures", "tests.lab.real.fixtures"]
+
+# The same examples in each run, and no clock on them: a test must not fail for luck or for a busy machine. What looks for
+# news is `tests.fuzz`.
+settings.register_profile("everyday", derandomize=True, deadline=None, database=None)
+settings.load_profile("everyday")
 
 _TURNS = 5
 """Turns of the loop in which a task that was cancelled last may still end."""

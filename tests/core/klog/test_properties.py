@@ -20,7 +20,7 @@ from healthd.core.xid.nvlink import TIERS_OF_74, TIERS_OF_LINKS, tier_of_74, tie
 from healthd.probes.klog.record import KernelTime, may_matter, parse_record
 from tests.core.xid.messages import ENDED, HARMLESS, RAISED
 
-small = settings(max_examples=100, deadline=None, database=None, derandomize=True)
+small = settings(max_examples=100)
 """The same examples each time, and few: `tests.fuzz` looks further."""
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
