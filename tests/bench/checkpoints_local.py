@@ -3,9 +3,9 @@ What verification adds to bare reading: `python -m tests.bench.checkpoints_local
 
 Quick: `latest` on a step of many small files against a list of the same files, a stat of each and one read of its first
 bytes, all from the page cache: in as many threads as healthd may have, and in one alone. Full: against reading the same
-large files from end to end with 1 MB reads in as many threads, both with the files put out of the page cache first. Each
-case runs in a process of its own, for its peak memory. Rounds of all take turns, so that other work on the machine hits
-all.
+large files from end to end with 1 MB reads in as many threads, both with the files put out of the page cache first.
+Each case runs in a process of its own, for its peak memory. Rounds of all take turns, so that other work on the machine
+hits all.
 """
 
 from __future__ import annotations
