@@ -12,8 +12,8 @@ from hypothesis import settings
 
 pytest_plugins = ["tests.lab.fixtures", "tests.lab.real.fixtures"]
 
-# The same examples in each run, and no clock on them: a test must not fail for luck or for a busy machine. What looks for
-# news is `tests.fuzz`.
+# The same examples in each run, and no clock on them: a test must not fail for luck or for a busy machine. `tests.fuzz`
+# is what looks for news.
 settings.register_profile("everyday", derandomize=True, deadline=None, database=None)
 settings.load_profile("everyday")
 

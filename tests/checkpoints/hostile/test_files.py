@@ -38,7 +38,9 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("content", [b"", bytes(5000), b"\xff" * 5000, random.Random(1).randbytes(5000)], ids=["", "0", "1", "random"])
+@pytest.mark.parametrize(
+    "content", [b"", bytes(5000), b"\xff" * 5000, random.Random(1).randbytes(5000)], ids=["", "0", "1", "random"]
+)
 def test_nonsense_is_refused_without_a_fault(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
 
