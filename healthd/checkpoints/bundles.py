@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 _PREFIXED = re.compile(r"(?P<prefix>.+)\.(?:index|meta|data-\d{5,}-of-\d{5,}|pdparams|pdopt)")
+_MODEL, _OPTIMIZER = "pdparams", "pdopt"
 _INDEX = ".weights.json"
 _SHARD = re.compile(r"(?P<before>.+)_\d{5,}\.weights\.h5")
 """Of Keras; without an index beside it a model of its own, for epochs are written with five digits as well."""
@@ -38,6 +39,21 @@ def bundles(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
         if len(files) > 1:
             found[files[min(files)]] = list(files.values())
     return {path: tuple(sorted(files)) for path, files in found.items() if not all(map(_is_meta, files))}
+
+
+def lost_optimizers(names: Iterable[str]) -> dict[str, str]:
+    """
+    The bundles of PaddlePaddle without their optimizer, each with the file that is missing.
+
+    A model may be all that is saved. But where another step has an optimizer, one without it was not finished: it is
+    written after the model.
+    """
+    prefixes: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        prefix, _, suffix = name.rpartition(".")
+        prefixes[suffix].add(prefix)
+    models, optimizers = prefixes[_MODEL], prefixes[_OPTIMIZER]
+    return {model: f"{model}.{_OPTIMIZER}" for model in models - optimizers} if models & optimizers else {}
 
 
 def rank_of(name: str) -> tuple[str, int, str] | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from healthd.checkpoints.bundles import bundles
+from healthd.checkpoints.bundles import bundles, lost_optimizers
 from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.lightning import is_last, read_step
@@ -214,8 +214,14 @@ def _without(name: str, temporary: re.Match[str] | None) -> str:
 def _bundles(root: Location, names: Iterable[str]) -> list[Candidate]:
     """The files directly in *root* that belong together and tell a step; temporary ones are told of one by one."""
     done = [name for name in names if recognises(name) and not _TEMPORARY.search(name)]
+    lost = lost_optimizers(name for name in done if parse_step(name.rpartition(".")[0]) is not None)
     return [
-        Candidate(path=root / path, step=step, beside=files)
+        Candidate(
+            path=root / path,
+            step=step,
+            beside=files,
+            unfinished=f"not finished: no {lost[path]}, which other steps have" if path in lost else "",
+        )
         for path, files in bundles(done).items()
         if (step := parse_step(path)) is not None
     ]

@@ -66,6 +66,39 @@ def test_an_optimizer_without_its_model_is_refused(tmp_path: Path) -> None:
     assert word(save) == "epoch_5.pdparams: missing"
 
 
+def test_a_model_whose_optimizer_is_not_written_yet_is_not_finished(tmp_path: Path) -> None:
+    for epoch in (4, 5):
+        a_save(tmp_path, epoch)
+    (tmp_path / "epoch_5.pdopt").unlink()
+
+    answer = latest(tmp_path)
+
+    assert answer.found is not None
+    assert answer.found.step == 4
+    assert [refused.reason for refused in answer.rejected] == ["not finished: no epoch_5.pdopt, which other steps have"]
+
+
+def test_models_may_be_saved_without_any_optimizer(tmp_path: Path) -> None:
+    for epoch in (4, 5):
+        a_save(tmp_path, epoch)
+        (tmp_path / f"epoch_{epoch}.pdopt").unlink()
+    (tmp_path / "best.pdparams").write_bytes((tmp_path / "epoch_5.pdparams").read_bytes())
+
+    found = latest(tmp_path).found
+
+    assert found is not None
+    assert found.step == 5
+
+
+def test_in_a_folder_model_and_optimizer_may_have_names_of_their_own(tmp_path: Path) -> None:
+    a_save(tmp_path / "checkpoint-5", 5)
+    (tmp_path / "checkpoint-5" / "epoch_5.pdopt").rename(tmp_path / "checkpoint-5" / "optimizer.pdopt")
+
+    assert word(tmp_path / "checkpoint-5") == ""
+    (tmp_path / "checkpoint-5" / "epoch_5.pdparams").unlink()
+    assert word(tmp_path / "checkpoint-5") == "optimizer.pdparams: missing"
+
+
 @pytest.mark.parametrize(
     ("shape", "kind", "size"), [(3, "f4", 11), (3, "nonsense", 12), (-3, "f4", 12), (BIG, "f4", BIG)]
 )

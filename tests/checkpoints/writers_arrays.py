@@ -53,25 +53,28 @@ def _same(found: Mapping[str, object], expected: Mapping[str, numpy.ndarray]) ->
     return all(found.get(name) is not None and numpy.array_equal(found[name], expected[name]) for name in expected)
 
 
-def each_step(save: Callable[[Path, int], None]) -> Callable[[Run], None]:
-    """A writer that needs nothing but the folder and the step."""
+def each_step(
+    save: Callable[[Path, int, object], None], make: Callable[[int], object] = values
+) -> Callable[[Run], None]:
+    """A writer that needs nothing but the folder, the step and what to save, which is made before the save begins."""
 
     def run_all(run: Run) -> None:
         for step in run.steps:
+            content = make(step)
             with run.saving(step):
-                save(run.root, step)
+                save(run.root, step, content)
 
     return run_all
 
 
-def save_npz(root: Path, step: int) -> None:
+def save_npz(root: Path, step: int, arrays) -> None:
     """In place, as most scripts do."""
-    numpy.savez(root / f"step-{step}.npz", **values(step))
+    numpy.savez(root / f"step-{step}.npz", **arrays)
 
 
-def save_npz_renamed(root: Path, step: int) -> None:
+def save_npz_renamed(root: Path, step: int, arrays) -> None:
     """Deflated, and renamed when it is whole."""
-    numpy.savez_compressed(root / "tmp-step.npz", **values(step))
+    numpy.savez_compressed(root / "tmp-step.npz", **arrays)
     (root / "tmp-step.npz").rename(root / f"step-{step}.npz")
 
 
@@ -81,11 +84,11 @@ def load_npz(path: Path, step: int) -> None:
         refuse_others({name: found[name] for name in found.files}, step)
 
 
-def save_npy(root: Path, step: int) -> None:
+def save_npy(root: Path, step: int, arrays) -> None:
     """One file for each array, in a folder that is renamed when all are there."""
     folder = root / f"step-{step}.tmp"
     folder.mkdir()
-    for name, array in values(step).items():
+    for name, array in arrays.items():
         numpy.save(folder / f"{name}.npy", array)
     folder.rename(root / f"step-{step}")
 
@@ -95,12 +98,12 @@ def load_npy(path: Path, step: int) -> None:
     refuse_others({name: numpy.load(path / f"{name}.npy") for name in values(step)}, step)
 
 
-def save_with_manifest(root: Path, step: int) -> None:
+def save_with_manifest(root: Path, step: int, arrays) -> None:
     """Raw bytes, and after them a manifest with their checksums."""
     folder = root / f"step-{step}"
     folder.mkdir()
     listed = {}
-    for name, array in values(step).items():
+    for name, array in arrays.items():
         raw = array.tobytes()
         (folder / f"{name}.raw").write_bytes(raw)
         listed[f"{name}.raw"] = {"size": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
@@ -136,11 +139,11 @@ def refuse_other_state(found: Mapping[str, object], step: int) -> None:
                 raise OtherValues(f"in {moment} of {name}")
 
 
-def save_msgpack(root: Path, step: int) -> None:
+def save_msgpack(root: Path, step: int, state) -> None:
     """In place."""
     from flax import serialization
 
-    (root / f"state-{step}.msgpack").write_bytes(serialization.to_bytes(a_state(step)))
+    (root / f"state-{step}.msgpack").write_bytes(serialization.to_bytes(state))
 
 
 def load_msgpack(path: Path, step: int) -> None:
@@ -157,8 +160,9 @@ def save_flax(run: Run, *, with_orbax: bool) -> None:
 
     flax.config.update("flax_use_orbax_checkpointing", with_orbax)
     for step in run.steps:
+        state = a_state(step)
         with run.saving(step):
-            checkpoints.save_checkpoint(run.root, a_state(step), step, keep=KEEP)
+            checkpoints.save_checkpoint(run.root, state, step, keep=KEEP)
 
 
 def load_flax(path: Path, step: int) -> None:
@@ -240,11 +244,11 @@ def load_tensorflow(path: Path, step: int) -> None:
     refuse_others({name: variable.numpy() for name, variable in saver.module.layers.items()}, step)
 
 
-def save_savedmodel(root: Path, step: int) -> None:
+def save_savedmodel(root: Path, step: int, saver) -> None:
     """A SavedModel in a folder of its own."""
     import tensorflow
 
-    tensorflow.saved_model.save(_tensorflow_saver(step).module, str(root / f"step-{step}"))
+    tensorflow.saved_model.save(saver.module, str(root / f"step-{step}"))
 
 
 def load_savedmodel(path: Path, step: int) -> None:
@@ -332,17 +336,17 @@ def _paddle_model(step: int):
     layer = paddle.nn.Sequential(*(paddle.nn.Linear(SIDE, SIDE, bias_attr=False) for _ in range(ARRAYS)))
     layer.set_state_dict({f"{number}.weight": array for number, array in enumerate(values(step).values())})
     optimizer = paddle.optimizer.Adam(parameters=layer.parameters(), learning_rate=step / 1000)
-    return layer, optimizer
+    moments = {f"moment_{name}": paddle.to_tensor(array) for name, array in values(step).items()}
+    return layer, {**optimizer.state_dict(), **moments, "step": step}
 
 
-def save_paddle(root: Path, step: int) -> None:
+def save_paddle(root: Path, step: int, made) -> None:
     """The model, then its optimizer; the two newest of each are kept."""
     import paddle
 
-    layer, optimizer = _paddle_model(step)
-    moments = {f"moment_{name}": paddle.to_tensor(array) for name, array in values(step).items()}
+    layer, optimizer = made
     paddle.save(layer.state_dict(), str(root / f"epoch_{step}.pdparams"))
-    paddle.save({**optimizer.state_dict(), **moments, "step": step}, str(root / f"epoch_{step}.pdopt"))
+    paddle.save(optimizer, str(root / f"epoch_{step}.pdopt"))
     for suffix in (".pdparams", ".pdopt"):
         (root / f"epoch_{step - 10 * KEEP}{suffix}").unlink(missing_ok=True)
 
@@ -507,7 +511,7 @@ WRITERS: dict[str, Writer] = {
     "numpy-renamed": Writer(save=each_step(save_npz_renamed), load=load_npz, renames={"step-*.npz": "tmp-{name}"}),
     "numpy-arrays": Writer(save=each_step(save_npy), load=load_npy, renames={"step-[123]0": "{name}.tmp"}),
     "manifest": Writer(save=each_step(save_with_manifest), load=load_with_manifest),
-    "flax-msgpack": Writer(save=each_step(save_msgpack), load=load_msgpack, packages=("flax.serialization",)),
+    "flax-msgpack": Writer(save=each_step(save_msgpack, a_state), load=load_msgpack, packages=("flax.serialization",)),
     "flax": Writer(
         save=_partial(save_flax, with_orbax=False),
         load=load_flax,
@@ -527,7 +531,9 @@ WRITERS: dict[str, Writer] = {
     "tensorflow": Writer(save=save_tensorflow, **_OF_TENSORFLOW),
     "tensorflow-shards": Writer(save=_partial(save_tensorflow, shards=True), **_OF_TENSORFLOW),
     "tensorflow-async": Writer(save=_partial(save_tensorflow, is_async=True), **_OF_TENSORFLOW),
-    "savedmodel": Writer(save=each_step(save_savedmodel), load=load_savedmodel, packages=("tensorflow",)),
+    "savedmodel": Writer(
+        save=each_step(save_savedmodel, _tensorflow_saver), load=load_savedmodel, packages=("tensorflow",)
+    ),
     "keras": Writer(save=_partial(save_keras, pattern="epoch-{epoch}.keras"), load=load_keras, **_OF_KERAS),
     "keras-over": Writer(save=_partial(save_keras, pattern="last.keras"), load=load_keras, **_OF_KERAS),
     "keras-weights": Writer(
@@ -541,7 +547,7 @@ WRITERS: dict[str, Writer] = {
         load=_partial(load_keras, optimizer=False),
         **_OF_KERAS,
     ),
-    "paddle": Writer(save=each_step(save_paddle), load=load_paddle, packages=("paddle",)),
+    "paddle": Writer(save=each_step(save_paddle, _paddle_model), load=load_paddle, packages=("paddle",)),
     "xgboost": Writer(
         save=_partial(save_xgboost, suffix="ubj"), load=load_xgboost, packages=("xgboost",), steps=STEPS_OF_TREES
     ),

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.pickles import BadPickle, Built, Named, Skipped, read_pickle
-from healthd.checkpoints.tree import Damaged, Tree
+from healthd.checkpoints.tree import Damaged, Tree, folder_of
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
 
 MODEL, OPTIMIZER = ".pdparams", ".pdopt"
 MOST_INSTRUCTIONS = 4_000_000
+MOST_MEMORY = 128 << 20
 _NAMES = "StructuredToParameterName@@"
 _HELD = 1 << 16
 """Contents longer than this are stepped over."""
@@ -33,6 +35,7 @@ _ALLOWED = frozenset(
         *("builtins.tuple", "builtins.list", "builtins.dict", "__builtin__.tuple", "_codecs.encode"),
     )
 )
+_MOST_DIMENSIONS = 64
 _TYPE = re.compile(r"[<>|=]?[biufcSUV](\d{1,6})")
 
 
@@ -53,9 +56,16 @@ class Paddle:
         """The same at both levels, for want of checksums. Raises Damaged."""
         names = sorted(name for name in tree.entries if self.owns(name))
         for name in names:
-            if name.endswith(OPTIMIZER):
+            if name.endswith(OPTIMIZER) and not _has_model_of_another_name(names, name):
                 tree.require(name.removesuffix(OPTIMIZER) + MODEL)
         for_each(partial(_verify_file, tree), names, at_once=tree.at_once)
+
+
+def _has_model_of_another_name(names: Iterable[str], optimizer: str) -> bool:
+    """Whether there is a model in its folder that has no optimizer by its own name, as in those of PaddleNLP."""
+    stems = {name.removesuffix(OPTIMIZER) for name in names if name.endswith(OPTIMIZER)}
+    models = (name for name in names if name.endswith(MODEL) and folder_of(name) == folder_of(optimizer))
+    return any(model.removesuffix(MODEL) not in stems for model in models)
 
 
 class _Lazy:
@@ -88,10 +98,10 @@ def _verify_file(tree: Tree, name: str) -> None:
         if not window.at(0, min(64, window.size)).strip(b"\0"):
             raise Damaged(f"{name}: begins with zeros, never written (torn write)")
         try:
-            state = read_pickle(_Lazy(window), _ALLOWED, most=MOST_INSTRUCTIONS)
+            state = read_pickle(_Lazy(window), _ALLOWED, most=MOST_INSTRUCTIONS, memory=MOST_MEMORY)
         except BadPickle as error:
             raise Damaged(f"{name}: {error}") from error
-        if not isinstance(state, dict):
+        if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
             raise Damaged(f"{name}: not a state of PaddlePaddle: it has no names")
         _refuse_other_names(state, name)
         for key, value in state.items():
@@ -104,6 +114,8 @@ def _refuse_other_names(state: dict[Any, Any], name: str) -> None:
     listed = state.get(_NAMES)
     if not isinstance(listed, dict):
         return
+    if not all(isinstance(key, str) for key in listed):
+        raise Damaged(f"{name}: its list of arrays has no names")
     arrays = {key for key, value in state.items() if isinstance(value, Built)}
     changed = [key for key, value in listed.items() if key != value]
     if changed and 2 * len(changed) < len(listed):  # of an optimizer both are the same
@@ -136,8 +148,12 @@ def _read_kind(dtype: Built, name: str) -> str:
 
 def _refuse_wrong_size(shape: tuple[Any, ...], kind: str, size: int, name: str) -> None:
     match = _TYPE.fullmatch(kind)
-    if match is None or not all(isinstance(length, int) and length >= 0 for length in shape):
-        raise Damaged(f"{name}: an array of type {kind[:20]!r} and shape {shape[:8]}")
+    if (
+        match is None
+        or len(shape) > _MOST_DIMENSIONS
+        or not all(isinstance(n, int) and 0 <= n < 1 << 63 for n in shape)
+    ):
+        raise Damaged(f"{name}: an array of type {kind[:20]!r} with a shape that cannot be")
     expected = math.prod(shape) * int(match[1]) * (4 if "U" in kind else 1)
     if size != expected:
         raise Damaged(f"{name}: an array of {size:,} bytes, its type and shape need {expected:,}")
