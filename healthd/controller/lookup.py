@@ -113,7 +113,7 @@ class FileCheckpoints:
         self._proven = Cache()
         self._verifiers = Threads("verify checkpoints", VERIFIERS)
         self._lookers = Threads("look for checkpoints", LOOKERS)
-        self._looked_at: set[str] = set()
+        self._looked_at: set[tuple[str, str]] = set()
 
     async def latest(
         self,
@@ -144,7 +144,8 @@ class FileCheckpoints:
         if isinstance(place, str):
             return None if on_claim(root.options.checkpoint) else refusing(root, place)
         declared = root.options.checkpoint_format
-        return await self._once(f"report {place.here}", lambda: self._report(place, declared), LONGEST_REPORT)
+        where = str(place.here)
+        return await self._once(where, lambda: self._report(place, declared), LONGEST_REPORT, who=root.ref.uid)
 
     def _report(self, place: Place, declared: str) -> Report:
         if refusal := place.out_of_bounds():
@@ -158,20 +159,24 @@ class FileCheckpoints:
     def _place_of(self, root: Root) -> Place | str:
         return place_of(root, self._volumes_at, self._bounds, self._environment)
 
-    async def _once(self, where: str, look: Callable[[], T], longest: float = LONGEST_LOOK) -> T:
-        """What *look* answers, unless an earlier look there has not come back."""
-        if where in self._looked_at:
+    async def _once(self, where: str, look: Callable[[], T], longest: float = LONGEST_LOOK, *, who: str = "") -> T:
+        """What *look* answers, unless an earlier look of theirs there has not come back. Raises TimeoutError."""
+        key = (who, where)
+        if key in self._looked_at:
             raise TimeoutError(f"{where} has not answered an earlier look")
 
         def looking() -> T:
-            self._looked_at.add(where)
+            self._looked_at.add(key)
             try:
                 return look()
             finally:
-                self._looked_at.discard(where)
+                self._looked_at.discard(key)
 
-        async with asyncio.timeout(longest):
-            return await self._lookers.run(looking)
+        try:
+            async with asyncio.timeout(longest):
+                return await self._lookers.run(looking)
+        except TimeoutError as error:
+            raise TimeoutError(f"{where} has not answered within {longest:.0f} s") from error
 
     def _look(self, place: Place, declared: str, newer_than: int | None) -> CheckpointAnswer:
         if refusal := place.out_of_bounds():

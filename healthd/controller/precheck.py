@@ -34,6 +34,7 @@ from healthd.core.precheck import (
     news,
     refusing,
     take_report,
+    take_silence,
     usual_interval,
     worries,
 )
@@ -118,25 +119,29 @@ class Prechecks:
     async def _check(self, root: Root) -> None:
         """One look, and what follows from it. Raises ClusterError."""
         wrong = misdeclared(root)
-        report = refusing(root, wrong) if wrong else await self._look(root)
+        seen = refusing(root, wrong) if wrong else await self._look(root)
         before = self._checked().get(root.ref.uid)
-        if report is None or before is None:
+        if seen is None or before is None:
             return
-        now, report = self._clock.now(), missing_told(before, report)
-        root = dataclasses.replace(before, saves=take_report(before.saves, report, now))
+        now = self._clock.now()
+        if isinstance(seen, str):
+            report, saves = Report(), take_silence(before, seen, now)
+        else:
+            report = missing_told(before, seen)
+            saves = take_report(before.saves, report, now)
+        root = dataclasses.replace(before, saves=saves)
         found = worries(root, report, self._policy, now, certain=bool(wrong))
         self._tell(root, found)
-        saves = msgspec.structs.replace(root.saves, concerns=[each.concern for each in found])
+        saves = msgspec.structs.replace(saves, concerns=[each.concern for each in found])
         if saves != before.saves:
             await self._note(root, saves)
 
-    async def _look(self, root: Root) -> Report | None:
-        """A store that cannot be read now would not be read by a recovery either. Raises ClusterError."""
+    async def _look(self, root: Root) -> Report | str | None:
+        """What there is, or why the store did not answer; None where nobody can look. Raises ClusterError."""
         try:
             return await self._looker.report(root)
         except OSError as error:
-            log.info("precheck.unread", gang=root.ref.name, error=str(error))
-            return refusing(root, str(error) or "the store does not answer")
+            return str(error) or "the store does not answer"
 
     def _tell(self, root: Root, found: Sequence[Worry]) -> None:
         began, over = news(root.saves.concerns, found)

@@ -36,6 +36,7 @@ from healthd.core.objects import (
     RejectedCheckpoint,
 )
 from healthd.core.policy import CheckpointsPolicy
+from healthd.core.precheck import refusing
 from healthd.core.telling import blamed
 from healthd.core.verification import VOLUME, Broken, Busy, Order, Report, Verdict, judge_verifier, verifier_pod
 from healthd.core.waits import Waits, alone
@@ -182,7 +183,7 @@ class VerifierPods:
         question = Question(root, place, Purpose.CHECK)
         while isinstance(verdict := await self._ask(question), Busy):
             await self._clock.sleep(POLL)
-        return seen_there(verdict, _place_of(question)) if isinstance(verdict, Report) else None
+        return seen_there(verdict, _place_of(question)) if isinstance(verdict, Report) else refusing(root, verdict.why)
 
     def _elsewhere(self, root: Root) -> OnClaim | None:
         """The place on a claim that only a pod can look at."""

@@ -39,7 +39,7 @@ class Worry(NamedTuple):
 
 
 def refusing(root: Root, why: str) -> Report:
-    """The report of a look that came to nothing: the place itself cannot be used, or not now."""
+    """The report of a look that came to nothing, because the place itself cannot be used."""
     return Report(rejected=[RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)])
 
 
@@ -75,6 +75,14 @@ def take_report(saves: Saves, report: Report, now: datetime) -> Saves:
         # Saved again, after a restart that went back behind it.
         return replace(seen, good=[*saves.good[:-1], save])
     return replace(seen, good=[*saves.good, save][-KEPT_SAVES:])
+
+
+def take_silence(root: Root, why: str, now: datetime) -> Saves:
+    """What is remembered after a look at *now* that the store did not answer. What was good before may be so still."""
+    saves, where = root.saves, root.options.checkpoint
+    since = saves.refused_since if saves.refused == where else now
+    known = saves.watched_since or now
+    return replace(saves, watched_since=known, refused=where, why_refused=why, refused_since=since, none_loads=False)
 
 
 def usual_interval(root: Root) -> timedelta | None:
@@ -133,10 +141,18 @@ def _refused(root: Root, patience: timedelta, now: datetime) -> Worry | None:
     saves = root.saves
     if saves.refused_since is None or now - saves.refused_since < patience:
         return None
-    then = (
-        "a fault now would hold the gang" if saves.none_loads else f"{named_save(saves.good[-1])} would be resumed from"
-    )
-    return Worry(Concern.REFUSED, f"{then}; {saves.refused} would be refused: {saves.why_refused}")
+    newest = named_save(saves.good[-1]) if saves.good else "anything"
+    refused = f"{saves.refused} would be refused: {saves.why_refused}"
+    if saves.none_loads:
+        return Worry(Concern.REFUSED, f"a fault now would hold the gang; {refused}")
+    if is_unread(root):
+        return Worry(Concern.REFUSED, f"whether {newest} would be resumed from is not known: {saves.why_refused}")
+    return Worry(Concern.REFUSED, f"{newest} would be resumed from; {refused}")
+
+
+def is_unread(root: Root) -> bool:
+    """The store did not answer at the last look."""
+    return root.saves.refused == root.options.checkpoint and bool(root.saves.refused) and not root.saves.none_loads
 
 
 def _slower(root: Root) -> Worry | None:

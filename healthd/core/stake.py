@@ -16,7 +16,7 @@ import msgspec
 from healthd.core.gang import Root
 from healthd.core.model import Phase
 from healthd.core.objects import GangRef, Recovery
-from healthd.core.precheck import lost_work, named_save, spoken, usual_interval
+from healthd.core.precheck import is_unread, lost_work, named_save, spoken, usual_interval
 from healthd.core.saves import Concern
 
 
@@ -37,6 +37,8 @@ class Stake(msgspec.Struct, frozen=True, kw_only=True):
     """How long its recoveries took, from the fault to a new step; else those of others in sight."""
     restarts: int
     """How many were counted for that."""
+    is_unread: bool
+    """The store did not answer at the last look: whether the newest is still good is not known."""
     holds: bool
     """Nothing that is there would be resumed from: a fault would hold the gang."""
     refused: str
@@ -61,6 +63,7 @@ def at_stake(root: Root, now: datetime, recoveries: Iterable[Recovery] = ()) -> 
         interval_ms=_milliseconds(usual) if usual else None,
         restart_ms=median(took) if took else None,
         restarts=len(took),
+        is_unread=is_unread(root),
         holds=saves.none_loads,
         refused=saves.refused,
         why_refused=saves.why_refused,
@@ -93,7 +96,9 @@ def tell_stake(stake: Stake) -> Iterator[str]:
     yield tell_cost(stake)
     if stake.holds:
         yield "a fault now would hold the gang: nothing that is there would be resumed from"
-    if stake.refused:
+    if stake.is_unread:
+        yield f"whether anything would be resumed from is not known now: {stake.why_refused}"
+    elif stake.refused:
         yield f"{stake.refused} would be refused: {stake.why_refused}"
 
 

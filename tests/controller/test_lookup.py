@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from healthd.controller.lookup import FileCheckpoints, Place, place_of
@@ -116,6 +118,30 @@ async def test_a_store_that_hangs_keeps_one_thread_however_often_it_is_asked(tmp
         await checkpoints._once("/nfs", hang)
     hanging.set()
     await first
+
+
+async def test_a_gang_does_not_wait_for_the_look_of_another_at_the_same_place() -> None:
+    checkpoints, slow, begun = FileCheckpoints(), threading.Event(), threading.Event()
+
+    def take_time() -> None:
+        begun.set()
+        slow.wait()
+
+    first = asyncio.create_task(checkpoints._once("/nfs", take_time, who="llama"))
+    await asyncio.to_thread(begun.wait)
+
+    assert await checkpoints._once("/nfs", lambda: 7, who="phi") == 7
+    slow.set()
+    await first
+
+
+async def test_gangs_that_save_to_one_place_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    files, root = FileCheckpoints(), saving_to(str(tmp_path))
+    others = [dataclasses.replace(root, ref=msgspec.structs.replace(root.ref, uid=f"uid-{n}")) for n in range(8)]
+
+    reports = await asyncio.gather(*(files.report(each) for each in others))
+
+    assert reports == [reports[0]] * 8
 
 
 A_CHECKPOINT = safetensors_bytes({"weights": 64})

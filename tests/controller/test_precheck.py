@@ -340,7 +340,7 @@ async def test_a_store_that_cannot_be_read_twice_in_a_row_is_told(hall: Hall) ->
 
     assert at_first == []
     assert hall.told == [("train", "CheckpointRefused")]
-    assert hall.words == ["a fault now would hold the gang; file:///c would be refused: stale file handle"]
+    assert hall.words == ["whether anything would be resumed from is not known: stale file handle"]
 
 
 async def test_checkpoints_that_are_all_gone_are_told(hall: Hall) -> None:

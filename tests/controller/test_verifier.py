@@ -327,3 +327,19 @@ async def test_a_pod_checks_a_gang_that_runs_by_headers_and_sizes_and_goes_with_
     assert "--quick" in pod.spec["containers"][0]["command"]
     assert [owner.kind for owner in pod.metadata.owner_references] == ["Job"]
     assert await bench.names() == []
+
+
+async def test_a_pod_that_cannot_check_a_gang_is_told_as_a_recovery_would_be_held(bench: Bench) -> None:
+    root = a_gang(ref=gang_ref(await bench.cluster.create(a_job("train"))))
+    pods = VerifierPods(
+        FileCheckpoints(bench.tmp_path), bench.cluster, bench.clock, bench.policy, bench.own_image, checks=True
+    )
+    look = asyncio.create_task(pods.report(root))
+    await settle()
+    await bench.say("no such image", phase="Failed", code=1)
+    await bench.clock.run_for(timedelta(seconds=10))
+
+    report = await look
+    assert report is not None
+    assert [refused.path for refused in report.rejected] == [root.options.checkpoint]
+    assert "no such image" in report.rejected[0].reason

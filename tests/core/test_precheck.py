@@ -16,6 +16,7 @@ from healthd.core.precheck import (
     news,
     refusing,
     take_report,
+    take_silence,
     usual_interval,
     worries,
 )
@@ -182,13 +183,27 @@ def test_what_is_certain_is_a_worry_at_once() -> None:
     assert worry.message == "a fault now would hold the gang; /checkpoints would be refused: no such format"
 
 
-def test_a_good_one_of_before_is_no_comfort_when_nothing_can_be_read_now() -> None:
-    root = a_gang(saves(4))
-    unread = refusing(root, "the store does not answer")
-    known = take_report(take_report(root.saves, unread, after(minutes=41)), unread, after(minutes=46))
+def silent_since(known: Saves, *minutes: int) -> Root:
+    """A gang whose store did not answer at these times."""
+    for minute in minutes:
+        known = take_silence(a_gang(known), "no answer", after(minutes=minute))
+    return a_gang(known)
 
-    (worry,) = worries(a_gang(known), unread, POLICY, after(minutes=46))
-    assert worry.message == "a fault now would hold the gang; /checkpoints would be refused: the store does not answer"
+
+def test_a_store_that_does_not_answer_twice_is_a_worry_and_what_was_good_may_be_so_still() -> None:
+    root = silent_since(saves(4), 41, 46)
+
+    assert concerns(silent_since(saves(4), 41), now=after(minutes=41)) == []
+    (worry,) = worries(root, EMPTY, POLICY, after(minutes=46))
+    assert worry.concern is Concern.REFUSED
+    assert worry.message == "whether step 4 of 2026-01-01 00:40 UTC would be resumed from is not known: no answer"
+    assert lost_work(root, after(minutes=46)) == timedelta(minutes=6)
+
+
+def test_a_store_that_never_answered_tells_nothing_good() -> None:
+    (worry,) = worries(silent_since(Saves(), 1, 6), EMPTY, POLICY, after(minutes=6))
+
+    assert worry.message == "whether anything would be resumed from is not known: no answer"
 
 
 def test_checkpoints_that_are_all_gone_are_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 from healthd.core.gang import Root
 from healthd.core.model import Phase
 from healthd.core.objects import FencedPod, Recovery, TimelineEntry
-from healthd.core.precheck import lost_work
+from healthd.core.precheck import lost_work, take_silence
 from healthd.core.saves import Save, Saves
 from healthd.core.stake import Stake, at_stake, lost_before, restarts, tell_stake
 from tests.builders import a_cause
@@ -92,6 +92,15 @@ def test_that_nothing_would_be_resumed_from_is_told() -> None:
     assert "the newest good checkpoint was step 4" in cost
     assert held.startswith("a fault now would hold the gang")
     assert refused == "/c/step_5 would be refused: torn"
+
+
+def test_that_the_store_does_not_answer_is_told() -> None:
+    silent = take_silence(a_gang(), "no answer for 120 s", NOW)
+
+    cost, unread = tell_stake(staked(a_gang(silent)))
+
+    assert "the newest good checkpoint is step 4" in cost
+    assert unread == "whether anything would be resumed from is not known now: no answer for 120 s"
 
 
 def test_the_restarts_of_the_gang_itself_tell_best_how_long_one_takes() -> None:
