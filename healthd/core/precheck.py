@@ -113,7 +113,7 @@ def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime, *
     What is refused may be one that is being written, so it has to be refused twice, unless *report* is *certain*.
     """
     patience = timedelta(0) if certain else policy.every / 2
-    found = (_late(root, policy, now), _refused(root, patience, now), _slower(root), _full(report, policy))
+    found = (_late(root, policy, now), _refused(root, patience, now), _slower(root), _full(root, report, policy))
     return [worry for worry in found if worry]
 
 
@@ -166,7 +166,9 @@ def _slower(root: Root) -> Worry | None:
     return Worry(Concern.SLOWER, f"writing a checkpoint took {last[-1]:.0f} s, and usually took {usual:.0f} s")
 
 
-def _full(report: Report, policy: PrecheckPolicy) -> Worry | None:
+def _full(root: Root, report: Report, policy: PrecheckPolicy) -> Worry | None:
+    if report.found is None and report.free < 0 and Concern.FULL in root.saves.concerns:
+        return Worry(Concern.FULL, "at the last look there was room for only a few more")
     if report.free < 0 or report.size <= 0 or report.free >= policy.room_for * report.size:
         return None
     room = report.free // report.size

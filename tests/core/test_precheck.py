@@ -244,6 +244,13 @@ def test_room_for_fewer_than_three_more_is_said(free: float, is_full: bool) -> N
     assert (concerns(a_gang(saves(1)), a_report(free=int(free)), now=after(minutes=11)) == [Concern.FULL]) is is_full
 
 
+def test_a_look_that_comes_to_nothing_does_not_say_that_there_is_room_again() -> None:
+    full = a_gang(Saves(good=saves(1).good, concerns=[Concern.FULL]))
+
+    assert concerns(full, now=after(minutes=11)) == [Concern.FULL]
+    assert concerns(full, a_report(free=9 * GB), now=after(minutes=11)) == []
+
+
 def test_what_began_and_what_is_over_is_told_once() -> None:
     found = worries(a_gang(saves(4)), EMPTY, POLICY, after(hours=9))
 
