@@ -129,7 +129,7 @@ def test_a_declared_file_is_not_held_to_the_format_that_has_such_names(tmp_path:
     assert refusal(step, format=spec.replace("NAME", name)) == ""
 
 
-@pytest.mark.parametrize("content", [torch_zip_bytes()[:-1], bytes(200)])
+@pytest.mark.parametrize("content", [torch_zip_bytes()[:-1], bytes(200)], ids=["torn archive", "zeros"])
 def test_a_declared_file_that_begins_like_its_name_says_has_to_hold(tmp_path: Path, content: bytes) -> None:
     step = tmp_path / "step-5"
     step.mkdir()
