@@ -16,7 +16,22 @@ from typing import Any, NoReturn, Protocol
 from msgspec import Struct
 
 MOST_INSTRUCTIONS = 20_000_000
-"""Bounds time (about ten seconds) and memory."""
+"""Bounds the time: about ten seconds."""
+MOST_MEMORY = 400 << 20
+"""Bytes that all values together may take, by a generous estimate."""
+LONGEST_TEXT = 4 << 20
+LONGEST_NAME = 1000
+"""Letters of the name of a class with its module."""
+LONGEST_NUMBER = 512
+"""Bytes."""
+MOST_ODD_KEYS = 10_000
+"""Keys that are tuples, reals or beyond 64 bits: which of those fall together in a dictionary is known beforehand, and
+so many of them would take hours."""
+_MOST_MARKS = 10_000
+_STRETCH = 4096
+"""Instructions between two looks at the bounds."""
+_SET, _DICT, _FIRST_PAIR, _PAIR, _LIST, _TUPLE, _BUILT, _TEXT, _NUMBER, _SLOT = 224, 72, 120, 20, 72, 56, 64, 56, 32, 8
+"""Bytes that each takes."""
 
 
 HIGHEST_PROTOCOL = 5
@@ -89,18 +104,21 @@ class _Held:
         return self._data.index(b"\n", begin)
 
 
-def read_pickle(data: bytes | Source, allowed: Container[str], *, most: int = MOST_INSTRUCTIONS) -> Any:
+def read_pickle(
+    data: bytes | Source, allowed: Container[str], *, most: int = MOST_INSTRUCTIONS, memory: int = MOST_MEMORY
+) -> Any:
     """
     The value: plain Python data, with `Built` in place of objects and `Named` in place of classes.
 
     Args:
         allowed: full names such as `collections.OrderedDict` of the classes and functions that may appear.
         most: instructions after which to give up.
+        memory: bytes of values after which to give up.
 
     Raises:
         BadPickle: says which name was not allowed, or what is wrong with the bytes.
     """
-    machine = _Machine(_Held(data) if isinstance(data, bytes) else data, allowed, most)
+    machine = _Machine(_Held(data) if isinstance(data, bytes) else data, allowed, most, memory)
     try:
         return machine.run()
     except (IndexError, KeyError, TypeError, ValueError, struct.error, AttributeError) as error:
@@ -117,11 +135,14 @@ class _Stop(Exception): ...
 
 
 class _Machine:
-    def __init__(self, data: Source, allowed: Container[str], most: int) -> None:
+    def __init__(self, data: Source, allowed: Container[str], most: int, memory: int) -> None:
         self.data = data
         self.size = len(data)
         self.allowed = allowed
         self.most = most
+        self.room = memory
+        """Bytes that are left. Goes down with all that is made, also when it is thrown away again."""
+        self.odd_keys = 0
         self.at = 0
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []
@@ -133,13 +154,22 @@ class _Machine:
     def run(self) -> Any:
         byte, table = self.data.byte, _TABLE
         try:
-            for _ in range(self.most):
-                step = table[byte(self.at)]
-                self.at += 1
-                step(self)
+            for done in range(0, self.most, _STRETCH):
+                for _ in range(min(_STRETCH, self.most - done)):
+                    step = table[byte(self.at)]
+                    self.at += 1
+                    step(self)
+                self.refuse_excess()
         except _Stop:
             return self.stack.pop()
         raise BadPickle(f"more than {self.most:,} instructions")
+
+    def refuse_excess(self) -> None:
+        """Raise BadPickle when a bound is passed."""
+        if self.room < 0:
+            raise BadPickle("its values take more memory than it may have")
+        if len(self.below) > _MOST_MARKS:
+            raise BadPickle("values nested too deep")
 
     def blob(self, size: int) -> bytes | Skipped:
         begin = self.at
@@ -184,6 +214,9 @@ class _Machine:
     def named(self, module: object, name: object) -> Named:
         if not (isinstance(module, str) and isinstance(name, str)):
             raise BadPickle("names a class by something that is no text")
+        if len(module) + len(name) > LONGEST_NAME:
+            raise BadPickle(f"names a class by {len(module) + len(name):,} letters")
+        self.room -= _BUILT + len(module) + len(name)
         full = f"{module}.{name}"
         if full not in self.allowed:
             raise BadPickle(f"asks for {full[:120]!r}, which is not let through")
@@ -192,6 +225,7 @@ class _Machine:
     def build(self, maker: Any, args: Any) -> Any:
         if not isinstance(maker, Named):
             raise BadPickle("calls something that is no class")
+        self.room -= _BUILT
         if maker.name in {"collections.OrderedDict", "collections.defaultdict"}:
             return {}  # filled by the instructions that follow
         return Built(maker.name, args)
@@ -202,11 +236,24 @@ def _fixed(value: Any) -> Callable[[_Machine], None]:
 
 
 def _blob(width: int) -> Callable[[_Machine], None]:
-    return lambda m: m.stack.append(m.blob(m.number(width)))
+    def step(m: _Machine) -> None:
+        piece = m.blob(m.number(width))
+        m.room -= _TEXT + (len(piece) if isinstance(piece, bytes) else 0)
+        m.stack.append(piece)
+
+    return step
 
 
 def _text(width: int) -> Callable[[_Machine], None]:
-    return lambda m: m.stack.append(m.take(m.number(width)).decode("utf-8", "surrogatepass"))
+    def step(m: _Machine) -> None:
+        size = m.number(width)
+        if size > LONGEST_TEXT:
+            raise BadPickle(f"a text of {size:,} bytes")
+        text = m.take(size).decode("utf-8", "surrogatepass")
+        m.room -= _TEXT + (size if text.isascii() else 4 * size)  # one wide letter makes all others as wide
+        m.stack.append(text)
+
+    return step
 
 
 def _integer(width: int) -> Callable[[_Machine], None]:
@@ -214,21 +261,46 @@ def _integer(width: int) -> Callable[[_Machine], None]:
 
 
 def _long(width: int) -> Callable[[_Machine], None]:
-    return lambda m: m.stack.append(int.from_bytes(m.take(m.number(width)), "little", signed=True))
+    def step(m: _Machine) -> None:
+        size = m.number(width)
+        if size > LONGEST_NUMBER:
+            raise BadPickle(f"a number of {size:,} bytes")
+        m.room -= _NUMBER + size
+        m.stack.append(int.from_bytes(m.take(size), "little", signed=True))
+
+    return step
 
 
 def _signed(m: _Machine) -> None:
+    m.room -= _NUMBER
     m.stack.append(int.from_bytes(m.take(4), "little", signed=True))
 
 
 def _float(m: _Machine) -> None:
+    m.room -= _NUMBER
     m.stack.append(struct.unpack(">d", m.take(8))[0])
+
+
+def _empty_list(m: _Machine) -> None:
+    m.room -= _LIST
+    m.stack.append([])
+
+
+def _empty_dict(m: _Machine) -> None:
+    m.room -= _DICT
+    m.stack.append({})
+
+
+def _empty_set(m: _Machine) -> None:
+    m.room -= _SET
+    m.stack.append(set())
 
 
 def _tuple(size: int) -> Callable[[_Machine], None]:
     def step(m: _Machine) -> None:
         if len(m.stack) < size:
             raise ValueError
+        m.room -= _TUPLE + _SLOT * size
         m.stack[len(m.stack) - size :] = [tuple(m.stack[len(m.stack) - size :])]
 
     return step
@@ -241,34 +313,39 @@ def _mark(m: _Machine) -> None:
 
 def _tuple_since_mark(m: _Machine) -> None:
     items = tuple(m.since_mark())
+    m.room -= _TUPLE + _SLOT * len(items)
     m.stack.append(items)
 
 
 def _list_since_mark(m: _Machine) -> None:
     items = m.since_mark()
+    m.room -= _LIST + _SLOT * len(items)
     m.stack.append(items)
 
 
 def _dict_since_mark(m: _Machine) -> None:
     items = m.since_mark()
-    m.stack.append({})
-    _set_items(m.stack[-1], items)
+    _empty_dict(m)
+    _set_items(m, m.stack[-1], items)
 
 
 def _frozenset_since_mark(m: _Machine) -> None:
     items = m.since_mark()
-    m.stack.append(frozenset(map(_key, items)))
+    m.room -= _SET + 2 * _PAIR * len(items)
+    m.stack.append(frozenset(_key(m, item) for item in items))
 
 
 def _appends(m: _Machine) -> None:
     items = m.since_mark()
     if not isinstance(m.stack[-1], Built):  # what a list of another class holds is not noted
+        m.room -= _SLOT * len(items)
         m.stack[-1].extend(items)
 
 
 def _append(m: _Machine) -> None:
     item = m.stack.pop()
     if not isinstance(m.stack[-1], Built):
+        m.room -= 4 * _SLOT  # the first makes room for four
         m.stack[-1].append(item)
 
 
@@ -276,34 +353,40 @@ def _additems(m: _Machine) -> None:
     items = m.since_mark()
     if not isinstance(m.stack[-1], set):
         raise BadPickle("adds an item to something that is no set")
-    m.stack[-1].update(map(_key, items))
+    m.room -= 2 * _PAIR * len(items)
+    m.stack[-1].update(_key(m, item) for item in items)
 
 
 def _setitems(m: _Machine) -> None:
     items = m.since_mark()
-    _set_items(m.stack[-1], items)
+    _set_items(m, m.stack[-1], items)
 
 
 def _setitem(m: _Machine) -> None:
     value, key = m.stack.pop(), m.stack.pop()
-    _set_items(m.stack[-1], [key, value])
+    _set_items(m, m.stack[-1], [key, value])
 
 
-def _set_items(target: Any, items: list[Any]) -> None:
+def _set_items(m: _Machine, target: Any, items: list[Any]) -> None:
     if isinstance(target, Built):  # a dictionary of another class: what it holds is not noted
         return
     if not isinstance(target, dict):
         raise BadPickle("sets an item of something that is no dictionary")
+    m.room -= _PAIR * len(items) // 2 + (0 if target else _FIRST_PAIR)
     for key, value in zip(items[::2], items[1::2], strict=True):
-        target[key if isinstance(key, str) else _key(key)] = value
+        target[key if isinstance(key, str) else _key(m, key)] = value
 
 
-def _key(key: Any) -> Any:
+def _key(m: _Machine, key: Any) -> Any:
     """Keys are flat: hashing a tuple that is nested a million deep would end this process."""
     if isinstance(key, frozenset) or (
         isinstance(key, tuple) and any(isinstance(part, tuple | frozenset) for part in key)
     ):
         raise BadPickle("nested keys")
+    if isinstance(key, tuple | float) or (isinstance(key, int) and key.bit_length() > 64):
+        m.odd_keys += 1 + (len(key) if isinstance(key, tuple) else 0)
+        if m.odd_keys > MOST_ODD_KEYS:
+            raise BadPickle(f"more than {MOST_ODD_KEYS:,} keys that are no names and no plain numbers")
     return key
 
 
@@ -338,6 +421,7 @@ def _set_state(m: _Machine) -> None:
 def _persistent_id(m: _Machine) -> None:
     if PERSISTENT_ID not in m.allowed:
         raise BadPickle("refers to data outside of it")
+    m.room -= _BUILT
     m.stack.append(Built(PERSISTENT_ID, m.stack.pop()))
 
 
@@ -399,7 +483,7 @@ _INSTRUCTIONS: dict[bytes, Callable[[_Machine], Any]] = {
     b"B": _blob(4),
     b"C": _blob(1),
     b"\x8e": _blob(8),
-    b"]": lambda m: m.stack.append([]),
+    b"]": _empty_list,
     b"a": _append,
     b"e": _appends,
     b"l": _list_since_mark,
@@ -408,11 +492,11 @@ _INSTRUCTIONS: dict[bytes, Callable[[_Machine], Any]] = {
     b"\x85": _tuple(1),
     b"\x86": _tuple(2),
     b"\x87": _tuple(3),
-    b"}": lambda m: m.stack.append({}),
+    b"}": _empty_dict,
     b"d": _dict_since_mark,
     b"s": _setitem,
     b"u": _setitems,
-    b"\x8f": lambda m: m.stack.append(set()),
+    b"\x8f": _empty_set,
     b"\x90": _additems,
     b"\x91": _frozenset_since_mark,
     b"c": _global,

@@ -20,6 +20,8 @@ LARGEST_PICKLE = 16 << 20
 """Bytes; a model of 100,000 tensors needs about this much. Beyond it nothing is known."""
 MOST_INSTRUCTIONS = 4_000_000
 """About two seconds."""
+MOST_MEMORY = 96 << 20
+"""Bytes of all values; of a model of 100,000 tensors it is less."""
 _LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _SCALARS = {
     "torch.FloatStorage": struct.Struct("<f"),
@@ -28,6 +30,7 @@ _SCALARS = {
     "torch.IntStorage": struct.Struct("<i"),
 }
 _LARGEST_COUNT = 1 << 31
+_LARGEST_BITS = 63
 _REBUILD = "torch._utils._rebuild_tensor_v2"
 
 
@@ -51,7 +54,9 @@ class State:
         value = self.at(*path)
         if isinstance(value, Built):
             value = self._scalar(value)
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+        if isinstance(value, bool) or (isinstance(value, int) and value.bit_length() > _LARGEST_BITS):
+            return None
+        return value if isinstance(value, int | float) else None
 
     def count(self, *path: str | int) -> int:
         """The whole number from 1 up there, such as a world size; 0 when nothing of that kind is there."""
@@ -103,7 +108,9 @@ def _read_value(archive: zips.Slice, members: list[zips.Member]) -> Any:
     if pickle.crc:  # written with checksums
         zips.check_data(archive, pickle)
     try:
-        return read_pickle(archive.read(pickle.data, pickle.size), EVERYTHING, most=MOST_INSTRUCTIONS)
+        return read_pickle(
+            archive.read(pickle.data, pickle.size), EVERYTHING, most=MOST_INSTRUCTIONS, memory=MOST_MEMORY
+        )
     except BadPickle:
         return None
 

@@ -23,6 +23,7 @@ LARGEST_HEADER = 10_000
 """Bytes; NumPy itself reads no longer one unless it is told to trust it."""
 MOST_ARRAYS = 10_000
 """In one `.npy`, one behind the other."""
+_TOO_MUCH = 1 << 63
 _MAGIC = b"\x93NUMPY"
 _SIMPLE = re.compile(r"[<>|=]([biufcSUVmM])(\d{1,9})(?:\[\w+\])?")
 _OBJECTS = "an array of Python objects, a pickle, which is never loaded and cannot be verified"
@@ -52,14 +53,16 @@ def array_bytes(header: bytes, name: str) -> int:
     try:
         match ast.literal_eval(header.decode("latin-1")):
             case {"descr": descr, "fortran_order": bool(), "shape": tuple(shape), **more} if not more:
-                return _item_bytes(descr, name) * math.prod(_length(length) for length in shape[:64])
+                size = _item_bytes(descr, name) * math.prod(_length(length) for length in shape[:64])
+                if size < _TOO_MUCH:
+                    return size
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass
     raise Damaged(f"{name}: its header is not that of an array (torn write)")
 
 
 def _length(length: object) -> int:
-    if not isinstance(length, int) or length < 0:
+    if not isinstance(length, int) or not 0 <= length < _TOO_MUCH:
         raise ValueError
     return length
 

@@ -19,7 +19,8 @@ from healthd.checkpoints.pickles import BadPickle, Built, read_pickle
 from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, folder_of, inside, read_at
 from healthd.checkpoints.workers import for_each
 
-LARGEST_METADATA = 256 << 20
+LARGEST_METADATA = 128 << 20
+_TOO_MUCH = 1 << 63
 _DCP = "torch.distributed.checkpoint"
 _ALLOWED = frozenset(
     f"{module}.{name}"
@@ -90,7 +91,9 @@ def read_metadata(tree: Tree, name: str) -> dict[str, list[_Piece]]:
     pieces: dict[str, list[_Piece]] = defaultdict(list)
     stored = set()
     for index, info in infos.items():
-        key = str(_fields(index, name).get("fqn"))
+        key = _fields(index, name).get("fqn")
+        if not isinstance(key, str):
+            raise Damaged(f"{name}: a piece without a name")
         stored.add(key)
         path, piece = _parse_info(_fields(info, name), name, is_object=_is_object(kinds.get(key)))
         pieces[path].append(piece)
@@ -100,6 +103,8 @@ def read_metadata(tree: Tree, name: str) -> dict[str, list[_Piece]]:
 
 def _refuse_unstored(kinds: dict[Any, Any], stored: set[str], name: str) -> None:
     for key, kind in kinds.items():
+        if not isinstance(key, str):
+            raise Damaged(f"{name}: something stored without a name")
         has_data = _is_object(kind) or bool(_fields(kind, name).get("chunks"))
         if has_data and key not in stored:
             raise Damaged(f"{name}: does not say where {key!r:.80} is stored")
@@ -118,7 +123,9 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
 
 def _parse_info(fields: dict[str, Any], name: str, *, is_object: bool) -> tuple[str, _Piece]:
     match fields:
-        case {"relative_path": str(path), "offset": int(offset), "length": int(length)} if offset >= 0 and length >= 0:
+        case {"relative_path": str(path), "offset": int(offset), "length": int(length)} if (
+            0 <= offset < _TOO_MUCH and 0 <= length < _TOO_MUCH
+        ):
             return path, _Piece(offset, length, is_object or bool(fields.get("transform_descriptors")))
         case _:
             raise Damaged(f"{name}: a piece without path, offset and length")
