@@ -17,6 +17,7 @@ pytest_plugins = ["tests.lab.fixtures", "tests.lab.real.fixtures"]
 settings.register_profile("everyday", derandomize=True, deadline=None, database=None)
 settings.load_profile("everyday")
 
+_LONGEST_NAME = 100
 _TURNS = 5
 """Turns of the loop in which a task that was cancelled last may still end."""
 
@@ -36,6 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker(group):
                 item.add_marker(pytest.mark.xdist_group(group))
                 break
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A case that is a whole file or page is named by its length: nobody can read it, and workers compare names."""
+    return f"{argname} of {len(val)}" if isinstance(val, bytes | str) and len(val) > _LONGEST_NAME else None
 
 
 @pytest.fixture(autouse=True)
