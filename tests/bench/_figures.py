@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -16,6 +17,12 @@ def spread(samples: Sequence[float], digits: int = 2) -> dict[str, float]:
         return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], digits)
 
     return {"n": len(ordered), "p50": at(0.5), "p99": at(0.99), "max": round(ordered[-1], digits)}
+
+
+def peak_memory() -> int:
+    """MB that this process had in memory at most. Not by `getrusage`, which begins with what the parent process had."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) // 1024
 
 
 def machine() -> dict[str, Any]:

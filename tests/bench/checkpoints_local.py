@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import pickle
-import resource
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from typing import Any
 
 from healthd.checkpoints.latest import Level, latest
 from healthd.checkpoints.stores.local import LOCAL
-from tests.bench._figures import machine, spread
+from tests.bench._figures import machine, peak_memory, spread
 from tests.checkpoints.builders import a_dcp_step, a_sharded_step, write_files
 
 HEALTHD, PARALLEL, ALONE = "healthd", "bare", "bare, one thread"
@@ -90,14 +89,13 @@ def run_case(case: str, args: argparse.Namespace) -> dict[str, Any]:
                 ALONE: lambda: read_headers(step, 1),
             }
             samples = in_turns(runs, args.rounds)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     figures = {name: spread(each, 3) for name, each in samples.items()}
     ratios = {
         f"times as long as {name}": round(figures[HEALTHD]["p50"] / each["p50"], 2)
         for name, each in figures.items()
         if name != HEALTHD
     }
-    return {**figures, **ratios, "peak memory, MB": peak}
+    return {**figures, **ratios, "peak memory, MB": peak_memory()}
 
 
 def in_turns(
