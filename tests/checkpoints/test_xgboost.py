@@ -68,6 +68,49 @@ def test_a_model_without_a_part_is_refused(real: Path) -> None:
     assert word(real / "model_5.json") == "model_5.json: a model without 'objective'"
 
 
+@pytest.mark.parametrize("name", ["num_feature", "num_class", "base_score"])
+def test_a_parameter_of_the_model_under_another_name_is_refused(real: Path, name: str) -> None:
+    for file in NAMES:
+        (real / file).write_bytes((real / file).read_bytes().replace(name.encode(), name[:-1].encode() + b"_", 1))
+
+        assert word(real / file).startswith(f"{file}: a model without")
+
+
+@pytest.mark.parametrize(("score", "reason"), [("[1.5E0,-2E1]", ""), ("5E-1", ""), ("[1.5E0\\\\", "a model with")])
+def test_the_first_score_is_a_number_or_a_list_of_them(real: Path, score: str, reason: str) -> None:
+    text = (real / "model_5.json").read_text()
+    (real / "model_5.json").write_text(text.replace('"base_score":"[1.5E0]"', f'"base_score":"{score}"'))
+
+    assert reason in word(real / "model_5.json")
+    assert bool(reason) == bool(word(real / "model_5.json"))
+
+
+def test_a_parent_that_is_not_in_its_tree_is_refused(real: Path) -> None:
+    text = (real / "model_5.json").read_text()
+    (real / "model_5.json").write_text(text.replace('"parents":[2147483647,0,', '"parents":[2147483647,9,', 1))
+
+    assert word(real / "model_5.json") == "model_5.json: tree 0 has parents that are not in it"
+
+
+def test_a_node_that_was_pruned_splits_by_no_feature(real: Path) -> None:
+    model = a_model(real)
+    trees = model["learner"]["gradient_booster"]["model"]["trees"]
+    trees[0]["split_indices"][2] = 2147483647  # type: ignore[index] # trees are of many kinds
+    (real / "model_5.json").write_text(json.dumps(model))
+
+    assert word(real / "model_5.json") == ""
+
+
+@pytest.mark.parametrize("rounds", ["0,1,2,3,16,5", "1,2,3,4,5", "0,1,2,3,4"])
+def test_rounds_that_do_not_end_at_the_trees_are_refused(real: Path, rounds: str) -> None:
+    text = (real / "model_5.json").read_text()
+    (real / "model_5.json").write_text(
+        text.replace('"iteration_indptr":[0,1,2,3,4,5]', f'"iteration_indptr":[{rounds}]')
+    )
+
+    assert word(real / "model_5.json") == "model_5.json: its rounds do not end at its 5 trees"
+
+
 def test_the_old_binary_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "0005.model").write_bytes(b"binf" + bytes(100))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -39,6 +39,10 @@ _END = re.compile(rb'"version"\s*:\s*\[\d+,\s*\d+,\s*\d+\]\s*\}\s*\Z')
 _LISTS = ("left_children", "right_children", "parents", "split_indices", "split_conditions", "default_left")
 _OF_ONE_OUTPUT = (*_LISTS, "base_weights", "sum_hessian", "loss_changes", "split_type")
 """Trees with several outputs have less, or more of it."""
+_NO_PARENT = (1 << 31) - 1
+"""Of the root."""
+_PRUNED = (1 << 31) - 1
+"""In the place of its feature, of a node that was taken away again."""
 _OF_CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
 _NOT_THERE = (KeyError, TypeError, ValueError, OverflowError)
 _SHARED_CATEGORIES = ("enc", "feature_segments", "sorted_idx")
@@ -107,7 +111,10 @@ def _judge(model: Any, window: Window) -> None:
     name = window.name
     try:
         learner = model["learner"]
-        booster, _, _ = learner["gradient_booster"], learner["learner_model_param"], learner["attributes"]
+        booster, parameters, _ = learner["gradient_booster"], learner["learner_model_param"], learner["attributes"]
+        _, _ = int(parameters["num_feature"]), int(parameters["num_class"])
+        for score in parameters["base_score"].removeprefix("[").removesuffix("]").split(","):
+            float(score)
         kind, _, _ = booster["name"], learner["objective"]["name"], model["version"]
         inner = booster["gbtree"]["model"] if kind == "dart" else booster["model"]
         if kind in {"gbtree", "dart"}:
@@ -130,6 +137,9 @@ def _judge_trees(model: Any, window: Window) -> None:
     promised = int(model["gbtree_model_param"]["num_trees"])
     if len(model["trees"]) != promised or len(_sized(model["tree_info"])) != promised:
         raise Damaged(f"{name}: {len(model['trees']):,} of {promised:,} trees")
+    rounds = list(_integers(model.get("iteration_indptr") or [0, promised], window))
+    if rounds[0] != 0 or rounds[-1] != promised or sorted(rounds) != rounds:
+        raise Damaged(f"{name}: its rounds do not end at its {promised:,} trees")
     for field in _SHARED_CATEGORIES if "cats" in model else ():
         _length(model["cats"][field])
     for number, tree in enumerate(model["trees"]):
@@ -145,27 +155,33 @@ def _judge_one(window: Window, number: int, tree: Any) -> None:
 
 
 def _judge_tree(window: Window, number: int, tree: Any) -> None:
+    int(tree["id"])
     nodes, outputs = int(tree["tree_param"]["num_nodes"]), int(tree["tree_param"]["size_leaf_vector"])
     for field in _LISTS if outputs > 1 else _OF_ONE_OUTPUT:
         here = _length(tree[field])
         if here != nodes:
             raise Damaged(f"{window.name}: tree {number:,} has {here:,} {field}, and {nodes:,} nodes")
-    _refuse_lost_children(tree, nodes, window, number)
+    _refuse_lost_nodes(tree, nodes, window, number)
     for field in _OF_CATEGORIES:
         _length(tree[field])
 
 
-def _refuse_lost_children(tree: Any, nodes: int, window: Window, number: int) -> None:
+def _refuse_lost_nodes(tree: Any, nodes: int, window: Window, number: int) -> None:
     """The loader follows them without a look, and ends its process."""
-    for field in ("left_children", "right_children"):
-        children = tree[field].integers(window) if isinstance(tree[field], Packed) else tree[field]
-        if not all(isinstance(child, int) and -1 <= child < nodes for child in children):
+    for field in ("left_children", "right_children", "parents"):
+        none = _NO_PARENT if field == "parents" else -1
+        others = _integers(tree[field], window)
+        if not all(isinstance(other, int) and (-1 <= other < nodes or other == none) for other in others):
             raise Damaged(f"{window.name}: tree {number:,} has {field} that are not in it")
-    features = tree["split_indices"]
-    features = features.integers(window) if isinstance(features, Packed) else features
+    features = _integers(tree["split_indices"], window)
     most = max(1, int(tree["tree_param"]["num_feature"]))
-    if not all(isinstance(feature, int) and feature < most for feature in features):
+    if not all(isinstance(feature, int) and (feature < most or feature == _PRUNED) for feature in features):
         raise Damaged(f"{window.name}: tree {number:,} splits by a feature that the model does not have")
+
+
+def _integers(values: Any, window: Window) -> Iterable[Any]:
+    listed: Iterable[Any] = values.integers(window) if isinstance(values, Packed) else values
+    return listed
 
 
 def _sized(value: Any) -> range:

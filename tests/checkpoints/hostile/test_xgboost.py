@@ -115,6 +115,7 @@ def test_memory_does_not_grow_with_the_number_of_trees(judge: Judge, tmp_path: P
     tree, count = as_ubjson(inner["trees"][0]), 50_000
     inner["gbtree_model_param"]["num_trees"] = str(count)
     inner["tree_info"] = [0] * count
+    inner["iteration_indptr"] = [0, count]
     inner["trees"] = ["in their place"]
     head, _, tail = as_ubjson(model).partition(b"[#" + a_count(1) + as_ubjson("in their place"))
     (tmp_path / "model_1.ubj").write_bytes(head + b"[#" + a_count(count) + tree * count + tail)
