@@ -111,6 +111,8 @@ class Agent:
         """Budget slots that the node holds; None: not known, after a start or a request that failed."""
         self._node_uid = ""
         self._refusal = ""
+        self._awaited = ""
+        """Why the node stays in quarantine although nothing is wrong with it any more."""
         self._ask_again = Waits(ASK_AGAIN, ASK_AT_LEAST, luck)
         self._ask_at: datetime | None = None
         """While the budget is used up: when to ask for a slot again."""
@@ -268,16 +270,37 @@ class Agent:
         """Quarantine the node or give it back, as its findings say. Answers the node as it is then."""
         if self._slots is None:
             self._slots = await budget_slots.held_slots(self._cluster, node, self._policy)
-        decision = quarantine.decide(node, self._judge.findings, holds_slots=bool(self._slots), now=now)
-        match decision:
+        match self._decision(node, now):
             case quarantine.Quarantine(record):
                 return await self._quarantine(node, record, now)
             case quarantine.Release(reason):
                 self._forget_refusal()
                 return await self._release(node, reason, now)
+            case quarantine.Await(reason):
+                self._forget_refusal()
+                self._await_repair(reason)
+                return node
             case quarantine.Keep():
                 self._forget_refusal()
+                self._awaited = ""
                 return node
+
+    def _decision(self, node: Node, now: datetime) -> quarantine.Decision:
+        said = self._status.repair_seen
+        return quarantine.decide(
+            node,
+            self._judge.findings,
+            holds_slots=bool(self._slots),
+            now=now,
+            give_back=self._policy.give_back,
+            repaired=said.at if said is not None else None,
+        )
+
+    def _await_repair(self, reason: str) -> None:
+        if reason != self._awaited:
+            self._unsaid.append((NORMAL, "AwaitsRepair", reason))
+            log.info("node.awaits_repair", node=self.node_name, why=reason)
+        self._awaited = reason
 
     async def _quarantine(self, node: Node, record: quarantine.Record, now: datetime) -> Node:
         if refusal := await self._refused(node, now):
@@ -334,6 +357,7 @@ class Agent:
             node = await self._write(node, quarantine.uncordon_patch(node, ours))
             self._unsaid.append((NORMAL, "Returned", reason))
             log.warning("node.returned", node=self.node_name, why=reason)
+        self._awaited = ""
         self._slots = None  # not known, should a request fail
         await budget_slots.give_back_slots(self._cluster, node, self._policy)
         self._slots = frozenset()
@@ -359,6 +383,8 @@ class Agent:
         verdict, message = self._judge.verdict(reading_works=self._log_readable)
         if self._refusal:
             message = f"{message} Not quarantined: {self._refusal}."
+        if self._awaited:
+            message = f"{message} Still in quarantine: {self._awaited}."
         self._status = msgspec.structs.replace(
             self._status, verdict=verdict, message=message, findings=self._judge.findings
         )

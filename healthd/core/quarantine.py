@@ -21,6 +21,7 @@ from healthd.core.objects import (
     Node,
     Taint,
 )
+from healthd.core.policy import GiveBack
 
 OWNER = "healthd"
 
@@ -50,11 +51,17 @@ class Release(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Await(msgspec.Struct, frozen=True):
+    """Leave the node in quarantine until somebody says that it was repaired, though its findings have ended."""
+
+    reason: str
+
+
 class Keep(msgspec.Struct, frozen=True):
     """Nothing to do."""
 
 
-Decision = Quarantine | Release | Keep
+Decision = Quarantine | Release | Await | Keep
 
 
 def read_record(node: Node) -> Record | None:
@@ -69,9 +76,17 @@ def read_record(node: Node) -> Record | None:
     return record if record.owner == OWNER else None
 
 
-def decide(node: Node, findings: Sequence[Finding], *, holds_slots: bool, now: datetime) -> Decision:
+def decide(
+    node: Node,
+    findings: Sequence[Finding],
+    *,
+    holds_slots: bool,
+    now: datetime,
+    give_back: GiveBack = GiveBack.MENDED,
+    repaired: datetime | None = None,
+) -> Decision:
     """
-    What to do about *node*, given all its findings.
+    What to do about *node*, given all its findings, and when it was last said to be *repaired*.
 
     *holds_slots* without a quarantine is what a crash between taking a slot and cordoning leaves behind: either the
     finding still stands and the quarantine is finished, or the slot is given back.
@@ -82,7 +97,11 @@ def decide(node: Node, findings: Sequence[Finding], *, holds_slots: bool, now: d
         return Keep() if ours else Quarantine(_record_for(node, worst, now))
     if ours is None and not holds_slots:
         return Keep()
-    return Release(_why_released(findings, ours))
+    why = _why_released(findings, ours)
+    if ours is not None and give_back is GiveBack.REPAIRED and not _was_repaired(findings, ours, repaired):
+        name = node.metadata.name
+        return Await(f"{why}, but quarantine.give_back waits for the word: check it, then `healthd repair {name}`")
+    return Release(why)
 
 
 def finding_of(record: Record) -> Finding:
@@ -140,6 +159,12 @@ def _why_released(findings: Sequence[Finding], ours: Record | None) -> str:
         return "the finding that asked for a slot no longer stands"
     cleared = next((f for f in findings if f.id == ours.finding and f.cleared_by), None)
     return f"{ours.finding} was cleared by {cleared.cleared_by}" if cleared else f"{ours.finding} no longer stands"
+
+
+def _was_repaired(findings: Sequence[Finding], ours: Record, repaired: datetime | None) -> bool:
+    """A word that came before the last fault was about another one."""
+    faults = [finding.last_at for finding in findings if finding.quarantines]
+    return repaired is not None and repaired >= max([ours.seen_at or ours.since, *faults])
 
 
 def _taint_value(finding_id: str) -> str:

@@ -21,7 +21,7 @@ from healthd.core.objects import (
     NodeHealth,
     ObjectReference,
 )
-from healthd.core.policy import QuarantinePolicy
+from healthd.core.policy import GiveBack, QuarantinePolicy
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import roce
 from healthd.core.signals.rule import Rule
@@ -167,6 +167,26 @@ async def test_the_quarantine_ends_with_the_repair_and_the_slot_is_free_again(on
     node = await one.node()
     assert (node.spec.unschedulable, node.spec.taints) == (False, [])
     assert (await one.verdict(), await one.slots()) == (Verdict.HEALTHY, 0)
+
+
+async def test_a_node_that_a_reboot_mended_stays_out_until_the_word_where_that_is_asked_for(one: OneNode) -> None:
+    one.policy = QuarantinePolicy(give_back=GiveBack.REPAIRED)
+    await one.look(await one.agent(), one.a_record())
+    one.clock.advance(timedelta(minutes=2))
+    one.boot_id = "boot-2"
+    agent = await one.agent()
+    await one.look(agent)
+    health = (await one.cluster.get(NodeHealth, "node-a")).status
+    assert (await one.is_quarantined(), await one.slots(), health.verdict) == (True, 1, Verdict.HEALTHY)
+    assert "healthd repair node-a" in health.message
+    assert [reason for _, reason, _ in one.said] == ["Quarantined", "AwaitsRepair"]
+
+    await one.repair(one.clock.now())
+    await one.look(agent)
+
+    health = (await one.cluster.get(NodeHealth, "node-a")).status
+    assert (await one.is_quarantined(), await one.slots()) == (False, 0)
+    assert "healthd repair" not in health.message
 
 
 async def test_a_repair_that_was_said_while_the_agent_was_down_counts(one: OneNode) -> None:

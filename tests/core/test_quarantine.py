@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
 
+from healthd.core.model import Finding
 from healthd.core.objects import ANNOTATION_QUARANTINE, Node, Taint
-from healthd.core.quarantine import Keep, Quarantine, Record, Release, cordon_patch, decide, read_record, uncordon_patch
+from healthd.core.policy import GiveBack
+from healthd.core.quarantine import (
+    Await,
+    Decision,
+    Keep,
+    Quarantine,
+    Record,
+    Release,
+    cordon_patch,
+    decide,
+    read_record,
+    uncordon_patch,
+)
 from tests.builders import a_finding, a_node
 from tests.fakes import START
 
@@ -56,6 +69,36 @@ def test_a_quarantine_ends_when_its_finding_was_cleared_and_says_by_what() -> No
     cleared = a_finding(device="gpu", cleared_at=START, cleared_by="repair")
 
     assert decide(quarantined(), [cleared], holds_slots=True, now=NOW) == Release("gpu/xid-79 was cleared by repair")
+
+
+def waiting_for_the_word(*findings: Finding, repaired: datetime | None = None) -> Decision:
+    """What becomes of a quarantined node whose operator wants every return confirmed."""
+    return decide(quarantined(), findings, holds_slots=True, now=NOW, give_back=GiveBack.REPAIRED, repaired=repaired)
+
+
+def test_a_node_that_mended_by_itself_waits_for_the_word_where_that_is_asked_for() -> None:
+    reset = a_finding(device="gpu", cleared_at=NOW, cleared_by="reset")
+
+    decision = waiting_for_the_word(reset)
+
+    assert isinstance(decision, Await)
+    assert "gpu/xid-79 was cleared by reset" in decision.reason
+    assert "`healthd repair node-a`" in decision.reason
+    assert waiting_for_the_word(reset, repaired=reset.last_at) == Release("gpu/xid-79 was cleared by reset")
+
+
+def test_the_word_of_an_earlier_repair_does_not_count_for_a_later_fault() -> None:
+    first = a_finding(device="gpu", at=START, cleared_at=NOW, cleared_by="reset")
+    later = a_finding(device="gpu-b", at=START + timedelta(minutes=9), cleared_at=NOW, cleared_by="reset")
+    between = START + timedelta(minutes=5)
+
+    assert isinstance(waiting_for_the_word(first, repaired=between), Release)
+    assert isinstance(waiting_for_the_word(first, later, repaired=between), Await)
+
+
+def test_a_finding_that_was_forgotten_meanwhile_does_not_give_the_node_back_either() -> None:
+    assert isinstance(waiting_for_the_word(), Await)
+    assert isinstance(waiting_for_the_word(repaired=START), Release)
 
 
 def test_a_slot_without_a_quarantine_is_given_back_or_used() -> None:

@@ -11,7 +11,7 @@ from healthd.core.policy.base import Policy
 from healthd.core.policy.checkpoints import CheckpointsPolicy, PrecheckPolicy
 from healthd.core.policy.durations import format_duration, parse_duration
 from healthd.core.policy.gangs import HangPolicy, RecoveryPolicy, StartFresh
-from healthd.core.policy.nodes import JudgePolicy, QuarantinePolicy
+from healthd.core.policy.nodes import GiveBack, JudgePolicy, QuarantinePolicy
 from healthd.core.policy.process import HttpPolicy, LeaderPolicy, LogFormat, LogLevel, LogPolicy
 from healthd.core.policy.sources import ForeignPolicy, KernelLogPolicy, KernelLogSource, PodsPolicy, ProbesPolicy
 
@@ -19,6 +19,7 @@ __all__ = [
     "CheckpointsPolicy",
     "Config",
     "ForeignPolicy",
+    "GiveBack",
     "HangPolicy",
     "HttpPolicy",
     "JudgePolicy",

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta
 
 from healthd.core.policy.base import Policy, span
+
+
+class GiveBack(StrEnum):
+    """When a node comes back into service."""
+
+    MENDED = "mended"
+    """When everything that took it out has ended: by a reset, a reboot or a repair, as each finding says."""
+    REPAIRED = "repaired"
+    """Also that only once somebody has said that it was repaired."""
 
 
 class QuarantinePolicy(Policy, frozen=True, kw_only=True):
@@ -55,6 +65,14 @@ class QuarantinePolicy(Policy, frozen=True, kw_only=True):
             "what it would have done, and leaves every node alone: the way to try it on a cluster.",
         ),
     ] = True
+    give_back: Annotated[
+        GiveBack,
+        Meta(
+            description="When a node in quarantine comes back. `mended`: as soon as what took it out has ended, "
+            "such as by the reset that an XID asks for. `repaired`: not before somebody says `healthd repair NODE` "
+            "as well, best with the report of a check (docs/check.md), however its findings ended."
+        ),
+    ] = GiveBack.MENDED
 
 
 class JudgePolicy(Policy, frozen=True, kw_only=True):
