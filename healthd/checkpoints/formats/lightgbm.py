@@ -19,6 +19,11 @@ from healthd.checkpoints.workers import for_each
 
 LARGEST_HEADER = 16 << 20
 LARGEST_END = 4 << 20
+MOST_LINES = 10_000
+"""Of a header or a tree; a tree has some twenty."""
+MOST_TREES = 1_000_000
+MOST_LEAVES = 1 << 17
+"""In one tree; LightGBM makes no more."""
 _NAME = re.compile(r".+\.snapshot_iter_\d{1,18}|.*\.lgbm?|(?:model|lgbm?|lightgbm|booster)[-_.\w]*\.txt", re.IGNORECASE)
 _SNAPSHOT = ".snapshot_iter_"
 _START = b"tree\n"
@@ -40,6 +45,7 @@ _REQUIRED = (
     b"feature_infos",
     b"tree_sizes",
 )
+_TOO_MUCH = 1 << 63
 _CATEGORICAL = 1
 """Bit of a decision's type."""
 
@@ -78,7 +84,7 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
     with open_window(tree, name) as window:
         fields, at = _read_header(window)
         try:
-            sizes = [int(size) for size in fields[b"tree_sizes"].split()]
+            sizes = _read_sizes(fields[b"tree_sizes"])
             features = _count_features(fields, len(sizes))
         except ValueError as error:
             raise Damaged(f"{name}: its header does not agree with itself about trees and features") from error
@@ -92,10 +98,20 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
         _verify_end(window, at)
 
 
+def _read_sizes(told: bytes) -> list[int]:
+    """Bytes of each tree. Raises ValueError."""
+    if told.count(b" ") > MOST_TREES or len(told) > LARGEST_HEADER:
+        raise ValueError
+    sizes = [int(size) for size in told.split()]
+    if max(sizes, default=0) >= _TOO_MUCH:
+        raise ValueError
+    return sizes
+
+
 def _count_features(header: dict[bytes, bytes], trees: int) -> int:
     """How many there are, as all fields tell that know. Raises ValueError."""
     features, in_turn = int(header[b"max_feature_idx"]) + 1, int(header[b"num_tree_per_iteration"])
-    told = {len(header[field].split(b" ")) for field in (b"feature_names", b"feature_infos")}
+    told = {header[field].count(b" ") + 1 for field in (b"feature_names", b"feature_infos")}
     if told != {features} or in_turn < 1 or trees % in_turn or int(header[b"num_class"]) not in {1, in_turn}:
         raise ValueError
     return features
@@ -109,11 +125,17 @@ def _read_header(window: Window) -> tuple[dict[bytes, bytes], int]:
     if not raw.startswith(_START) or end < 0:
         what = "zeros, never written" if not raw.strip(b"\0") else "without the whole header of a model"
         raise Damaged(f"{window.name}: {what} (torn write)")
-    fields = dict(_field(line) for line in raw[:end].split(b"\n") if b"=" in line)
+    fields = _fields(raw[:end], window.name)
     absent = next((field for field in _REQUIRED if field not in fields), None)
     if absent is not None:
         raise Damaged(f"{window.name}: its header has no {absent.decode()}")
     return fields, end + 2
+
+
+def _fields(raw: bytes, name: str) -> dict[bytes, bytes]:
+    if raw.count(b"\n") > MOST_LINES:
+        raise Damaged(f"{name}: a header or a tree of more than {MOST_LINES:,} lines")
+    return dict(_field(line) for line in raw.split(b"\n") if b"=" in line)
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
@@ -122,17 +144,19 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _verify_tree(raw: bytes, name: str, number: int, features: int) -> None:
-    fields = dict(_field(line) for line in raw.split(b"\n") if b"=" in line)
+    fields = _fields(raw, name)
     try:
         leaves = int(fields[b"num_leaves"])
     except (KeyError, ValueError) as error:
         raise Damaged(f"{name}: tree {number:,} does not tell its leaves") from error
+    if leaves > MOST_LEAVES:
+        raise Damaged(f"{name}: tree {number:,} claims {leaves:,} leaves")
     counts = {**dict.fromkeys(_OF_LEAVES, leaves), **(dict.fromkeys(_OF_SPLITS, leaves - 1) if leaves > 1 else {})}
     counts |= {field: leaves for field in _MORE_OF_LEAVES if fields.get(field)}
     counts |= {field: leaves - 1 for field in _MORE_OF_SPLITS if fields.get(field)}
     for field, count in counts.items():
-        values = fields.get(field, b"").split(b" ")
-        if len(values) != count or not all(map(_NUMBER.fullmatch, values)):
+        told = fields.get(field, b"")
+        if told.count(b" ") != count - 1 or not all(map(_NUMBER.fullmatch, told.split(b" "))):
             raise Damaged(f"{name}: tree {number:,} has not its {count:,} numbers of {field.decode()}")
     if leaves > 1:
         try:
@@ -180,5 +204,5 @@ def _verify_end(window: Window, at: int) -> None:
             json.loads(categories)
         elif last.strip():
             raise ValueError
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Damaged(f"{window.name}: ends within its last lines (torn write)") from error

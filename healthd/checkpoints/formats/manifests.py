@@ -15,10 +15,13 @@ from functools import partial
 import msgspec
 
 from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.jsons import refuse_too_many_values
 from healthd.checkpoints.tree import Damaged, File, Tree, inside, read_at
 from healthd.checkpoints.workers import for_each
 
-LARGEST_MANIFEST = 64 << 20
+LARGEST_MANIFEST = 32 << 20
+MOST_FILES = 250_000
+_MOST_VALUES = 20 * MOST_FILES
 _CHUNK = 1 << 20
 _SUM = re.compile(r"\\?(?P<digest>[0-9a-fA-F]{32,128}) [ *](?P<name>.+)")
 _ALGORITHMS = {32: "md5", 40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
@@ -63,6 +66,7 @@ def verify_manifest(tree: Tree, level: Level, name: str) -> None:
 
 
 def _parse_json(raw: bytes, name: str) -> list[Listed]:
+    refuse_too_many_values(raw, name, most=_MOST_VALUES)
     try:
         files = msgspec.json.decode(raw, type=_Manifest).files
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -73,18 +77,23 @@ def _parse_json(raw: bytes, name: str) -> list[Listed]:
 
 def _parse_sums(raw: bytes, name: str) -> list[Listed]:
     """The last line has its end like all others, or the list was cut."""
-    try:
-        lines = raw.decode().splitlines(keepends=True)
-    except UnicodeDecodeError as error:
-        raise Damaged(f"{name}: not a list of checksums and names (torn write)") from error
+    if raw.count(b"\n") > MOST_FILES:
+        raise Damaged(f"{name}: names more than {MOST_FILES:,} files, too many to verify")
     found = []
-    for line in lines:
-        match = _SUM.fullmatch(line.rstrip("\r\n"))
+    for line in raw.splitlines(keepends=True):
+        match = _SUM.fullmatch(_text(line, name).rstrip("\r\n"))
         algorithm = _ALGORITHMS.get(len(match["digest"])) if match else None
-        if match is None or algorithm is None or not line.endswith("\n"):
+        if match is None or algorithm is None or not line.endswith(b"\n"):
             raise Damaged(f"{name}: not a list of checksums and names (torn write)")
         found.append(Listed(name=match["name"], digest=match["digest"].lower(), algorithm=algorithm))
     return found
+
+
+def _text(line: bytes, name: str) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise Damaged(f"{name}: not a list of checksums and names (torn write)") from error
 
 
 def _verify_file(tree: Tree, level: Level, manifest: str, listed: Listed) -> None:

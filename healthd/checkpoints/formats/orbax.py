@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.jsons import refuse_no_text, refuse_too_many_values
 from healthd.checkpoints.ocdbt import LARGEST_MANIFEST, Value, read_values, verify_manifest
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
 from healthd.checkpoints.windows import Window, open_window
@@ -32,6 +33,8 @@ ITEM = "_METADATA"
 COMMITTED = "commit_success.txt"
 MANIFEST = "manifest.ocdbt"
 LARGEST_METADATA = 64 << 20
+MOST_VALUES = 6_000_000
+"""In JSON; an array has about eighty."""
 JSON = "metadata"
 """All that an item of plain values consists of."""
 _OF_ARRAYS = ("StandardCheckpointHandler", "PyTreeCheckpointHandler")
@@ -40,6 +43,9 @@ _IN_PROGRESS = ".orbax-checkpoint-tmp"
 _OF_EACH_LEAF = ("value_type", "skip_deserialize")
 _MANY = 1000
 """Pieces of arrays that are looked at together."""
+
+_MOST_LEVELS = 64
+"""Of folders below an array."""
 
 T = TypeVar("T")
 
@@ -172,7 +178,9 @@ def _read_array(tree: Tree, prefix: str, value: Value) -> ArrayInfo:
 def _piece_of(value: Value, arrays: Container[str]) -> _Piece:
     """Pieces may lie in folders of their own, below that of their array."""
     folder = folder_of(value.key)
-    while folder and folder not in arrays:
+    for _ in range(_MOST_LEVELS):
+        if not folder or folder in arrays:
+            break
         folder = folder_of(folder)
     return _Piece(folder, value.key[len(folder) + 1 :], value)
 
@@ -228,8 +236,9 @@ def _array_of(leaf: Any) -> str:
 
 def _decode(tree: Tree, name: str, kind: type[T]) -> T:
     raw = tree.read(name, at_most=LARGEST_METADATA)
+    refuse_too_many_values(raw, name, most=MOST_VALUES)
     try:
-        raw.decode()  # msgspec does not look into text that is of no use to it
+        refuse_no_text(raw)  # msgspec does not look into text that is of no use to it
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"{name}: not the whole metadata of Orbax (torn write)") from error

@@ -19,17 +19,22 @@ from functools import partial
 import msgspec
 
 from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.jsons import refuse_too_many_values
 from healthd.checkpoints.tree import Damaged, Tree, folder_of, inside, read_at
 from healthd.checkpoints.workers import for_each
 
-LARGEST_HEADER = 100_000_000
-"""Bytes; the limit of the reference implementation."""
-LARGEST_INDEX = 256_000_000
+LARGEST_HEADER = 32 << 20
+"""Bytes; a third of what the reference implementation reads, and enough for 100,000 tensors in one file."""
+LARGEST_INDEX = 64 << 20
+MOST_VALUES = 4_000_000
+"""In a header; a tensor has about thirty."""
+_MOST_IN_INDEX = 2_000_000
+"""A tensor has five."""
 _FIRST_READ = 16_384
 """Holds the whole header of most shards, so that one read is enough."""
 _LARGE_HEADER = 1 << 20
 _ONE_LARGE_HEADER = threading.Lock()
-"""Ten thousand files may each claim 100 MB of header; one at a time is in memory."""
+"""Ten thousand files may each have a large one; one at a time is in memory."""
 _DTYPE_BITS = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -102,6 +107,8 @@ def refuse_missing_shards(names: Iterable[str]) -> None:
 
 def parse_header(raw: bytes, name: str) -> dict[str, _Tensor]:
     """The tensors of a JSON header by name. Raises Damaged."""
+    if len(raw) > _LARGE_HEADER:
+        refuse_too_many_values(raw, name, most=MOST_VALUES)
     try:
         entries = _ENTRIES.decode(raw)
         _METADATA.decode(entries.pop("__metadata__", b"{}"))
@@ -190,8 +197,10 @@ def _read_promises(tree: Tree, indexes: list[str]) -> _Promises:
 
 def read_index(tree: Tree, index: str) -> dict[str, list[str]]:
     """The tensors that an index of a Hugging Face model puts into each file, files in order. Raises Damaged."""
+    raw = tree.read(index, at_most=LARGEST_INDEX)
+    refuse_too_many_values(raw, index, most=_MOST_IN_INDEX)
     try:
-        weight_map = msgspec.json.decode(tree.read(index, at_most=LARGEST_INDEX), type=_Index).weight_map
+        weight_map = msgspec.json.decode(raw, type=_Index).weight_map
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"{index}: not a whole index (torn write)") from error
     if not weight_map:

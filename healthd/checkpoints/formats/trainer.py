@@ -8,22 +8,25 @@ Source: `Trainer._save_checkpoint` and `_load_optimizer_and_scheduler` in transf
 
 from __future__ import annotations
 
-import json
 import re
 
 import msgspec
 
 from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps
 from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.jsons import refuse_no_text
 from healthd.checkpoints.tree import Damaged, Tree
 
 STATE = "trainer_state.json"
 LARGEST_JSON = 64 << 20
-"""Bytes. Where msgspec finds no JSON the standard library is asked: a loss that is no number is written as NaN."""
+"""Bytes."""
 INCOMPLETE = "checkpoint-is-incomplete.txt"
 _FOLDER = re.compile(r"checkpoint-(\d{1,18})")
 _LOADED_JSON = re.compile(r"(?:\w*config|tokenizer|special_tokens_map|added_tokens|vocab)\.json")
 _RNG = re.compile(r"rng_state_(\d{1,6})\.pth")
+_PYTHONS_OWN = ((b"NaN", b"0"), (b"Infinity", b"0"), (b"\\ud", b"\\u0"), (b"\\uD", b"\\u0"))
+"""What Python alone writes and reads, for a loss that is none and for half a letter, and what may stand in its place.
+Texts may have it too, and stay texts."""
 _WRITTEN_EARLY = ("training_args.bin", "optimizer.pt", "scheduler.pt")
 
 
@@ -74,21 +77,28 @@ def _parse(raw: bytes) -> int:
     try:
         return msgspec.json.decode(raw, type=_State).global_step
     except msgspec.DecodeError:
-        return msgspec.convert(json.loads(raw), type=_State).global_step
+        return msgspec.json.decode(_usual(raw), type=_State).global_step
+
+
+def _usual(raw: bytes) -> bytes:
+    """Without what is Python's own: its decoder would hold all values at once."""
+    for own, usual in _PYTHONS_OWN:
+        raw = raw.replace(own, usual)
+    return raw
 
 
 def _refuse_no_json(raw: bytes) -> None:
     try:
         msgspec.json.decode(raw, type=msgspec.Raw)  # makes nothing of what it reads
     except msgspec.DecodeError:
-        json.loads(raw)
+        msgspec.json.decode(_usual(raw), type=msgspec.Raw)
 
 
 def _refuse_torn_json(tree: Tree, name: str) -> None:
     """The configurations of model and tokenizer, without which neither is built."""
     raw = tree.read(name, at_most=LARGEST_JSON)
     try:
-        raw.decode()
+        refuse_no_text(raw)
         _refuse_no_json(raw)
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{name}: not whole JSON (torn write)") from error
