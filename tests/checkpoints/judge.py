@@ -13,9 +13,10 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from healthd.checkpoints.latest import Level, latest, verify
 from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate
@@ -47,9 +48,9 @@ class Judge:
         self._memory = memory
         self._process: subprocess.Popen[str] | None = None
 
-    def verify(self, path: Path, level: Level = Level.FULL) -> Verdict:
-        """The word on the one checkpoint at *path*."""
-        return self._ask({"path": str(path), "level": level})
+    def verify(self, path: Path, level: Level = Level.FULL, beside: Sequence[str] = ()) -> Verdict:
+        """The word on the one checkpoint at *path*, or on the files *beside* each other for which that stands."""
+        return self._ask({"path": str(path), "level": level, "beside": beside})
 
     def latest(self, root: Path, level: Level = Level.FULL) -> Verdict:
         """The word on the newest below *root*: what was refused."""
@@ -90,11 +91,11 @@ class Judge:
         self._end()
 
 
-def _answer(question: dict[str, str]) -> Verdict:
+def _answer(question: dict[str, Any]) -> Verdict:
     path, level = Path(question["path"]), Level(question["level"])
     if "root" in question:
         return Verdict("; ".join(refused.reason for refused in latest(path, level=level).rejected))
-    outcome = verify(Candidate(path=path, step=UNKNOWN_STEP), level=level)
+    outcome = verify(Candidate(path=path, step=UNKNOWN_STEP, beside=tuple(question["beside"])), level=level)
     return Verdict(getattr(outcome, "reason", ""))
 
 
