@@ -34,6 +34,14 @@ def test_a_step_with_all_that_was_declared_holds(tmp_path: Path) -> None:
     assert refusal(a_step(tmp_path / "step-5"), format=RANKS) == ""
 
 
+def test_a_layout_of_one_line_is_a_layout(tmp_path: Path) -> None:
+    step = a_step(tmp_path / "step-5")
+
+    assert refusal(step, format="marker: DONE") == "DONE: missing; the writer makes it last (save not finished)"
+    (step / "DONE").touch()
+    assert refusal(step, format="marker: DONE") == ""
+
+
 def test_a_missing_rank_is_named(tmp_path: Path) -> None:
     step = a_step(tmp_path / "step-5")
     (step / "optim" / "1.dat").unlink()

@@ -60,7 +60,7 @@ def declared(spec: str) -> Format:
     The format that a person declared: a name of the table, `marked:NAME` for a marker file, or a layout of their own
     in YAML (see `custom`). Raises UnknownFormat.
     """
-    if "\n" in spec.strip() or spec.lstrip().startswith("{"):
+    if "\n" in spec.strip() or spec.lstrip().startswith("{") or ": " in spec:
         try:
             return parse_declaration(spec)
         except BadDeclaration as error:
