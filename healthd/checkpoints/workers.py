@@ -15,6 +15,8 @@ MANY = 64
 """From so many items on it pays to see first whether their answers have to be waited for at all."""
 LONG = 200e-6
 """Seconds for one item: about what a file in memory never takes, and one on another machine always does."""
+PATIENCE = 0.05
+"""Seconds that a busy machine may let anybody wait: so long nothing is made of it."""
 
 
 def for_each(check: Callable[[T], R], items: Sequence[T], *, at_once: int = 4) -> list[R]:
@@ -34,7 +36,7 @@ def _while_quick(check: Callable[[T], R], items: Sequence[T]) -> list[R]:
     for item in items:
         answers.append(check(item))
         taken = monotonic() - start
-        if taken > LONG * max(len(answers), MANY // 2):
+        if taken > max(LONG * len(answers), PATIENCE):
             break
     return answers
 

@@ -36,6 +36,7 @@ QUICK = {
     "safetensors": lambda root, files: a_sharded_step(root, 10, ranks=files - 1),
     "torch_dcp": lambda root, files: a_dcp_step(root, 10, ranks=files - 1),
     "torch_zip": lambda root, files: write_files(root / "step-10", *(f"rank-{n}.pt" for n in range(files))),
+    "deepspeed": lambda root, files: a_deepspeed_step(root / "global_step10", files // 2),
 }
 
 
@@ -156,6 +157,14 @@ def in_parallel(read: Callable[[os.DirEntry[str]], None], files: list[os.DirEntr
     shares = [files[at : at + size] for at in range(0, len(files), size)]
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(read_share, shares))
+
+
+def a_deepspeed_step(folder: Path, ranks: int) -> Path:
+    """Two files of each rank, as ZeRO 3 writes them."""
+    zero = {"zero_optimization": {"stage": 3}}
+    state = {"dp_world_size": ranks, "mp_world_size": 1, "global_steps": 10, "ds_config": zero}
+    names = [f"zero_pp_rank_{rank}_mp_rank_00_{what}_states.pt" for rank in range(ranks) for what in ("model", "optim")]
+    return write_files(folder, *names, state=state)
 
 
 def write_large(root: Path, megabytes: int) -> Path:
