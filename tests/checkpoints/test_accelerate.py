@@ -79,6 +79,30 @@ def test_without_random_states_the_save_was_not_finished(tmp_path: Path) -> None
     assert "random_states_0.pkl: missing" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("written", [("model.safetensors",), ("model.safetensors", "optimizer.bin", "scheduler.bin")])
+def test_a_save_that_ended_before_any_random_state_is_not_finished(real: Path, written: tuple[str, ...]) -> None:
+    folder = real.parent / "checkpoint_2"
+    folder.mkdir()
+    for name in written:
+        shutil.copy(real / name, folder)
+
+    assert refusal(folder) == "random_states_0.pkl: missing; each rank writes its own last (save not finished)"
+
+
+def test_a_first_save_that_ended_early_is_known_by_its_name(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "checkpoint_0", "pytorch_model.bin", "optimizer.bin")
+
+    assert refusal(folder) == "random_states_0.pkl: missing; each rank writes its own last (save not finished)"
+
+
+def test_a_model_without_steps_like_it_is_no_accelerate(real: Path) -> None:
+    folder = real.parent / "export-2"
+    folder.mkdir()
+    shutil.copy(real / "model.safetensors", folder)
+
+    assert refusal(folder) == ""
+
+
 def test_the_folder_of_deepspeed_inside_stands_for_model_and_optimizer(tmp_path: Path) -> None:
     shutil.copytree(REAL / "deepspeed-zero3" / "global_step3", tmp_path / "pytorch_model")
     (tmp_path / "latest").write_text("pytorch_model")

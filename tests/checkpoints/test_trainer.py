@@ -108,10 +108,37 @@ def test_a_state_without_a_step_is_refused(real: Path, content: str) -> None:
     assert refusal(real) == "trainer_state.json: not the whole state of a trainer (torn write)"
 
 
+def test_a_key_that_is_one_letter_off_is_damage_since_the_trainer_would_not_load_it(real: Path) -> None:
+    (real / STATE).write_text((real / STATE).read_text().replace('"eval_steps"', '"evad_steps"'))
+
+    assert refusal(real) == "trainer_state.json: has the key 'evad_steps', where eval_steps should be (changed bytes)"
+
+
+def test_a_key_that_a_newer_version_may_have_is_no_damage(real: Path) -> None:
+    (real / STATE).write_text((real / STATE).read_text().replace("{", '{"eval_step": 1, "save_stepz": 2, ', 1))
+
+    assert refusal(real) == ""
+
+
 def test_the_writers_own_mark_says_that_it_is_not_finished(real: Path) -> None:
     (real / "checkpoint-is-incomplete.txt").touch()
 
     assert "(save not finished)" in refusal(real)
+
+
+@pytest.mark.parametrize("alone", ["rng_state_1.pth", "rng_state.pth", "scheduler.pt", "training_args.bin"])
+def test_a_folder_in_which_one_rank_alone_has_written_is_not_finished(tmp_path: Path, alone: str) -> None:
+    folder = write_files(tmp_path / "checkpoint-6", alone)
+
+    assert refusal(folder) == "trainer_state.json: missing; it is written last (save not finished)"
+
+
+def test_a_model_alone_is_not_finished_where_the_step_before_has_a_state(real: Path) -> None:
+    folder = real.parent / "checkpoint-6"
+    folder.mkdir()
+    shutil.copy(real / "model.safetensors", folder)
+
+    assert refusal(folder) == "trainer_state.json: missing; it is written last (save not finished)"
 
 
 def test_a_run_that_saves_the_model_only_holds(tmp_path: Path) -> None:

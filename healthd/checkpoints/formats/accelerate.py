@@ -11,13 +11,17 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps
+from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, step_beside_has
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.formats.torch_zip import verify_file
 from healthd.checkpoints.tree import Damaged, Tree
 from healthd.checkpoints.workers import for_each
 
 _RANDOM = re.compile(r"random_states_(\d{1,6})\.pkl")
+_FOLDER = re.compile(r"checkpoint_\d{1,18}")
+_WRITTEN_EARLY = re.compile(r"(?:optimizer|scheduler|sampler|dl_state_dict)(?:_\d+)?\.bin")
+"""By the main rank, before the random states of any."""
+_MODEL = re.compile(r"(?:pytorch_)?model[^/]*(?:/.*)?")
 _CUSTOM = re.compile(r"custom_checkpoint_(\d{1,6})\.pkl")
 
 
@@ -31,8 +35,12 @@ class Accelerate:
         return any(pattern.fullmatch(filename) for pattern in (_RANDOM, _CUSTOM))
 
     def detect(self, tree: Tree) -> bool:
-        """Any such file at the top."""
-        return any(self.owns(name) for name in tree.kinds)
+        """Any such file at the top, or what is written before, if names or the step beside tell whose it is."""
+        if any(self.owns(name) for name in tree.kinds):
+            return True
+        if _FOLDER.fullmatch(tree.path.name) and any(_WRITTEN_EARLY.fullmatch(name) for name in tree.kinds):
+            return True
+        return any(_MODEL.fullmatch(name) for name in tree.kinds) and step_beside_has(tree, "random_states_0.pkl")
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK reads the directory of each archive; FULL every byte. Raises Damaged."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
-from healthd.checkpoints.tree import Damaged, Tree, filename_of
+from healthd.checkpoints.stores.urls import store_of
+from healthd.checkpoints.tree import Damaged, Location, Tree, filename_of, survey
 
 _MODEL = re.compile(
     r".*\.safetensors(?:\.index\.json)?|(?:pytorch|adapter|diffusion_pytorch)_model.*\.bin(?:\.index\.json)?"
@@ -14,6 +15,9 @@ _MODEL_FOLDER = re.compile(r"(?:pytorch_model|model)\w*")
 """Of FSDP, in the format `torch_dcp`."""
 _OPTIMIZER = re.compile(r"optimizer[-\w]*\.(?:bin|pt)(?:_\d+)*")
 _OPTIMIZER_FOLDER = re.compile(r"optimizer(?:_\d+)?")
+_NUMBER = re.compile(r"\d+")
+_MOST_BESIDE = 4
+"""Of the steps beside one, so many are looked at."""
 
 
 def has_model(tree: Tree) -> bool:
@@ -32,6 +36,35 @@ def has_optimizer(tree: Tree) -> bool:
         or _has_folder(tree, _OPTIMIZER_FOLDER)
         or DeepSpeed().detect(tree)
     )
+
+
+def step_beside_has(tree: Tree, filename: str) -> bool:
+    """
+    Whether another step beside this one, a folder of the same name but for its numbers, has this file at its top.
+
+    The same writer made both, so that this one will have it as well once it is whole. False when nobody can tell.
+    """
+    own, parent = tree.path.name, tree.path.parent
+    if not _NUMBER.search(own) or tree.path != tree.base:
+        return False
+    try:
+        names = [listed.name for listed in store_of(parent).names(parent) if listed.is_folder]
+    except OSError:
+        return False
+    alike = [name for name in names if name != own and _NUMBER.sub("0", name) == _NUMBER.sub("0", own)]
+    newest = sorted(alike, key=_numbers, reverse=True)[:_MOST_BESIDE]
+    return any(_is_file(parent / name / filename) for name in newest)
+
+
+def _numbers(name: str) -> tuple[int, ...]:
+    return tuple(int(number[:18]) for number in _NUMBER.findall(name))
+
+
+def _is_file(path: Location) -> bool:
+    try:
+        return path.name in survey(path).entries
+    except Damaged:
+        return False
 
 
 def refuse_gaps(tree: Tree, pattern: re.Pattern[str]) -> None:

@@ -9,10 +9,11 @@ Source: `Trainer._save_checkpoint` and `_load_optimizer_and_scheduler` in transf
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 import msgspec
 
-from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps
+from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, step_beside_has
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.jsons import refuse_no_text
 from healthd.checkpoints.tree import Damaged, Tree
@@ -24,10 +25,41 @@ INCOMPLETE = "checkpoint-is-incomplete.txt"
 _FOLDER = re.compile(r"checkpoint-(\d{1,18})")
 _LOADED_JSON = re.compile(r"(?:\w*config|tokenizer|special_tokens_map|added_tokens|vocab)\.json")
 _RNG = re.compile(r"rng_state_(\d{1,6})\.pth")
+_OWN = re.compile(r"training_args\.bin|(?:optimizer|scheduler|scaler)\.pt|rng_state(?:_\d{1,6})?\.pth")
+"""What only the trainer writes into a `checkpoint-500`, all of it before its state."""
 _PYTHONS_OWN = ((b"NaN", b"0"), (b"Infinity", b"0"), (b"\\ud", b"\\u0"), (b"\\uD", b"\\u0"))
 """What Python alone writes and reads, for a loss that is none and for half a letter, and what may stand in its place.
 Texts may have it too, and stay texts."""
-_WRITTEN_EARLY = ("training_args.bin", "optimizer.pt", "scheduler.pt")
+
+
+_KEYS = frozenset(
+    {
+        "best_global_step",
+        "best_metric",
+        "best_model_checkpoint",
+        "epoch",
+        "eval_steps",
+        "global_step",
+        "is_hyper_param_search",
+        "is_local_process_zero",
+        "is_world_process_zero",
+        "log_history",
+        "logging_steps",
+        "max_steps",
+        "num_input_tokens_seen",
+        "num_train_epochs",
+        "save_steps",
+        "stateful_callbacks",
+        "total_flos",
+        "train_batch_size",
+        "trial_name",
+        "trial_params",
+    }
+)
+"""Of the state, in version 5. The trainer fails on a key that it does not know, but other versions have others."""
+_KEY = re.compile(rb'^  "([^"\n]{1,40})": ', re.MULTILINE)
+"""At the top, of JSON as the trainer lays it out."""
+_MOST_KEYS = 1_000
 
 
 class _State(msgspec.Struct):
@@ -44,9 +76,12 @@ class Trainer:
         return filename == STATE
 
     def detect(self, tree: Tree) -> bool:
-        """Its state, or in a `checkpoint-500` what is written before it."""
-        named = _FOLDER.fullmatch(tree.path.name) and any(name in tree.entries for name in _WRITTEN_EARLY)
-        return STATE in tree.entries or INCOMPLETE in tree.entries or bool(named)
+        """Its state; in a `checkpoint-500` what is written before it, or a model where the step beside has a state."""
+        if STATE in tree.entries or INCOMPLETE in tree.entries:
+            return True
+        if not _FOLDER.fullmatch(tree.path.name):
+            return False
+        return any(_OWN.fullmatch(name) for name in tree.kinds) or step_beside_has(tree, STATE)
 
     def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - there is nothing more to read
         """The same at both levels. Raises Damaged."""
@@ -68,9 +103,11 @@ def read_step(tree: Tree) -> int:
     """The step of `trainer_state.json`. Raises Damaged."""
     raw = tree.read(STATE, at_most=LARGEST_JSON)
     try:
-        return _parse(raw)
+        step = _parse(raw)
     except (ValueError, TypeError, KeyError, RecursionError) as error:  # a DecodeError is a ValueError
         raise Damaged(f"{STATE}: not the whole state of a trainer (torn write)") from error
+    _refuse_misspelt(raw)
+    return step
 
 
 def _parse(raw: bytes) -> int:
@@ -78,6 +115,19 @@ def _parse(raw: bytes) -> int:
         return msgspec.json.decode(raw, type=_State).global_step
     except msgspec.DecodeError:
         return msgspec.json.decode(_usual(raw), type=_State).global_step
+
+
+def _refuse_misspelt(raw: bytes) -> None:
+    """One letter off a key that is missing is damage; a key like none is of another version."""
+    keys = {match[1].decode(errors="replace") for match in islice(_KEY.finditer(raw), _MOST_KEYS)}
+    for key in sorted(keys - _KEYS):
+        meant = next((known for known in sorted(_KEYS - keys) if _is_one_letter_off(key, known)), None)
+        if meant:
+            raise Damaged(f"{STATE}: has the key {key!r}, where {meant} should be (changed bytes)")
+
+
+def _is_one_letter_off(key: str, known: str) -> bool:
+    return len(key) == len(known) and sum(a != b for a, b in zip(key, known, strict=True)) == 1
 
 
 def _usual(raw: bytes) -> bytes:
