@@ -67,6 +67,14 @@ def load_orbax(path: Path) -> None:
         manager.restore(int(path.name), args=items)
 
 
+def load_orbax_tree(path: Path) -> None:
+    """A checkpoint that is one tree."""
+    import orbax.checkpoint as orbax
+
+    with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as saver:
+        saver.restore(path.absolute())
+
+
 def load_numpy(path: Path) -> None:
     """Every array."""
     import numpy
@@ -102,8 +110,8 @@ def load_keras(path: Path) -> None:
 
     from tests.checkpoints.make_array_fixtures import a_keras_model
 
-    if path.name.endswith(".weights.h5"):
-        a_keras_model().load_weights(path)
+    if path.is_dir() or path.name.endswith(".weights.h5"):
+        a_keras_model().load_weights(path / "model.weights.json" if path.is_dir() else path)
     else:
         keras.saving.load_model(path, compile=path.suffix == ".keras")  # of HDF5 it no longer finds the name of a loss
 
@@ -142,6 +150,9 @@ LOADERS = {
     "lightning/epoch=0-step=6.ckpt": load_lightning,
     "trainer/checkpoint-4": load_trainer,
     "orbax/20": load_orbax,
+    "orbax-zarr/10": load_orbax_tree,
+    "orbax-pieces/10": load_orbax_tree,
+    "orbax-pieces-zarr3/10": load_orbax_tree,
     "numpy/step-10.npz": load_numpy,
     "numpy/step-20.npz": load_numpy,
     "numpy-arrays/step-20": load_numpy,
@@ -150,6 +161,7 @@ LOADERS = {
     "keras/epoch-20.keras": load_keras,
     "keras/epoch-20.weights.h5": load_keras,
     "keras/epoch-20-legacy.h5": load_keras,
+    "keras-shards/step-20": load_keras,
     "paddle": load_paddle,
     "xgboost/model_5.json": load_xgboost,
     "xgboost/model_5.ubj": load_xgboost,

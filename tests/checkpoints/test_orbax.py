@@ -101,6 +101,14 @@ def test_an_array_that_the_store_does_not_have_is_named(real: Path) -> None:
     assert refusal(real) == "state/v: missing, or without its metadata"
 
 
+@pytest.mark.parametrize("field", ["key_metadata", "value_metadata", "key_type"])
+def test_a_changed_name_in_the_metadata_of_one_leaf_is_refused(zarr: Path, field: str) -> None:
+    text = (zarr / "_METADATA").read_text()
+    (zarr / "_METADATA").write_text(text.replace(f'"{field}"', f'"{field[:-1]}_"', 1))
+
+    assert "is told without its key or its value" in refusal(zarr)
+
+
 def test_a_tree_of_many_nodes_is_read_to_its_leaves() -> None:
     values = read_values(survey(REAL / "ocdbt"), "manifest.ocdbt")
 

@@ -166,10 +166,13 @@ def save_flax(run: Run, *, with_orbax: bool) -> None:
 
 
 def load_flax(path: Path, step: int) -> None:
-    """`restore_checkpoint` of this very one."""
+    """`restore_checkpoint` of this very one; what it does not find it takes from the state that it is given."""
     from flax.training import checkpoints
 
-    refuse_other_state(checkpoints.restore_checkpoint(path, a_state(STEPS[0])), step)
+    found = checkpoints.restore_checkpoint(path, a_state(1))
+    if int(found["step"]) == 1:
+        raise FileNotFoundError(path)
+    refuse_other_state(found, step)
 
 
 def save_orbax(run: Run, *, is_async: bool, ocdbt: bool = True) -> None:

@@ -209,12 +209,21 @@ def _open(tree: Tree, value: Value, name: str) -> Iterator[Window]:
 
 def _refuse_torn_leaves(item: _Item, name: str) -> None:
     """The loader asks each leaf for the same; what only some of them have is a name that was changed."""
-    told = [leaf.get("value_metadata") for leaf in item.tree_metadata.values() if isinstance(leaf, dict)]
-    values = [value for value in told if isinstance(value, dict)]
+    values = []
+    for place, leaf in item.tree_metadata.items():
+        match leaf:
+            case {"key_metadata": [*keys], "value_metadata": dict(value)} if all(map(_is_key, keys)):
+                values.append(value)
+            case _:
+                raise Damaged(f"{name}: {place[:80]!r} is told without its key or its value")
     for field in _OF_EACH_LEAF:
         having = sum(field in value for value in values)
         if having and having < len(item.tree_metadata):
             raise Damaged(f"{name}: {having:,} of {len(item.tree_metadata):,} leaves have a {field}")
+
+
+def _is_key(told: object) -> bool:
+    return isinstance(told, dict) and {"key", "key_type"} <= told.keys()
 
 
 def _refuse_missing_arrays(arrays: Container[str], prefix: str, item: _Item) -> None:
