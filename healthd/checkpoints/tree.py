@@ -7,6 +7,7 @@ has a bound, and a file that is not the one listed is an answer, not a crash. Kn
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -37,6 +38,8 @@ __all__ = [
 MOST_ENTRIES = 200_000
 """More entries than this in one checkpoint are refused: listing them must stay cheap."""
 _DIGITS = str.maketrans("123456789", "000000000")
+_OF_A_WORD = re.compile(r"[A-Za-z]\d")
+_NUMBER = re.compile(r"(?<![A-Za-z\d])\d+")
 
 
 class Tree:
@@ -60,7 +63,7 @@ class Tree:
         """The names of each kind under the first of them: those of ranks, shards and steps differ by digits alone."""
         kinds: dict[str, list[str]] = defaultdict(list)
         for name in self.entries:
-            kinds[name.translate(_DIGITS)].append(name)
+            kinds[_kind(name)].append(name)
         return {names[0]: names for names in kinds.values()}
 
     def owned(self, owns: Callable[[str], bool]) -> list[str]:
@@ -119,6 +122,13 @@ class _Opened:
             raise unreadable(self._name, failure) from failure
         if isinstance(error, OSError):
             raise unreadable(self._name, error) from error
+
+
+def _kind(name: str) -> str:
+    """The name with zeros for each digit, but not for those that belong to a word, such as `.h5` or `bf16`."""
+    if not _OF_A_WORD.search(name):
+        return name.translate(_DIGITS)
+    return _NUMBER.sub(lambda number: "0" * len(number[0]), name)
 
 
 def survey(path: Location, *, most_entries: int = MOST_ENTRIES, beside: tuple[str, ...] = ()) -> Tree:

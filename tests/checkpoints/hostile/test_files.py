@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpoints.builders import refusal
+from tests.checkpoints.builders import refusal, safetensors_bytes
 
 NAMES = [
     "step-1.npz",
@@ -63,3 +63,12 @@ def test_extensions_of_messagepack_inside_each_other_are_refused(tmp_path: Path)
     (tmp_path / "state.msgpack").write_bytes(b"\x81\xa1w" + content)
 
     assert "no array at byte" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("beside", ["model.h4", "model.h6"])
+def test_a_torn_file_does_not_hide_behind_another_digit_in_the_suffix(tmp_path: Path, beside: str) -> None:
+    (tmp_path / beside).write_bytes(b"anything")
+    (tmp_path / "model.h5").write_bytes(b"torn")
+    (tmp_path / "model.safetensors").write_bytes(safetensors_bytes({"a": 1}))
+
+    assert refusal(tmp_path).startswith("model.h5: ")
