@@ -90,28 +90,36 @@ def run_case(case: str, args: argparse.Namespace) -> dict[str, Any]:
                 ALONE: lambda: read_headers(step, 1),
             }
             samples = in_turns(runs, args.rounds)
-    figures = {name: spread(each, 3) for name, each in samples.items()}
-    ratios = {
-        f"times as long as {name}": round(figures[HEALTHD]["p50"] / each["p50"], 2)
-        for name, each in figures.items()
-        if name != HEALTHD
+    figures = {
+        name: {"taken": spread([taken for taken, _ in each], 3), "CPU": spread([cpu for _, cpu in each], 3)}
+        for name, each in samples.items()
     }
-    return {**figures, **ratios, "peak memory, MB": peak_memory()}
+    times_as_much = {
+        f"times {name}, {which}": round(figures[HEALTHD][which]["p50"] / figures[name][which]["p50"], 2)
+        for name in figures
+        if name != HEALTHD
+        for which in ("taken", "CPU")
+    }
+    return {**figures, **times_as_much, "peak memory, MB": peak_memory()}
 
 
 def in_turns(
     runs: Mapping[str, Callable[[], None]], rounds: int, before: Callable[[], None] = lambda: None
-) -> dict[str, list[float]]:
-    """Seconds of each round of all, after one that does not count: a virtual disk may have a cache of its own."""
-    took: dict[str, list[float]] = {name: [] for name in runs}
+) -> dict[str, list[tuple[float, float]]]:
+    """
+    Seconds that each round of all took, and of the processor's time, which other work on the machine changes less.
+
+    A first round does not count: a virtual disk may have a cache of its own.
+    """
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for count in range(rounds + 1):
         for name, run in runs.items():
             before()
-            start = time.perf_counter()
+            start, start_cpu = time.perf_counter(), time.process_time()
             run()
             if count:
-                took[name].append(time.perf_counter() - start)
-    return took
+                found[name].append((time.perf_counter() - start, time.process_time() - start_cpu))
+    return found
 
 
 def verified(root: Path, level: Level) -> None:
