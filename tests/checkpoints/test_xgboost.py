@@ -133,6 +133,15 @@ def test_of_a_very_long_model_the_ends_are_looked_at(real: Path) -> None:
     assert "torn write" in word(long)
 
 
+def test_of_a_very_long_model_what_was_never_written_is_seen_by_a_full_look(real: Path) -> None:
+    long = real / "model_6.json"
+    content = (real / "model_5.json").read_bytes().replace(b":", b":" + b" " * LARGEST_JSON, 1)
+    long.write_bytes(content[:5_000_000] + bytes(4096) + content[5_004_096:])
+
+    assert word(long, level=Level.QUICK) == ""
+    assert word(long) == "model_6.json: byte 5,000,000 is no text (torn write)"
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"{" * 1000, b"[" * 100_000, b"{L" + b"\xff" * 8, bytes(100), b"S"])
 def test_what_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model_7.ubj").write_bytes(content)

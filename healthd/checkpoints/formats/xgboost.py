@@ -25,7 +25,7 @@ from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
 
 LARGEST_JSON = 8 << 20
-"""Of longer ones only the beginning and the end are looked at: all of it would be in memory."""
+"""Of longer ones the beginning and the end are looked at, and that all is text: as values it would fill memory."""
 MOST_VALUES = 2_500_000
 """In JSON, of which a list or a mapping counts as four; twice what a model of the largest size has."""
 _SMALL = 1 << 20
@@ -39,6 +39,7 @@ _END = re.compile(rb'"version"\s*:\s*\[\d+,\s*\d+,\s*\d+\]\s*\}\s*\Z')
 _LISTS = ("left_children", "right_children", "parents", "split_indices", "split_conditions", "default_left")
 _OF_ONE_OUTPUT = (*_LISTS, "base_weights", "sum_hessian", "loss_changes", "split_type")
 """Trees with several outputs have less, or more of it."""
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _NO_PARENT = (1 << 31) - 1
 """Of the root."""
 _PRUNED = (1 << 31) - 1
@@ -61,10 +62,10 @@ class XGBoost:
         """Any such file; JSON only when it begins like a model. Raises Damaged."""
         return any(_is_model(tree, name) for name in tree.entries)
 
-    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - all of the structure is the least
-        """The same at both levels. Raises Damaged."""
+    def verify(self, tree: Tree, level: Level) -> None:
+        """The same at both levels, but of long JSON FULL looks at every byte as well. Raises Damaged."""
         names = [name for name in sorted(tree.entries) if _is_model(tree, name)]
-        for_each(partial(_verify_file, tree), names, at_once=tree.at_once)
+        for_each(partial(_verify_file, tree, level), names, at_once=tree.at_once)
 
 
 def _is_model(tree: Tree, name: str) -> bool:
@@ -78,7 +79,7 @@ def _is_model(tree: Tree, name: str) -> bool:
     return _BEGIN.match(start) is not None or not start.strip(b"\0")
 
 
-def _verify_file(tree: Tree, name: str) -> None:
+def _verify_file(tree: Tree, level: Level, name: str) -> None:
     with open_window(tree, name) as window:
         if window.at(0, min(4, window.size)) == b"binf" or not name.endswith((".ubj", ".json")):
             raise Damaged(f"{name}: XGBoost's old binary format, which cannot be verified: save as .ubj or .json")
@@ -89,6 +90,8 @@ def _verify_file(tree: Tree, name: str) -> None:
                 _judge(_parse_json(window), window)
         else:
             _verify_ends(window)
+            if level is Level.FULL:
+                _refuse_no_text(window)
 
 
 def _parse_json(window: Window) -> Any:
@@ -104,6 +107,16 @@ def _parse_json(window: Window) -> Any:
 def _verify_ends(window: Window) -> None:
     if not _BEGIN.match(window.at(0, 64)) or not _END.search(window.at(window.size - 64, 64)):
         raise Damaged(f"{window.name}: not the whole JSON of a model (torn write)")
+
+
+def _refuse_no_text(window: Window) -> None:
+    """Zeros stand where something was never written, and no text has them, or any other control character."""
+    at = 0
+    for chunk in window.chunks(0, window.size):
+        control = _CONTROL.search(chunk)
+        if control is not None:
+            raise Damaged(f"{window.name}: byte {at + control.start():,} is no text (torn write)")
+        at += len(chunk)
 
 
 def _judge(model: Any, window: Window) -> None:
