@@ -150,6 +150,7 @@ class Gang:
         status = 1
         try:
             writer.save(run)
+            _note_imports()
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -358,7 +359,7 @@ def judge(writer: Writer, root: Path, outcome: Outcome, what: str, *, only: int 
     for candidate in candidates:
         said = {level: _said(candidate, level) for level in Level}
         fails = why_it_fails(partial(_load, writer, candidate), Path(str(candidate.path)))
-        became = "other values" if fails.startswith(OtherValues.__name__) else "fails" if fails else "loads"
+        became = _became(fails)
         for level, reason in said.items():
             word = "refused" if reason else "good"
             outcome.counts[f"{level}: {word}, {became}"] += 1
@@ -381,6 +382,12 @@ def _judge_latest(root: Path, outcome: Outcome, what: str, right: list[int], onl
         outcome.counts["latest: an older one than the newest that loads"] += 1
 
 
+def _became(fails: str) -> str:
+    if fails == f"ended by {signal.SIGALRM.name}":
+        return "no answer in time"
+    return "other values" if fails.startswith(OtherValues.__name__) else "fails" if fails else "loads"
+
+
 def _said(candidate: Candidate, level: Level) -> str:
     said = verify(candidate, level=level)
     return said.reason if isinstance(said, Rejected) else ""
@@ -388,6 +395,7 @@ def _said(candidate: Candidate, level: Level) -> str:
 
 def _load(writer: Writer, candidate: Candidate, path: Path) -> None:
     writer.load(path, candidate.step)
+    _note_imports()
 
 
 def _without_numbers(reason: str) -> str:
@@ -445,6 +453,31 @@ def free_port() -> int:
         return port
 
 
+def warm_up(writer: Writer) -> None:
+    """Import here what a save and a load import late, so that it is done once, and not within what is measured."""
+    root = fresh("warm")
+    measure(writer, root)
+    _import_noted()
+    for candidate in find(root / writer.folder):
+        fails = why_it_fails(partial(_load, writer, candidate), Path(str(candidate.path)))
+        if fails or _said(candidate, Level.FULL):
+            print(f"UNDISTURBED: step {candidate.step}: {fails or _said(candidate, Level.FULL)}", flush=True)
+        _import_noted()
+
+
+def _note_imports() -> None:
+    (_SCRATCH / f"imports-{os.getpid()}").write_text("\n".join(sys.modules))
+
+
+def _import_noted() -> None:
+    for noted in _SCRATCH.glob("imports-*"):
+        for module in noted.read_text().split():
+            if module not in sys.modules:
+                with contextlib.suppress(Exception):  # some are no modules by that name
+                    importlib.import_module(module)
+        noted.unlink()
+
+
 def _log(rank: int) -> Path:
     return _SCRATCH / f"rank-{rank}.log"
 
@@ -453,6 +486,7 @@ def interrupt(name: str, writer: Writer, kinds: list[str], times: int, seed: int
     """Every kind, and print what became of it."""
     for package in writer.packages:
         importlib.import_module(package)
+    warm_up(writer)
     for kind in kinds:
         if (kind == "rank" and writer.ranks == 1) or (kind == "unnamed" and not writer.renames):
             continue

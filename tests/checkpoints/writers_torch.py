@@ -8,6 +8,7 @@ Run by hand, where the frameworks are installed; one that is not is left out.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -316,10 +317,12 @@ def load_safetensors(path: Path, step: int) -> None:
     expect({name: loaded[name] for name in index}, a_state(step)["model"])
 
 
-def a_deepspeed_engine(stage: int) -> object:
+def a_deepspeed_engine(stage: int, *, universal: bool = False) -> object:
     """Of ZeRO, with parameters in bfloat16."""
     import deepspeed
 
+    torch_backend = importlib.import_module("deepspeed.comm.torch")
+    torch_backend.build_shm_op = lambda: None  # is compiled for two minutes, and only faster
     deepspeed.init_distributed("gloo", verbose=False)
     model = a_model()
     config = {
@@ -327,6 +330,8 @@ def a_deepspeed_engine(stage: int) -> object:
         "zero_optimization": {"stage": stage},
         "zero_allow_untested_optimizer": True,
         "bf16": {"enabled": True},
+        "gradient_clipping": 0.0,
+        "checkpoint": {"load_universal": universal},
     }
     return deepspeed.initialize(model=model, optimizer=an_adam(model), config=config)[0]
 
@@ -360,13 +365,15 @@ def load_deepspeed(path: Path, step: int, stage: int) -> None:
 
 
 def expect_zero(engine: object, step: int) -> None:
-    """The parameters, and every tensor of the optimizer."""
-    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
-
-    for layer in engine.module.layers:
-        expect_all(safe_get_full_fp32_param(layer), -step, "master")
-        expect_all(safe_get_full_optimizer_state(layer, "exp_avg"), 1 - 0.9**step, "exp_avg")
-        expect_all(safe_get_full_optimizer_state(layer, "exp_avg_sq"), 1 - 0.999**step, "exp_avg_sq")
+    """This rank's part of the parameters, and of every tensor of the optimizer."""
+    zero = engine.optimizer
+    for part in getattr(zero, "single_partition_of_fp32_groups", None) or zero.fp32_partitioned_groups_flat:
+        expect_all(part, -step, "master")
+    if not zero.optimizer.state:
+        raise OtherValues("no optimizer")
+    for state in zero.optimizer.state.values():
+        expect_all(state["exp_avg"], 1 - 0.9**step, "exp_avg")
+        expect_all(state["exp_avg_sq"], 1 - 0.999**step, "exp_avg_sq")
     if engine.global_steps != step:
         raise OtherValues(f"of step {engine.global_steps}")
 
@@ -575,6 +582,199 @@ def load_lightning(path: Path, step: int) -> None:
         raise OtherValues("never began")
 
 
+def save_universal(run: Run) -> None:
+    """ZeRO 2, and of each step what `ds_to_universal` makes of it; told is the making."""
+    import torch.distributed as dist
+
+    set_ranks(run)
+    engine = a_deepspeed_engine(2)
+    for step in range(1, max(run.steps) + 1):
+        engine.backward(engine()["loss"])
+        engine.step()
+        if step in run.steps:
+            source = run.root.parent / f"{run.root.name}-source"
+            engine.save_checkpoint(str(source))
+            if not run.rank:
+                with run.saving(step):
+                    to_universal(source / f"global_step{step}", run.root / f"global_step{step}_universal")
+                    (run.root / "latest_universal").write_text(f"global_step{step}_universal")
+                    delete_old(run, "global_step{}_universal")
+            dist.barrier()
+    if not run.rank:
+        shutil.rmtree(run.root.parent / f"{run.root.name}-source")
+
+
+def to_universal(source: Path, target: Path) -> None:
+    """DeepSpeed's own script, without processes of its own."""
+    import argparse
+
+    from deepspeed.checkpoint import ds_to_universal
+
+    options = {"num_extract_workers": 1, "num_merge_workers": 1, "keep_temp_folder": False, "strict": True}
+    ds_to_universal.main(
+        argparse.Namespace(input_folder=str(source), output_folder=str(target), inject_missing_state=True, **options)
+    )
+
+
+def load_universal(path: Path, step: int) -> None:
+    """Into one rank, for that is what it is made for."""
+
+    def resume(run: Run) -> None:
+        set_ranks(run)
+        engine = a_deepspeed_engine(2, universal=True)
+        folder, _ = engine.load_checkpoint(str(path.parent), tag=path.name)
+        if folder is None:
+            raise OtherValues("the library found nothing and goes on afresh")
+        expect_zero(engine, step)
+
+    in_ranks(1, resume)
+
+
+def a_composer(folder: Path, steps: int, every: int, run: Run | None = None, load: Path | None = None) -> object:
+    """Composer's trainer with its own saver, retention and link to the newest."""
+    import composer
+    import torch
+    from composer.callbacks import CheckpointSaver
+
+    class Model(composer.ComposerModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = a_model()
+
+        def forward(self, batch: object) -> object:
+            return self.inner()["loss"]
+
+        def loss(self, outputs: object, batch: object) -> object:
+            return outputs
+
+    class Announced(CheckpointSaver):
+        def _save_checkpoint(self, state: object, logger: object) -> None:
+            with run.saving(int(state.timestamp.batch)):
+                super()._save_checkpoint(state, logger)
+
+    model = Model()
+    saver = Announced(folder=str(folder), save_interval=f"{every}ba", num_checkpoints_to_keep=KEPT, overwrite=True)
+    return composer.Trainer(
+        model=model,
+        optimizers=an_adam(model),
+        train_dataloader=torch.utils.data.DataLoader(torch.zeros(512, 1)),
+        max_duration=f"{steps}ba",
+        device="cpu",
+        callbacks=[saver],
+        load_path=str(load) if load else None,
+        progress_bar=False,
+        dist_timeout=30,
+    )
+
+
+def save_composer(run: Run) -> None:
+    """One file of rank 0 for each step."""
+    set_ranks(run)
+    a_composer(run.root, max(run.steps), run.steps[0], run).fit()
+
+
+def load_composer(path: Path, step: int) -> None:
+    """Resume, as far as the trainer is made."""
+    state = a_composer(path.parent.parent / "resumed", step, 1000, load=path).state
+    expect_trained(state.model, state.optimizers[0], step)
+    if int(state.timestamp.batch) != step:
+        raise OtherValues(f"of batch {state.timestamp.batch}")
+
+
+def save_ray(run: Run) -> None:
+    """
+    What each worker of Ray Train does in `report`: its files, copied by Ray into the one folder of the step.
+
+    The routine of Ray itself without its cluster, whose processes no kill of a group would end.
+    """
+    import tempfile
+
+    import torch
+    import torch.distributed as dist
+    from ray.train import Checkpoint
+    from ray.train.v2._internal.execution.storage import StorageContext
+
+    with gloo(run):
+        storage = StorageContext(run.root, "trial")
+        dist.barrier()
+        for step in run.steps:
+            with tempfile.TemporaryDirectory() as own:
+                torch.save(a_state(step), f"{own}/shard-{run.rank}.pt")
+                checkpoint = Checkpoint.from_directory(own)
+                if not run.rank:
+                    checkpoint.set_metadata({"step": step})
+                dist.barrier()
+                with run.saving(step):
+                    storage.persist_current_checkpoint(checkpoint, f"checkpoint_{step:06}")
+                    dist.barrier()
+                    if not run.rank:
+                        delete_old_ray(run)
+
+
+def delete_old_ray(run: Run) -> None:
+    """As Ray's manager of checkpoints does it."""
+    import pyarrow.fs
+
+    for step in [step for step in run.steps if (run.root / f"trial/checkpoint_{step:06}").exists()][:-KEPT]:
+        pyarrow.fs.LocalFileSystem().delete_dir(str(run.root / f"trial/checkpoint_{step:06}"))
+
+
+def load_ray(path: Path, step: int) -> None:
+    """Every worker's files, and the metadata."""
+    import torch
+    from ray.train import Checkpoint
+
+    checkpoint = Checkpoint.from_directory(path)
+    if checkpoint.get_metadata() != {"step": step}:
+        raise OtherValues(f"metadata {checkpoint.get_metadata()}")
+    with checkpoint.as_directory() as folder:
+        for rank in range(2):
+            expect(torch.load(f"{folder}/shard-{rank}.pt", weights_only=True), a_state(step))
+
+
+def a_nemo_model(step: int) -> object:
+    """A model of NeMo with the numbers of a step."""
+    import torch
+    from nemo.core import ModelPT
+    from omegaconf import OmegaConf
+
+    class Model(ModelPT):
+        def __init__(self, cfg: object, trainer: object = None) -> None:
+            super().__init__(cfg=cfg, trainer=trainer)
+            self.inner = a_model()
+
+        def setup_training_data(self, train_data_config: object) -> None:
+            pass
+
+        def setup_validation_data(self, val_data_config: object) -> None:
+            pass
+
+        @classmethod
+        def list_available_models(cls) -> None:
+            pass
+
+    model = Model(OmegaConf.create({"width": WIDTH}))
+    with torch.no_grad():
+        for number, layer in enumerate(model.inner.layers):
+            layer.fill_(value(step, number))
+    return model
+
+
+def save_nemo(run: Run) -> None:
+    """`save_to`, which writes the archive in place."""
+    for step in run.steps:
+        model = a_nemo_model(step)
+        with run.saving(step):
+            model.save_to(str(run.root / f"step-{step}.nemo"))
+            delete_old(run, "step-{}.nemo")
+
+
+def load_nemo(path: Path, step: int) -> None:
+    """`restore_from`."""
+    wanted = a_nemo_model(step)
+    expect(dict(type(wanted).restore_from(str(path)).state_dict()), dict(wanted.state_dict()))
+
+
 WRITERS: dict[str, Writer] = {
     "torch": Writer(save=partial(save_plain, renamed=False), load=load_plain, packages=("torch",)),
     "torch-renamed": Writer(
@@ -599,7 +799,7 @@ WRITERS: dict[str, Writer] = {
         load=load_fsdp,
         ranks=2,
         steps=(2, 4, 6),
-        packages=("torch.distributed.checkpoint", "torch.distributed.fsdp"),
+        packages=("torch.distributed.checkpoint", "torch.distributed.fsdp", "torch._dynamo"),
     ),
     "safetensors": Writer(save=save_safetensors, load=load_safetensors, packages=("huggingface_hub", "torch")),
     **{
@@ -608,19 +808,33 @@ WRITERS: dict[str, Writer] = {
             load=partial(load_deepspeed, stage=stage),
             ranks=2,
             steps=(2, 4, 6),
-            packages=("deepspeed",),
+            packages=("deepspeed", "torch._dynamo"),
         )
         for stage in (2, 3)
     },
     "megatron": Writer(save=save_megatron, load=load_megatron, ranks=2, packages=("megatron.core.dist_checkpointing",)),
-    "trainer": Writer(save=save_trainer, load=load_trainer, ranks=2, steps=(2, 4, 6), packages=("transformers",)),
+    "trainer": Writer(
+        save=save_trainer, load=load_trainer, ranks=2, steps=(2, 4, 6), packages=("transformers", "torch._dynamo")
+    ),
     "accelerate": Writer(
         save=save_accelerate,
         load=load_accelerate,
         ranks=2,
         steps=(0, 1, 2, 3),
-        packages=("accelerate",),
+        packages=("accelerate", "torch._dynamo"),
         folder="checkpoints",
     ),
-    "lightning": Writer(save=save_lightning, load=load_lightning, steps=(2, 4, 6), packages=("lightning",)),
+    "lightning": Writer(
+        save=save_lightning, load=load_lightning, steps=(2, 4, 6), packages=("lightning", "torch._dynamo")
+    ),
+    "deepspeed-universal": Writer(
+        save=save_universal,
+        load=load_universal,
+        ranks=2,
+        steps=(2, 4, 6),
+        packages=("deepspeed", "torch._dynamo", "deepspeed.checkpoint.ds_to_universal"),
+    ),
+    "composer": Writer(save=save_composer, load=load_composer, steps=(2, 4, 6), packages=("composer",)),
+    "ray": Writer(save=save_ray, load=load_ray, ranks=2, packages=("ray.train",), folder="trial"),
+    "nemo": Writer(save=save_nemo, load=load_nemo, packages=("nemo.core",)),
 }
