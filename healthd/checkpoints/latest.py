@@ -42,6 +42,10 @@ __all__ = [
 ]
 
 
+MOST_LOOKS = 1000
+"""Checkpoints in a row that are refused before the search is given up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """A checkpoint that was verified."""
@@ -110,8 +114,13 @@ def latest(
     if not candidates and newer_than is None:
         return Latest(found=None, rejected=misplaced(root))
     rejected: list[Rejected] = []
+    looks = 0
     for candidate in candidates:
         if newer_than is not None and candidate.step <= newer_than:
+            break
+        looks += not candidate.unfinished
+        if looks > MOST_LOOKS:
+            rejected.append(_rejected(candidate, f"not looked at: {MOST_LOOKS:,} newer ones were refused"))
             break
         outcome = verify(candidate, format=format, level=level, cache=cache)
         if isinstance(outcome, Checkpoint):

@@ -8,9 +8,11 @@ Text pointers (`latest`, `latest_checkpointed_iteration.txt`) are hints of the w
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
 from itertools import islice
 
 from healthd.checkpoints.bundles import bundles, lost_optimizers
@@ -19,12 +21,23 @@ from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.lightning import is_last, read_step
 from healthd.checkpoints.stores.store import Name
 from healthd.checkpoints.stores.urls import Location, store_of
+from healthd.checkpoints.tree import kind_of
 
 MODEL_CONFIG = "config.json"
+_UNFINISHED = "-unfinished"
+_OWN_FOLDER = "give checkpoints a folder of their own"
 UNKNOWN_STEP = -1
 """The step of a checkpoint whose name does not tell one."""
+MOST_NAMES = 1_000_000
+"""Directly in a root; most of them may be logs or samples, which are read and not held."""
+MOST_CHECKPOINTS = 100_000
+"""Names in a root that may be of checkpoints."""
 MOST_FOLDERS = 200
 """No more folders than this are looked at for checkpoints that are not where they were said to be."""
+_MOST_NAMES_INSIDE = 10_000
+"""In each of those."""
+_MOST_KINDS = 10_000
+"""Of names, for which is remembered whether they matter."""
 _MOST_LEVELS = 3
 """How deep: a root `out` of Lightning has them in `out/lightning_logs/version_0/checkpoints`."""
 
@@ -77,18 +90,18 @@ def newest_step(root: Location) -> int | None:
     return newest.step if newest and newest.step != UNKNOWN_STEP else None
 
 
-def find(root: Location, declared: Format | None = None) -> list[Candidate]:
+def find(root: Location, declared: Format | None = None, *, most: int = MOST_NAMES) -> list[Candidate]:
     """
     All candidates, those under temporary names too, newest step first; finished before unfinished.
 
     *root* is a directory of steps, or itself one checkpoint: a file, or a directory with recognised files and either
     no steps or the name of one (`checkpoint-500` may hold `global_step500`). A directory with one such file, which a
     run overwrites each time (`ckpt.pt`), stands for that file, so that its path can be loaded; not so when the
-    *declared* format has a file beside it. Raises OSError.
+    *declared* format has a file beside it. Raises OSError, also for more than *most* names in it.
     """
     root = root.absolute()
     try:
-        names = {listed.name: listed for listed in store_of(root).names(root)}
+        names = _names(root, declared, most)
     except FileNotFoundError:
         return _bundle_at(root)
     except NotADirectoryError:
@@ -104,6 +117,37 @@ def find(root: Location, declared: Format | None = None) -> list[Candidate]:
     if owned and (not found or _WHOLE.fullmatch(root.name)):
         return [_itself(root, owned, names)]
     return sorted(found, key=_newness, reverse=True)
+
+
+def _names(root: Location, declared: Format | None, most: int) -> dict[str, Name]:
+    """Those directly in *root* that may be of checkpoints. Raises OSError when there are too many."""
+    kept: dict[str, Name] = {}
+    known: dict[str, bool] = {}
+    for count, listed in enumerate(store_of(root).names(root), start=1):
+        if count > most:
+            raise OSError(errno.E2BIG, f"more than {most:,} names in it, too many to look through: {_OWN_FOLDER}")
+        kind = kind_of(listed.name)
+        matters = known.get(kind)
+        if matters is None:
+            matters = _matters(listed.name)
+            if len(known) < _MOST_KINDS:
+                known[kind] = matters
+        if matters or (declared is not None and _is_declared(declared, listed.name)):
+            kept[listed.name] = listed
+        if len(kept) > MOST_CHECKPOINTS:
+            raise OSError(errno.E2BIG, f"more than {MOST_CHECKPOINTS:,} names of checkpoints in it, too many to sort")
+    return kept
+
+
+def _matters(name: str) -> bool:
+    """Whether a file or a folder of this name is of a checkpoint, or says something of one beside it."""
+    if name == MODEL_CONFIG or name.endswith(_UNFINISHED) or is_last(name) or recognises(name):
+        return True
+    return parse_step(_without(name, _TEMPORARY.search(name))) is not None
+
+
+def _is_declared(declared: Format, name: str) -> bool:
+    return declared.owns(name) or (isinstance(declared, Custom) and declared.step_of(name) is not None)
 
 
 def _declared(root: Location, layout: Custom, names: Iterable[str]) -> list[Candidate]:
@@ -178,7 +222,8 @@ def _loads_alone(name: str) -> bool:
 def _newest_inside(folder: Location) -> Candidate | None:
     """What *folder* holds; the name of a step alone is not enough, for data sets have numbered folders as well."""
     try:
-        return next((candidate for candidate in islice(steps(folder), 3) if _has_content(candidate)), None)
+        holds = (candidate for candidate in find(folder, most=_MOST_NAMES_INSIDE) if not candidate.unfinished)
+        return next((candidate for candidate in islice(holds, 3) if _has_content(candidate)), None)
     except OSError:
         return None
 
@@ -186,17 +231,20 @@ def _newest_inside(folder: Location) -> Candidate | None:
 def _has_content(candidate: Candidate) -> bool:
     path = candidate.path
     try:
-        return bool(candidate.beside) or any(recognises(listed.name) for listed in store_of(path).names(path))
+        inside = islice(store_of(path).names(path), _MOST_NAMES_INSIDE)
+        return bool(candidate.beside) or any(recognises(listed.name) for listed in inside)
     except NotADirectoryError:
         return True
 
 
 def _folders(folder: Location) -> list[Location]:
     try:
-        inside = [each.name for each in store_of(folder).names(folder) if each.is_folder and not each.is_link]
+        listed = islice(store_of(folder).names(folder), MOST_NAMES)
+        inside = (each.name for each in listed if each.is_folder and not each.is_link)
+        first = nsmallest(MOST_FOLDERS, (name for name in inside if not _TEMPORARY.search(name)))
     except OSError:
         return []
-    return [folder / name for name in sorted(inside) if not _TEMPORARY.search(name)]
+    return [folder / name for name in first]
 
 
 def _known_step(name: str) -> int:
@@ -251,6 +299,6 @@ def _candidate(root: Location, listed: Name, names: dict[str, Name]) -> Candidat
         return None
     if temporary:
         return Candidate(path=root / name, step=step, unfinished="not finished: temporary name")
-    if f"{name}-unfinished" in names:
-        return Candidate(path=root / name, step=step, unfinished=f"not finished: {name}-unfinished stands beside it")
+    if f"{name}{_UNFINISHED}" in names:
+        return Candidate(path=root / name, step=step, unfinished=f"not finished: {name}{_UNFINISHED} stands beside it")
     return Candidate(path=root / name, step=step)

@@ -30,6 +30,7 @@ __all__ = [
     "filename_of",
     "folder_of",
     "inside",
+    "kind_of",
     "read_at",
     "refuse_changes",
     "survey",
@@ -63,7 +64,7 @@ class Tree:
         """The names of each kind under the first of them: those of ranks, shards and steps differ by digits alone."""
         kinds: dict[str, list[str]] = defaultdict(list)
         for name in self.entries:
-            kinds[_kind(name)].append(name)
+            kinds[kind_of(name)].append(name)
         return {names[0]: names for names in kinds.values()}
 
     def owned(self, owns: Callable[[str], bool]) -> list[str]:
@@ -124,7 +125,7 @@ class _Opened:
             raise unreadable(self._name, error) from error
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
     """The name with zeros for each digit, but not for those that belong to a word, such as `.h5` or `bf16`."""
     if not _OF_A_WORD.search(name):
         return name.translate(_DIGITS)
