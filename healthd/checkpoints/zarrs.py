@@ -16,7 +16,7 @@ import re
 import struct
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -46,6 +46,7 @@ _CHECKSUM = 4
 """Bytes."""
 _ABSENT = (1 << 64) - 1
 _NUMBERED = re.compile(r"[<>|][biufc](\d{1,3})|(?:bfloat|float|u?int|complex)(\d{1,3})(?:_e\w+)?")
+_GARBLED = re.compile(r"[<>|](?![biufcmMSUV]\d{1,9}(?:\[\w+\])?$).*")
 _ONE_BYTE = ("bool", "int4", "uint4", "int2", "uint2")
 _ZSTD = "zstd"
 
@@ -106,8 +107,11 @@ class _Version2(msgspec.Struct):
     chunks: list[int]
     dtype: Any
     compressor: _Compressor | None
-    filters: list[Any] | None = None
-    dimension_separator: str = "."
+    filters: list[Any] | None
+    order: Literal["C", "F"]
+    fill_value: Any
+    zarr_format: Literal[2]
+    dimension_separator: Literal[".", "/"] = "."
 
 
 class _Separator(msgspec.Struct):
@@ -145,6 +149,9 @@ class _Version3(msgspec.Struct):
     chunk_grid: _Grid
     chunk_key_encoding: _Keys
     codecs: list[_Codec]
+    fill_value: Any
+    zarr_format: Literal[3]
+    node_type: Literal["array"]
 
 
 def parse_array(raw: bytes, name: str) -> ArrayInfo:
@@ -196,9 +203,11 @@ def _grid(shape: list[int], chunks: list[int]) -> tuple[int, ...]:
 
 
 def _item_bytes(dtype: object) -> int:
-    """What one element takes; 0 when the type is not known here."""
+    """What one element takes; 0 when the type is not known here. Raises ValueError for what is no type."""
     if not isinstance(dtype, str):
         return 0
+    if _GARBLED.fullmatch(dtype):
+        raise ValueError
     if dtype in _ONE_BYTE:
         return 1
     match = _NUMBERED.fullmatch(dtype)

@@ -109,6 +109,17 @@ def test_a_changed_name_in_the_metadata_of_one_leaf_is_refused(zarr: Path, field
     assert "is told without its key or its value" in refusal(zarr)
 
 
+@pytest.mark.parametrize(("kind", "reason"), [("np.ndArray", "one letter off"), ("my.Array", "")])
+def test_a_changed_letter_in_a_type_is_refused_but_not_a_type_of_somebody_else(
+    zarr: Path, kind: str, reason: str
+) -> None:
+    text = (zarr / "_METADATA").read_text()
+    (zarr / "_METADATA").write_text(text.replace('"np.ndarray"', f'"{kind}"', 1))
+
+    assert reason in refusal(zarr)
+    assert bool(reason) == bool(refusal(zarr))
+
+
 def test_a_tree_of_many_nodes_is_read_to_its_leaves() -> None:
     values = read_values(survey(REAL / "ocdbt"), "manifest.ocdbt")
 

@@ -24,7 +24,8 @@ CONTENT = bytes(range(256)) * 2
 
 def version_2(**changed: object) -> bytes:
     told = {"shape": [30, 8], "chunks": [16, 8], "dtype": "<f4", "compressor": {"id": "zstd"}, "filters": None}
-    return json.dumps({**told, **changed}).encode()
+    rest = {"order": "C", "fill_value": None, "zarr_format": 2}
+    return json.dumps({**told, **rest, **changed}).encode()
 
 
 def version_3(*codecs: object, shape: tuple[int, ...] = (30, 8), chunks: tuple[int, ...] = (16, 8)) -> bytes:
@@ -33,6 +34,9 @@ def version_3(*codecs: object, shape: tuple[int, ...] = (30, 8), chunks: tuple[i
         "data_type": "float32",
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
         "chunk_key_encoding": {"name": "default"},
+        "fill_value": 0,
+        "zarr_format": 3,
+        "node_type": "array",
         "codecs": codecs or [{"name": "bytes"}, {"name": "zstd"}],
     }
     return json.dumps(told).encode()
@@ -88,7 +92,20 @@ def test_the_metadata_tells_the_names_of_all_pieces(raw: bytes, name: str, piece
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"{", version_2()[:-1], version_2(chunks=[0, 8]), version_2(chunks=[16]), version_2(shape=[-1, 8])]
+    "raw",
+    [
+        b"",
+        b"{",
+        version_2()[:-1],
+        version_2(chunks=[0, 8]),
+        version_2(chunks=[16]),
+        version_2(shape=[-1, 8]),
+        version_2(dtype="<I8"),
+        version_2(dtype="<f$"),
+        version_2(order="c"),
+        version_2(zarr_format=3),
+        version_2().replace(b"fill", b"file"),
+    ],
 )
 def test_what_is_no_metadata_is_refused(raw: bytes) -> None:
     with pytest.raises(Damaged, match="not the whole metadata of an array"):

@@ -40,6 +40,8 @@ JSON = "metadata"
 _OF_ARRAYS = ("StandardCheckpointHandler", "PyTreeCheckpointHandler")
 _OF_JSON = "JsonCheckpointHandler"
 _IN_PROGRESS = ".orbax-checkpoint-tmp"
+_OF_ARRAY = ("np.ndarray", "jax.Array", "scalar")
+_TYPES = (*_OF_ARRAY, "string", "None")
 _OF_EACH_LEAF = ("value_type", "skip_deserialize")
 _MANY = 1000
 """Pieces of arrays that are looked at together."""
@@ -216,10 +218,19 @@ def _refuse_torn_leaves(item: _Item, name: str) -> None:
                 values.append(value)
             case _:
                 raise Damaged(f"{name}: {place[:80]!r} is told without its key or its value")
+    garbled = next((kind for kind in {str(value.get("value_type")) for value in values} if _is_garbled(kind)), None)
+    if garbled is not None:
+        raise Damaged(f"{name}: a value of type {garbled[:40]!r}, one letter off one that there is")
     for field in _OF_EACH_LEAF:
         having = sum(field in value for value in values)
         if having and having < len(item.tree_metadata):
             raise Damaged(f"{name}: {having:,} of {len(item.tree_metadata):,} leaves have a {field}")
+
+
+def _is_garbled(kind: str) -> bool:
+    """Types of others may be registered under any name, but hardly under one that is a letter off those of Orbax."""
+    alike = (known for known in _TYPES if len(known) == len(kind))
+    return any(sum(ours != theirs for ours, theirs in zip(known, kind, strict=True)) == 1 for known in alike)
 
 
 def _is_key(told: object) -> bool:
@@ -237,7 +248,7 @@ def _refuse_missing_arrays(arrays: Container[str], prefix: str, item: _Item) -> 
 def _array_of(leaf: Any) -> str:
     """The folder of one leaf of the tree; empty for what is no array, such as text or nothing."""
     match leaf:
-        case {"key_metadata": [*keys], "value_metadata": {"value_type": "np.ndarray" | "jax.Array" | "scalar"}}:
+        case {"key_metadata": [*keys], "value_metadata": {"value_type": str(kind)}} if kind in _OF_ARRAY:
             return ".".join(str(key.get("key")) for key in keys if isinstance(key, dict))
         case _:
             return ""
