@@ -35,6 +35,27 @@ def test_bytes_and_sets_come_out_as_they_went_in(value: Any) -> None:
     assert read_pickle(pickle.dumps(value, 4), ()) == value
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [(0, 1), (1, 2), (5, 3), (0, 0), (1, 0)],
+    ids=["from zero", "from one, as in Python 2", "in no order", "one twice", "the second before the first"],
+)
+def test_values_are_found_again_under_any_number(numbers: tuple[int, int]) -> None:
+    """One value is kept under the first number, another under the second, and both are asked for again."""
+    first, second = (bytes([number]) for number in numbers)
+    program = b"\x80\x02(K\x07q" + first + b"K\x08q" + second + b"h" + first + b"h" + second + b"t."
+    expected = pickle.loads(program)
+
+    assert read_pickle(program, ()) == expected
+
+
+def test_numbered_values_follow_those_under_far_numbers() -> None:
+    program = b"\x80\x04(K\x07q\x09K\x08\x94h\x09h\x01t."
+    expected = pickle.loads(program)
+
+    assert read_pickle(program, ()) == expected
+
+
 def test_ordered_dictionaries_are_dictionaries() -> None:
     value = collections.OrderedDict(a=1, b=2)
 
