@@ -16,6 +16,7 @@ import msgspec
 
 from healthd.checkpoints import hdf5, zips
 from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.jsons import refuse_too_many_values
 from healthd.checkpoints.tree import Damaged, Tree, folder_of, inside
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
@@ -26,6 +27,7 @@ _ARCHIVE = ".keras"
 _HDF5 = (".h5", ".hdf5")
 INDEX = ".weights.json"
 LARGEST_INDEX = 64 << 20
+MOST_IN_INDEX = 2_000_000
 
 
 class _Metadata(msgspec.Struct):
@@ -62,8 +64,10 @@ class Keras:
 
 
 def _refuse_missing_shards(tree: Tree, name: str) -> None:
+    raw = tree.read(name, at_most=LARGEST_INDEX)
+    refuse_too_many_values(raw, name, most=MOST_IN_INDEX)
     try:
-        index = msgspec.json.decode(tree.read(name, at_most=LARGEST_INDEX), type=_Index)
+        index = msgspec.json.decode(raw, type=_Index)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"{name}: not a whole index of shards (torn write)") from error
     told = {file for files in index.weight_map.values() for file in ([files] if isinstance(files, str) else files)}
