@@ -141,7 +141,7 @@ async def test_gangs_that_save_to_one_place_do_not_wait_for_each_other(tmp_path:
 
     reports = await asyncio.gather(*(files.report(each) for each in others))
 
-    assert reports == [reports[0]] * 8
+    assert [report.rejected for report in reports if report] == [[]] * 8
 
 
 A_CHECKPOINT = safetensors_bytes({"weights": 64})
