@@ -15,17 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 import structlog
 
-from healthd.agent import budget_slots
+from healthd.agent.guard import Guard
 from healthd.agent.judge import Bench, Judge, owns_everything
 from healthd.agent.node_view import AskedNode, NodeView
 from healthd.agent.publish import Reporter, repaired_at
 from healthd.clock import Clock
-from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster, ClusterError, Conflict, Unusable
 from healthd.core import quarantine
 from healthd.core.findings import BY_DEFAULT
@@ -36,7 +34,7 @@ from healthd.core.policy import JudgePolicy, QuarantinePolicy
 from healthd.core.readings import Look
 from healthd.core.signals.rule import Rule
 from healthd.core.waits import Luck, Waits, alone
-from healthd.telemetry.events import NORMAL, WARNING, Announce, about, silently
+from healthd.telemetry.events import Announce, about, silently
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -46,9 +44,6 @@ CHECK_AGAIN = timedelta(seconds=30)
 TRY_AGAIN = timedelta(seconds=1)
 """After a request that failed; doubles up to TRY_AT_LEAST while requests fail."""
 TRY_AT_LEAST = timedelta(seconds=30)
-ASK_AGAIN = timedelta(seconds=30)
-"""After the budget had no slot; doubles up to ASK_AT_LEAST. Hundreds may be waiting for a slot at once."""
-ASK_AT_LEAST = timedelta(minutes=5)
 TRIES = 3
 """Within one look, when others write to the node at the same moment: its kubelet and controllers do."""
 
@@ -97,7 +92,6 @@ class Agent:
         self._cluster = cluster
         self._clock = clock
         self._boot_id = boot_id
-        self._policy = policy
         self._metrics = metrics
         self._view = view or AskedNode(cluster, node_name)
         self._reporter = Reporter(cluster, node_name, luck=luck)
@@ -107,15 +101,16 @@ class Agent:
         self._seen_this_boot: tuple[Sequence[Device], Sequence[Nic]] = ((), ())
         self._lives = PodLives()
         self._log_readable = True
-        self._slots: frozenset[str] | None = None
-        """Budget slots that the node holds; None: not known, after a start or a request that failed."""
-        self._node_uid = ""
-        self._refusal = ""
-        self._awaited = ""
-        """Why the node stays in quarantine although nothing is wrong with it any more."""
-        self._ask_again = Waits(ASK_AGAIN, ASK_AT_LEAST, luck)
-        self._ask_at: datetime | None = None
-        """While the budget is used up: when to ask for a slot again."""
+        self._guard = Guard(
+            cluster,
+            clock,
+            self._view,
+            policy,
+            metrics,
+            luck,
+            report=self._report_before_return,
+            say=lambda kind, reason, message: self._unsaid.append((kind, reason, message)),
+        )
         self._luck = luck
         self._report_within = report_within
         self._report_at: datetime | None = None
@@ -232,10 +227,12 @@ class Agent:
                 node = await self._view.reread()
 
     async def _act(self, node: Node, now: datetime) -> None:
-        if node.metadata.uid != self._node_uid:  # made anew: what belonged to the old one went with it
-            self._node_uid, self._slots = node.metadata.uid, None
         self._fade(node, now)
-        node = await self._guard(node, now)
+        said = self._status.repair_seen
+        done = await self._guard.guard(node, self._judge.findings, now, repaired=said.at if said is not None else None)
+        node = done.node
+        if done.is_news:
+            self._report_soon(now)
         if self._report_at is None or now >= self._report_at:
             await self._publish(node, now)
             self._report_at = None
@@ -249,7 +246,7 @@ class Agent:
         return self._try_again.next()
 
     def _look_again(self, now: datetime) -> timedelta:
-        dates = [date for date in (self._ask_at, self._report_at or self._reporter.due) if date is not None]
+        dates = [date for date in (self._guard.ask_at, self._report_at or self._reporter.due) if date is not None]
         return min([CHECK_AGAIN, *(max(date - now, timedelta(0)) for date in dates)])
 
     def _fade(self, node: Node, now: datetime) -> None:
@@ -266,102 +263,12 @@ class Agent:
             self._status = msgspec.structs.replace(self._status, repair_seen=seen)
             self._judge.repaired(seen.at)
 
-    async def _guard(self, node: Node, now: datetime) -> Node:
-        """Quarantine the node or give it back, as its findings say. Answers the node as it is then."""
-        if self._slots is None:
-            self._slots = await budget_slots.held_slots(self._cluster, node, self._policy)
-        match self._decision(node, now):
-            case quarantine.Quarantine(record):
-                return await self._quarantine(node, record, now)
-            case quarantine.Release(reason):
-                self._forget_refusal()
-                return await self._release(node, reason, now)
-            case quarantine.Await(reason):
-                self._forget_refusal()
-                self._await_repair(reason)
-                return node
-            case quarantine.Keep():
-                self._forget_refusal()
-                self._awaited = ""
-                return node
-
-    def _decision(self, node: Node, now: datetime) -> quarantine.Decision:
-        said = self._status.repair_seen
-        return quarantine.decide(
-            node,
-            self._judge.findings,
-            holds_slots=bool(self._slots),
-            now=now,
-            give_back=self._policy.give_back,
-            repaired=said.at if said is not None else None,
-        )
-
-    def _await_repair(self, reason: str) -> None:
-        if reason != self._awaited:
-            self._unsaid.append((NORMAL, "AwaitsRepair", reason))
-            log.info("node.awaits_repair", node=self.node_name, why=reason)
-        self._awaited = reason
-
-    async def _quarantine(self, node: Node, record: quarantine.Record, now: datetime) -> Node:
-        if refusal := await self._refused(node, now):
-            if refusal != self._refusal:
-                self._report_soon(now)
-                self._metrics.quarantine_refused.inc()
-                self._unsaid.append((WARNING, "QuarantineRefused", f"{record.finding} stands: {refusal}"))
-                log.error("quarantine.refused", node=self.node_name, finding=record.finding, why=refusal)
-            self._refusal = refusal
-            return node
-        node = await self._write(node, quarantine.cordon_patch(node, record))
-        self._forget_refusal()
-        self._report_soon(now)
-        self._measure(record)
-        self._unsaid.append((WARNING, "Quarantined", f"{record.finding}: {record.message}"))
-        log.warning("node.quarantined", node=self.node_name, finding=record.finding, why=record.message)
-        return node
-
-    async def _refused(self, node: Node, now: datetime) -> str:
-        """Take the slots that a quarantine needs. Answers why not; empty when they are held."""
-        if not self._policy.cordon:
-            return "quarantine.cordon is off: this is what would be done"
-        if self._ask_at is not None and now < self._ask_at:
-            return self._refusal
-        held, self._slots = self._slots or frozenset(), None  # not known, should a request fail
-        taken = await budget_slots.take_slots(self._cluster, node, self._policy, now, held=held)
-        self._slots = taken.slots
-        self._ask_at = now + self._ask_again.next() if taken.refusal else None
-        return taken.refusal
-
     def _report_soon(self, now: datetime) -> None:
         if self._report_within:
             self._report_at = now + self._report_within * (1 + self._luck()) / 2
 
-    def _forget_refusal(self) -> None:
-        self._refusal, self._ask_at = "", None
-        self._ask_again.restore()
-
-    async def _write(self, node: Node, patch: dict[str, Any]) -> Node:
-        node = await patch_node(self._cluster, node, patch)
-        self._view.wrote(node)
-        return node
-
-    def _measure(self, record: quarantine.Record) -> None:
-        finding = self._judge.finding(record.finding)
-        delay = self._clock.now() - max([finding.raised_at, *(e.at for e in finding.evidence)])
-        self._metrics.quarantine_seconds.observe(max(0.0, delay.total_seconds()))
-
-    async def _release(self, node: Node, reason: str, now: datetime) -> Node:
-        """The report goes first, then the cordon, the slot last: there are never more cordons than slots."""
-        ours = quarantine.read_record(node)
-        if ours is not None:
-            await self._reporter.report(node, self._known(), now)
-            node = await self._write(node, quarantine.uncordon_patch(node, ours))
-            self._unsaid.append((NORMAL, "Returned", reason))
-            log.warning("node.returned", node=self.node_name, why=reason)
-        self._awaited = ""
-        self._slots = None  # not known, should a request fail
-        await budget_slots.give_back_slots(self._cluster, node, self._policy)
-        self._slots = frozenset()
-        return node
+    async def _report_before_return(self, node: Node, now: datetime) -> None:
+        await self._reporter.report(node, self._known(), now)
 
     async def _publish(self, node: Node, now: datetime) -> None:
         if (nics := self._judge.measure(self._status.nics, now)) is not None:
@@ -381,10 +288,7 @@ class Agent:
 
     def _known(self) -> NodeHealthStatus:
         verdict, message = self._judge.verdict(reading_works=self._log_readable)
-        if self._refusal:
-            message = f"{message} Not quarantined: {self._refusal}."
-        if self._awaited:
-            message = f"{message} Still in quarantine: {self._awaited}."
+        message = f"{message} {self._guard.remark}".rstrip()
         self._status = msgspec.structs.replace(
             self._status, verdict=verdict, message=message, findings=self._judge.findings
         )

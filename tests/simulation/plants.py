@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from healthd.agent.agent import Agent
+from healthd.agent.guard import Guard, Guarded
 from healthd.agent.judge import Bench, Judge
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster
@@ -67,15 +68,17 @@ class _ForgetsPreconditions(_Through):
         return await self._cluster.patch(kind, name, patch, **{**where, "resource_version": ""})
 
 
-class _CountsThenCordons(Agent):
+class _CountsThenCordons(Guard):
     """Lists the quarantined nodes, and cordons when there are few enough: two agents may count at the same time."""
 
-    async def _quarantine(self, node: Node, record: quarantine.Record, now: datetime) -> Node:
+    async def _quarantine(
+        self, node: Node, record: quarantine.Record, findings: Sequence[Finding], now: datetime
+    ) -> Guarded:
         nodes = (await self._cluster.list(Node)).items
         out = sum(ANNOTATION_QUARANTINE in other.metadata.annotations for other in nodes)
         if out >= self._policy.budget:
-            return node
-        return await patch_node(self._cluster, node, quarantine.cordon_patch(node, record))
+            return Guarded(node)
+        return Guarded(await patch_node(self._cluster, node, quarantine.cordon_patch(node, record)))
 
 
 class _ResumesFromTorn:
@@ -139,6 +142,17 @@ class _HearsOfNoRepair(Judge):
         self._engine.settle(at)
 
 
+def _guarded_by(guard: type[Guard]) -> Any:
+    """Agents with another guard, that is made like theirs."""
+
+    class Guarding(Agent):
+        def __init__(self, *rest: Any, **options: Any) -> None:
+            super().__init__(*rest, **options)
+            self._guard.__class__ = guard
+
+    return Guarding
+
+
 def _judged_by(judge: type[Judge]) -> Any:
     """Agents with another judge."""
 
@@ -190,7 +204,7 @@ PLANTS: dict[str, Parts] = {
     "skip-fence": Parts(controller=_controller(_ProvesEverything)),
     "forget-intent": Parts(controller=_controller(_ForgetsIntent)),
     "forget-preconditions": Parts(agent=_agent(_ForgetsPreconditions), controller=_controller(_ForgetsPreconditions)),
-    "list-then-write-budget": Parts(agent=_CountsThenCordons),
+    "list-then-write-budget": Parts(agent=_guarded_by(_CountsThenCordons)),
     "resume-from-torn": Parts(controller=_careless),
 }
 

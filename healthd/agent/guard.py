@@ -1,0 +1,181 @@
+"""
+Take a node out of service and give it back, as its findings ask for and the budget allows.
+
+`core.quarantine` decides, here it is done. A slot comes before the cordon and goes after it, so there are never more
+cordons than slots. On the way back the report of the node's health goes first of all: a node in service with the report
+of its fault would pass for bad again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import structlog
+
+from healthd.agent import budget_slots
+from healthd.agent.node_view import NodeView
+from healthd.clock import Clock
+from healthd.cluster.nodes import patch_node
+from healthd.cluster.port import Cluster
+from healthd.core import quarantine
+from healthd.core.model import Finding
+from healthd.core.objects import Node
+from healthd.core.policy import QuarantinePolicy
+from healthd.core.waits import Luck, Waits
+from healthd.telemetry.events import NORMAL, WARNING
+from healthd.telemetry.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+ASK_AGAIN = timedelta(seconds=30)
+"""After the budget had no slot; doubles up to ASK_AT_LEAST. Hundreds may be waiting for a slot at once."""
+ASK_AT_LEAST = timedelta(minutes=5)
+
+Report = Callable[[Node, datetime], Awaitable[None]]
+Say = Callable[[str, str, str], None]
+"""Takes type, reason and message of an event on the node."""
+
+
+class Guarded(NamedTuple):
+    """The node as it is then, and whether it was taken out of service, or refused that, just now."""
+
+    node: Node
+    is_news: bool = False
+
+
+class Guard:
+    """
+    Guards one node. *report* writes what is known of its health before it is given back, *say* tells people.
+
+    Errors of the cluster are the caller's, who tries again: what was begun is finished or taken back then.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        view: NodeView,
+        policy: QuarantinePolicy,
+        metrics: Metrics,
+        luck: Luck,
+        *,
+        report: Report,
+        say: Say,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._view = view
+        self._policy = policy
+        self._metrics = metrics
+        self._report = report
+        self._say = say
+        self._node_uid = ""
+        self._slots: frozenset[str] | None = None
+        """Budget slots that the node holds; None: not known, after a start or a request that failed."""
+        self._refusal = ""
+        """Why the node is not in quarantine, although a finding asks for it."""
+        self._awaited = ""
+        """Why it still is, although none does."""
+        self._ask_again = Waits(ASK_AGAIN, ASK_AT_LEAST, luck)
+        self.ask_at: datetime | None = None
+        """While the budget is used up: when to ask for a slot again."""
+
+    @property
+    def remark(self) -> str:
+        """What has to be said beside the verdict of the node; empty when its service follows from that."""
+        if self._refusal:
+            return f"Not quarantined: {self._refusal}."
+        return f"Still in quarantine: {self._awaited}." if self._awaited else ""
+
+    async def guard(
+        self, node: Node, findings: Sequence[Finding], now: datetime, *, repaired: datetime | None
+    ) -> Guarded:
+        """Quarantine *node* or give it back, as its *findings* say. Raises ClusterError."""
+        if node.metadata.uid != self._node_uid:  # made anew: what belonged to the old one went with it
+            self._node_uid, self._slots = node.metadata.uid, None
+        if self._slots is None:
+            self._slots = await budget_slots.held_slots(self._cluster, node, self._policy)
+        decision = quarantine.decide(
+            node,
+            findings,
+            holds_slots=bool(self._slots),
+            now=now,
+            give_back=self._policy.give_back,
+            repaired=repaired,
+        )
+        if isinstance(decision, quarantine.Quarantine):
+            return await self._quarantine(node, decision.record, findings, now)
+        self._forget_refusal()
+        match decision:
+            case quarantine.Release(reason):
+                return Guarded(await self._release(node, reason, now))
+            case quarantine.Await(reason):
+                self._await_repair(node, reason)
+            case quarantine.Keep():
+                self._awaited = ""
+        return Guarded(node)
+
+    async def _quarantine(
+        self, node: Node, record: quarantine.Record, findings: Sequence[Finding], now: datetime
+    ) -> Guarded:
+        if refusal := await self._refused(node, now):
+            is_news = refusal != self._refusal
+            self._refusal = refusal
+            if is_news:
+                self._metrics.quarantine_refused.inc()
+                self._say(WARNING, "QuarantineRefused", f"{record.finding} stands: {refusal}")
+                log.error("quarantine.refused", node=node.metadata.name, finding=record.finding, why=refusal)
+            return Guarded(node, is_news)
+        node = await self._write(node, quarantine.cordon_patch(node, record))
+        self._forget_refusal()
+        self._measure(record, findings)
+        self._say(WARNING, "Quarantined", f"{record.finding}: {record.message}")
+        log.warning("node.quarantined", node=node.metadata.name, finding=record.finding, why=record.message)
+        return Guarded(node, is_news=True)
+
+    async def _refused(self, node: Node, now: datetime) -> str:
+        """Take the slots that a quarantine needs. Answers why not; empty when they are held."""
+        if not self._policy.cordon:
+            return "quarantine.cordon is off: this is what would be done"
+        if self.ask_at is not None and now < self.ask_at:
+            return self._refusal
+        held, self._slots = self._slots or frozenset(), None  # not known, should a request fail
+        taken = await budget_slots.take_slots(self._cluster, node, self._policy, now, held=held)
+        self._slots = taken.slots
+        self.ask_at = now + self._ask_again.next() if taken.refusal else None
+        return taken.refusal
+
+    def _forget_refusal(self) -> None:
+        self._refusal, self.ask_at = "", None
+        self._ask_again.restore()
+
+    def _measure(self, record: quarantine.Record, findings: Sequence[Finding]) -> None:
+        finding = next(finding for finding in findings if finding.id == record.finding)
+        delay = self._clock.now() - max([finding.raised_at, *(e.at for e in finding.evidence)])
+        self._metrics.quarantine_seconds.observe(max(0.0, delay.total_seconds()))
+
+    def _await_repair(self, node: Node, reason: str) -> None:
+        if reason != self._awaited:
+            self._say(NORMAL, "AwaitsRepair", reason)
+            log.info("node.awaits_repair", node=node.metadata.name, why=reason)
+        self._awaited = reason
+
+    async def _release(self, node: Node, reason: str, now: datetime) -> Node:
+        self._awaited = ""
+        ours = quarantine.read_record(node)
+        if ours is not None:
+            await self._report(node, now)
+            node = await self._write(node, quarantine.uncordon_patch(node, ours))
+            self._say(NORMAL, "Returned", reason)
+            log.warning("node.returned", node=node.metadata.name, why=reason)
+        self._slots = None  # not known, should a request fail
+        await budget_slots.give_back_slots(self._cluster, node, self._policy)
+        self._slots = frozenset()
+        return node
+
+    async def _write(self, node: Node, patch: dict[str, Any]) -> Node:
+        node = await patch_node(self._cluster, node, patch)
+        self._view.wrote(node)
+        return node
