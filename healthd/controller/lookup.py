@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from healthd.checkpoints.formats import Level, UnknownFormat
 from healthd.checkpoints.latest import Cache, Latest, latest, newest_step
 from healthd.checkpoints.report import report_on
+from healthd.checkpoints.stores.local import confined_to
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, is_bucket, locate
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Mount, Root
@@ -136,7 +137,7 @@ class FileCheckpoints:
         place = self._place_of(root)
         if isinstance(place, str):
             return None
-        return await self._once(str(place.here), lambda: None if place.out_of_bounds() else newest_step(place.here))
+        return await self._once(str(place.here), lambda: _newest_step(place))
 
     async def report(self, root: Root) -> Report | None:
         """A quick look; None where it cannot be had from here. Raises OSError as `newest_step` does."""
@@ -151,7 +152,8 @@ class FileCheckpoints:
         if refusal := place.out_of_bounds():
             return Report(rejected=[RejectedCheckpoint(path=place.there, step=-1, reason=refusal)])
         try:
-            report = report_on(place.here, format=declared, level=Level.QUICK, cache=self._proven)
+            with confined_to(place.bounds):
+                report = report_on(place.here, format=declared, level=Level.QUICK, cache=self._proven)
         except UnknownFormat as error:
             return Report(rejected=[RejectedCheckpoint(path=place.there, step=-1, reason=str(error))])
         return seen_there(report, place)
@@ -182,10 +184,18 @@ class FileCheckpoints:
         if refusal := place.out_of_bounds():
             return _unseen(place.there, refusal)
         try:
-            answer = latest(place.here, format=declared, newer_than=newer_than, cache=self._proven)
+            with confined_to(place.bounds):
+                answer = latest(place.here, format=declared, newer_than=newer_than, cache=self._proven)
         except UnknownFormat as error:
             return CheckpointAnswer(None, [RejectedCheckpoint(path=place.there, step=-1, reason=str(error))])
         return _answer(answer, place)
+
+
+def _newest_step(place: Place) -> int | None:
+    if place.out_of_bounds():
+        return None
+    with confined_to(place.bounds):
+        return newest_step(place.here)
 
 
 def place_of(

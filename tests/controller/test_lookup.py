@@ -13,7 +13,7 @@ import pytest
 from healthd.controller.lookup import FileCheckpoints, Place, place_of
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import GangOptions, Mount, Root
-from tests.checkpoints.builders import safetensors_bytes
+from tests.checkpoints.builders import safetensors_bytes, write_files
 from tests.core.gangs import a_root
 
 
@@ -197,6 +197,42 @@ async def test_a_link_on_a_claim_does_not_lead_out_of_it(volumes: Path, elsewher
 
     assert answer.found is None
     assert "a link leads to" in answer.rejected[0].reason
+
+
+@pytest.mark.parametrize("name", ["step_9", "step_9/model.safetensors", "step_9.safetensors"])
+async def test_a_link_below_the_root_does_not_lead_out_of_a_claim_either(
+    volumes: Path, elsewhere: Path, name: str
+) -> None:
+    link = volumes / "default" / "data" / "runs" / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere if name == "step_9" else elsewhere / "step_7.safetensors")
+
+    answer = await FileCheckpoints(volumes, []).latest(saving_to("pvc://data/runs"))
+
+    assert answer.found is None
+    assert answer.rejected[0].reason.endswith("outside of what may be read")
+
+
+async def test_a_secret_is_not_told_in_a_reason(volumes: Path, elsewhere: Path) -> None:
+    (elsewhere / "token").write_text("s3cret")
+    step = volumes / "default" / "data" / "runs" / "checkpoint-9"
+    write_files(step, "global_step9/mp_rank_00_model_states.pt", state={})
+    (step / "latest").symlink_to(elsewhere / "token")
+
+    answer = await FileCheckpoints(volumes, []).latest(saving_to("pvc://data/runs"))
+
+    assert answer.rejected[0].reason.startswith("latest: a link leads to")
+    assert "s3cret" not in answer.rejected[0].reason
+
+
+async def test_a_link_that_stays_in_its_claim_is_followed(volumes: Path) -> None:
+    runs = volumes / "default" / "data" / "runs"
+    (volumes / "default" / "data" / "blob").write_bytes(A_CHECKPOINT)
+    (runs / "step_9.safetensors").symlink_to("../blob")
+
+    answer = await FileCheckpoints(volumes, []).latest(saving_to("pvc://data/runs"))
+
+    assert answer.found is not None
 
 
 async def test_without_bounds_everything_may_be_looked_at(elsewhere: Path) -> None:

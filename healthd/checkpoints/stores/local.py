@@ -11,6 +11,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Self
 
@@ -48,6 +50,10 @@ class LocalFile:
         """As it is now. Raises OSError."""
         return _stamp(os.fstat(self._fd))
 
+    def place(self) -> Path:
+        """Where it really is: a link to it, which cannot be changed meanwhile by anybody."""
+        return Path(f"/proc/self/fd/{self._fd}")
+
     def refuse_holes(self, name: str, size: int) -> None:
         """
         Refuse a file with parts that were never written and read as zeros: a writer made room first and died.
@@ -75,6 +81,10 @@ class LocalFile:
 class LocalStore:
     """Reads with plain system calls: what is listed twice was looked up twice."""
 
+    def __init__(self, bounds: tuple[Path, ...] | None = None) -> None:
+        self._bounds = bounds
+        """Folders, themselves no links, outside of which nothing is read, whatever link leads there; None: anywhere."""
+
     at_once = 4
     """Hides the latency of a network file system; more only fight for the GIL when the files are in memory."""
 
@@ -86,6 +96,7 @@ class LocalStore:
 
     def survey(self, place: Path, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
         """Whether it is a folder, and what is in it. Raises OSError and Damaged."""
+        self._refuse_outside(place.name, place)
         info = place.stat()
         if stat.S_ISDIR(info.st_mode):
             return True, _walk(place, most)
@@ -97,14 +108,42 @@ class LocalStore:
         try:
             if file.stamp() != entry.stamp:
                 raise Unstable(f"{name}: changed while being read")
+            self._refuse_outside(name, file.place())
             file.refuse_holes(name, entry.stamp.size)
         except BaseException:
             file.close()
             raise
         return file
 
+    def _refuse_outside(self, name: str, place: Path) -> None:
+        if self._bounds is None:
+            return
+        real = place.resolve()
+        if not any(real.is_relative_to(bound) for bound in self._bounds):
+            raise Damaged(f"{name}: a link leads to {real}, outside of what may be read")
+
 
 LOCAL = LocalStore()
+_store: ContextVar[LocalStore] = ContextVar("the store of paths", default=LOCAL)
+
+
+def local_store() -> LocalStore:
+    """Who reads paths here and now."""
+    return _store.get()
+
+
+@contextmanager
+def confined_to(folders: Iterable[Path] | None) -> Iterator[None]:
+    """
+    Within it nothing outside of *folders* is read; None: anything may be.
+
+    For who may read more than those who write there: a link could lead to a secret, which a reason would tell.
+    """
+    token = _store.set(LOCAL if folders is None else LocalStore(tuple(folder.resolve() for folder in folders)))
+    try:
+        yield
+    finally:
+        _store.reset(token)
 
 
 def _is_folder(item: os.DirEntry[str]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from healthd.checkpoints.stores.clients import CannotConnect, open_bucket
-from healthd.checkpoints.stores.local import LOCAL
+from healthd.checkpoints.stores.local import local_store
 from healthd.checkpoints.stores.objects import ObjectPath, ObjectStore
 from healthd.checkpoints.stores.store import Store
 
@@ -53,7 +53,7 @@ def is_bucket(text: str) -> bool:
 
 def store_of(location: Location) -> Store[Any]:
     """Who reads there."""
-    return LOCAL if isinstance(location, Path) else location.store
+    return local_store() if isinstance(location, Path) else location.store
 
 
 def _path(text: str, scheme: str, host: str, path: str) -> Path:
