@@ -1,5 +1,7 @@
 """
-Write checkpoints of training frameworks under `real/` with the real libraries: `python make_framework_fixtures.py DIR`.
+Write checkpoints of training frameworks under `real/` with the real libraries.
+
+`python make_framework_fixtures.py DIR [PACKAGE...]`
 
 Run by hand in an environment with torch (CPU) and the frameworks; the tests read what is committed and need none of it.
 A framework that is not installed is left out. Each row of `WRITERS` is one framework.
@@ -13,6 +15,7 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -204,6 +207,137 @@ def write_orbax(root: Path) -> None:
         checkpointer.save(root.absolute() / "orbax-zarr" / "10", tree)
 
 
+def universal_rank(rank: int, world: int, root: str) -> None:
+    """One rank of ZeRO 2, with a buffer and a frozen parameter, whose step 3 DeepSpeed's script makes universal."""
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    set_ranks(rank, world, port=29603)
+    import deepspeed
+    from deepspeed.checkpoint import ds_to_universal
+
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # is compiled for minutes, and only faster
+    deepspeed.init_distributed("gloo")
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    model[0].weight.requires_grad_(False)
+    model.register_buffer("scale", torch.ones(3))
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": 2},
+        "zero_allow_untested_optimizer": True,
+        "bf16": {"enabled": True},
+    }
+    optimizer = torch.optim.AdamW([parameter for parameter in model.parameters() if parameter.requires_grad])
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+    for step in range(1, 4):
+        engine.backward(engine(torch.randn(1, 4).bfloat16()).float().sum())
+        engine.step()
+        if step >= 2:
+            engine.save_checkpoint(root)
+    if not rank:
+        for step in (2, 3):
+            source = f"{root}/global_step{step}"
+            options = {"num_extract_workers": 1, "num_merge_workers": 1, "keep_temp_folder": False, "strict": True}
+            folders = {"input_folder": source, "output_folder": f"{source}_universal", "inject_missing_state": True}
+            ds_to_universal.main(argparse.Namespace(**folders, **options))
+            shutil.rmtree(source)
+
+
+def write_universal(root: Path) -> None:
+    """Of two ranks, by `ds_to_universal`."""
+    folder = root / "deepspeed-universal"
+    processes.spawn(universal_rank, args=(2, str(folder)), nprocs=2)
+    for leftover in (*folder.glob("*.py"), folder / "latest"):
+        leftover.unlink()
+
+
+def a_composer_trainer(folder: Path, steps: int, load: Path | None = None) -> object:
+    """A trainer that saves every second batch."""
+    import composer
+
+    class Model(composer.ComposerModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 2)
+
+        def forward(self, batch: object) -> object:
+            return self.layer(batch)
+
+        def loss(self, outputs: object, batch: object) -> object:
+            return outputs.sum()
+
+    torch.manual_seed(7)
+    model = Model()
+    return composer.Trainer(
+        model=model,
+        optimizers=torch.optim.AdamW(model.parameters()),
+        train_dataloader=torch.utils.data.DataLoader(torch.randn(8, 4)),
+        max_duration=f"{steps}ba",
+        device="cpu",
+        save_folder=str(folder),
+        save_interval="2ba",
+        load_path=str(load) if load else None,
+        run_name="run",
+        progress_bar=False,
+    )
+
+
+def write_composer(root: Path) -> None:
+    """Two steps of one rank."""
+    a_composer_trainer(root / "composer", 4).fit()
+    (root / "composer" / "latest-rank0.pt").unlink()
+
+
+def write_ray(root: Path) -> None:
+    """Two steps of two workers, copied by the routine with which a worker of Ray Train reports a checkpoint."""
+    import tempfile
+
+    from ray.train import Checkpoint
+    from ray.train.v2._internal.execution.storage import StorageContext
+
+    torch.manual_seed(7)
+    storage = StorageContext(root.absolute(), "ray")
+    for step in (2, 4):
+        for rank in range(2):
+            with tempfile.TemporaryDirectory() as own:
+                torch.save({"weight": torch.randn(4, 2), "step": step}, f"{own}/model-rank{rank}.pt")
+                checkpoint = Checkpoint.from_directory(own)
+                if not rank:
+                    checkpoint.set_metadata({"step": step})
+                storage.persist_current_checkpoint(checkpoint, f"checkpoint_{step:06}")
+    for marker in (root / "ray").glob(".*"):
+        marker.unlink()
+
+
+def a_nemo_model() -> object:
+    """The smallest of NeMo's."""
+    from nemo.core import ModelPT
+    from omegaconf import OmegaConf
+
+    class Model(ModelPT):
+        def __init__(self, cfg: object, trainer: object = None) -> None:
+            super().__init__(cfg=cfg, trainer=trainer)
+            self.layer = torch.nn.Linear(4, 2)
+
+        def setup_training_data(self, train_data_config: object) -> None:
+            pass
+
+        def setup_validation_data(self, val_data_config: object) -> None:
+            pass
+
+        @classmethod
+        def list_available_models(cls) -> None:
+            pass
+
+    torch.manual_seed(7)
+    return Model(OmegaConf.create({"width": 4}))
+
+
+def write_nemo(root: Path) -> None:
+    """One archive."""
+    (root / "nemo").mkdir(exist_ok=True)
+    a_nemo_model().save_to(str(root / "nemo" / "step-20.nemo"))
+
+
 def set_ranks(rank: int, world: int, *, port: int) -> None:
     """The environment that a launcher gives."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
@@ -212,21 +346,25 @@ def set_ranks(rank: int, world: int, *, port: int) -> None:
 
 WRITERS = {
     "deepspeed": write_deepspeed,
+    "deepspeed.checkpoint": write_universal,
     "megatron": write_megatron,
     "transformers": write_trainer,
     "accelerate": write_accelerate,
     "lightning": write_lightning,
     "orbax": write_orbax,
+    "composer": write_composer,
+    "ray": write_ray,
+    "nemo": write_nemo,
 }
 
 
-def main(root: Path) -> None:
-    """Write those of the installed frameworks."""
+def main(root: Path, packages: Sequence[str]) -> None:
+    """Write those of the installed frameworks, or of *packages* alone."""
     root.mkdir(parents=True, exist_ok=True)
     for package, write in WRITERS.items():
-        if importlib.util.find_spec(package):
+        if (package in packages or not packages) and importlib.util.find_spec(package.partition(".")[0]):
             write(root)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

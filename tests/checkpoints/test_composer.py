@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import latest
-from tests.checkpoints.builders import torch_zip_bytes
+from healthd.checkpoints.latest import Level, latest
+from tests.checkpoints.builders import REAL, torch_zip_bytes
 from tests.checkpoints.damages import word
 
 
@@ -29,6 +30,20 @@ def test_a_file_of_rank_0_holds(tmp_path: Path) -> None:
 
     assert found is not None
     assert (found.step, found.format) == (10, "composer")
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_the_real_library_wrote_holds(level: Level) -> None:
+    found = latest(REAL / "composer", level=level).found
+
+    assert found is not None
+    assert (found.step, found.format) == (4, "composer")
+
+
+def test_a_real_file_under_the_name_of_another_batch_is_refused(tmp_path: Path) -> None:
+    shutil.copy(REAL / "composer" / "ep0-ba2-rank0.pt", tmp_path / "ep0-ba4-rank0.pt")
+
+    assert "of batch 2, under the name of 4" in word(tmp_path / "ep0-ba4-rank0.pt")
 
 
 def test_the_random_states_of_other_ranks_do_not_ask_for_their_files(tmp_path: Path) -> None:

@@ -195,4 +195,47 @@ def test_a_missing_part_of_a_parameter_is_named(tmp_path: Path, part: str) -> No
     folder = a_universal_step(tmp_path)
     (folder / "zero" / "layers.0.w" / part).unlink()
 
-    assert refusal(folder) == f"zero/layers.0.w/{part}: missing; 2 of 3 parameters have it"
+    reason = refusal(folder)
+
+    assert reason.startswith(f"zero/layers.0.w/{part}: missing; ")
+
+
+@pytest.fixture
+def universal(tmp_path: Path) -> Path:
+    """What the library's script made of step 3; `0.weight` is not trained, `scale` is a buffer."""
+    name = "global_step3_universal"
+    return Path(shutil.copytree(REAL / "deepspeed-universal" / name, tmp_path / name))
+
+
+@pytest.mark.parametrize("level", Level)
+def test_a_universal_checkpoint_of_the_real_library_holds(level: Level) -> None:
+    found = latest(REAL / "deepspeed-universal", level=level).found
+
+    assert found is not None
+    assert (found.step, found.format) == (3, "deepspeed")
+
+
+def test_a_parameter_that_is_not_trained_has_no_moments(universal: Path) -> None:
+    assert [path.name for path in (universal / "zero" / "0.weight").iterdir()] == ["fp32.pt"]
+
+    assert refusal(universal) == ""
+
+
+def test_a_trained_parameter_that_is_gone_as_a_whole_is_named(universal: Path) -> None:
+    shutil.rmtree(universal / "zero" / "1.bias")
+
+    why = "zero/1.bias: without state of the optimizer; 2 of 3 trained parameters have it"
+    assert refusal(universal, level=Level.QUICK) == why
+
+
+def test_a_trained_parameter_without_any_moment_is_named(universal: Path) -> None:
+    for moment in ("exp_avg.pt", "exp_avg_sq.pt", "step.pt"):
+        (universal / "zero" / "1.bias" / moment).unlink()
+
+    assert "zero/1.bias: without state of the optimizer" in refusal(universal)
+
+
+def test_a_buffer_without_its_numbers_is_named(universal: Path) -> None:
+    (universal / "zero" / "1.weight" / "fp32.pt").unlink()
+
+    assert refusal(universal) == "zero/1.weight/fp32.pt: missing; the other files of this parameter are here"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import latest
-from tests.checkpoints.builders import refusal, torch_zip_bytes
+from healthd.checkpoints.latest import Level, latest
+from tests.checkpoints.builders import REAL, refusal, torch_zip_bytes
 
 
 @pytest.fixture
@@ -25,6 +25,14 @@ def test_a_folder_with_what_a_worker_wrote_holds(step: Path) -> None:
 
     assert found is not None
     assert (found.step, found.format) == (4, "torch_zip")
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_the_real_library_copied_holds(level: Level) -> None:
+    found = latest(REAL / "ray", level=level).found
+
+    assert found is not None
+    assert found.step == 4
 
 
 def test_what_a_worker_wrote_has_to_hold(step: Path) -> None:

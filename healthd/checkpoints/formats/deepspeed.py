@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from healthd.checkpoints.formats.agreement import refuse_other_steps
 from healthd.checkpoints.formats.format import Level
@@ -28,6 +28,8 @@ _EXPERT = re.compile(
     r"(?:expp_rank_\d+_mp_rank_\d+_optim|layer_\d+_expert_\d+_mp_rank_\d+_model|layer_\d+-model_\d+-model)_states\.pt"
 )
 
+_WEIGHTS = "fp32.pt"
+
 
 class _World(NamedTuple):
     """What a model file says of the run that wrote it; 0 where it says nothing."""
@@ -35,6 +37,8 @@ class _World(NamedTuple):
     data: int = 0
     model: int = 0
     zero_stage: int = 0
+    trained: frozenset[str] = frozenset()
+    """Names of the parameters that the optimizer has."""
 
 
 class DeepSpeed:
@@ -82,6 +86,7 @@ def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> N
     _refuse_missing_ranks(optimizers, world)
     parameters = _parameters(tree, f"{folder}/zero/".lstrip("/"))
     _refuse_missing_parts(parameters)
+    _refuse_missing_parameters(parameters, world.trained)
     if world.zero_stage and not optimizers and not parameters:
         raise Damaged(f"{folder or '.'}: no optimizer shard, though ZeRO stage {world.zero_stage} saves them")
     if level is Level.FULL:
@@ -100,12 +105,28 @@ def _parameters(tree: Tree, prefix: str) -> dict[str, set[str]]:
 
 
 def _refuse_missing_parts(parameters: dict[str, set[str]]) -> None:
-    """Each parameter has the weights and the same moments as the others."""
-    usual = Counter(part for parts in parameters.values() for part in parts)
-    for folder, parts in sorted(parameters.items()):
-        absent = next((part for part in sorted(usual) if part not in parts and usual[part] * 2 > len(parameters)), None)
+    """
+    Each parameter has its weights, and the same moments as the others. None at all have those that are not trained, and
+    buffers.
+    """
+    for folder in sorted(parameters):
+        if _WEIGHTS not in parameters[folder]:
+            raise Damaged(f"{folder}/{_WEIGHTS}: missing; the other files of this parameter are here")
+    trained = {folder: parts for folder, parts in parameters.items() if len(parts) > 1}
+    usual = Counter(part for parts in trained.values() for part in parts)
+    for folder, parts in sorted(trained.items()):
+        absent = next((part for part in sorted(usual) if part not in parts and usual[part] * 2 > len(trained)), None)
         if absent is not None:
-            raise Damaged(f"{folder}/{absent}: missing; {usual[absent]:,} of {len(parameters):,} parameters have it")
+            raise Damaged(f"{folder}/{absent}: missing; {usual[absent]:,} of {len(trained):,} parameters have it")
+
+
+def _refuse_missing_parameters(parameters: dict[str, set[str]], trained: frozenset[str]) -> None:
+    """Of a universal checkpoint; nothing when most have other names than the model file says."""
+    here = {filename_of(folder) for folder, parts in parameters.items() if len(parts) > 1}
+    absent = sorted(trained - here)
+    if here and absent and len(absent) * 2 < len(trained):
+        total = f"{len(trained) - len(absent):,} of {len(trained):,}"
+        raise Damaged(f"zero/{absent[0]}: without state of the optimizer; {total} trained parameters have it")
 
 
 def _matches(names: list[str], pattern: re.Pattern[str]) -> dict[str, re.Match[str]]:
@@ -121,7 +142,13 @@ def _read_world(tree: Tree, name: str) -> _World:
             data=mics or state.count("dp_world_size"),
             model=state.count("mp_world_size"),
             zero_stage=state.count(*zero, "stage"),
+            trained=_names(state.at("param_shapes")),
         )
+
+
+def _names(shapes: Any) -> frozenset[str]:
+    groups = shapes if isinstance(shapes, list) else []
+    return frozenset(str(name) for group in groups if isinstance(group, dict) for name in group)
 
 
 def _refuse_missing_ranks(files: dict[str, re.Match[str]], world: _World) -> None:
