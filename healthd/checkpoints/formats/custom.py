@@ -103,7 +103,8 @@ def parse_declaration(text: str) -> Custom:
     if len(text) > LONGEST:
         raise BadDeclaration(f"the declaration of a checkpoint format has {len(text):,} letters, at most {LONGEST:,}")
     try:
-        declaration = msgspec.convert(yaml.safe_load(text), type=Declaration)
+        # This loader makes texts of everything: with others a few merged aliases take all memory, and a date may raise.
+        declaration = msgspec.convert(yaml.load(text, Loader=yaml.BaseLoader), type=Declaration, strict=False)
     except yaml.YAMLError as error:
         raise BadDeclaration(f"the declaration of a checkpoint format is no YAML: {_one_line(error)}") from error
     except (msgspec.ValidationError, RecursionError) as error:
@@ -137,7 +138,10 @@ def _compile(field: str, written: str, places: set[str]) -> _Pattern:
     if field == "steps" and (not named or "/" in written):
         raise BadDeclaration(f"steps of a checkpoint format: {written[:80]!r} has no {{step}}, or has a / in it")
     expression = re.escape(written).replace(r"\*", "[^/]*")
-    return _Pattern(written, re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d{1,18})", expression)))
+    expression = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d{1,18})", expression)
+    end = re.escape(re.split(r"[*}]", written)[-1])
+    # First the end, which rules most names out at once: else each star would be tried against each place.
+    return _Pattern(written, re.compile(f"(?=(?s:.*){end}\\Z){expression}"))
 
 
 def _verify_pattern(tree: Tree, pattern: _Pattern, ranks: int) -> None:
