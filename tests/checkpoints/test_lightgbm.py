@@ -66,3 +66,18 @@ def test_text_of_another_tool_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(torch_zip_bytes())
 
     assert word(tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("info", "reason"),
+    [("[-inf:1e+05]", ""), ("none", ""), ("-1:2:30", ""), ("[1=2]", "its header"), ("", "its header")],
+)
+def test_what_the_header_says_of_a_feature_has_to_be_its_values(real: Path, info: str, reason: str) -> None:
+    head, begin, rest = real.read_text().partition("feature_infos=")
+    _, space, rest = rest.partition(" ")
+    real.write_text(head + begin + info + space + rest)
+
+    answer = word(real)
+
+    assert reason in answer
+    assert bool(reason) == bool(answer)

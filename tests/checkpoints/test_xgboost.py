@@ -96,9 +96,19 @@ def test_a_node_that_was_pruned_splits_by_no_feature(real: Path) -> None:
     model = a_model(real)
     trees = model["learner"]["gradient_booster"]["model"]["trees"]
     trees[0]["split_indices"][2] = 2147483647  # type: ignore[index] # trees are of many kinds
-    (real / "model_5.json").write_text(json.dumps(model))
+    pruned = json.dumps(model)
+    (real / "model_5.json").write_text(pruned.replace('"num_deleted": "0"', '"num_deleted": "1"', 1))
 
     assert word(real / "model_5.json") == ""
+    (real / "model_5.json").write_text(pruned)
+    assert "another count of pruned nodes than it tells" in word(real / "model_5.json")
+
+
+def test_a_count_of_outputs_that_no_weights_are_for_is_refused(real: Path) -> None:
+    text = (real / "model_5.json").read_text()
+    (real / "model_5.json").write_text(text.replace('"size_leaf_vector":"1"', '"size_leaf_vector":"3"', 1))
+
+    assert word(real / "model_5.json") == "model_5.json: tree 0 tells of 3 outputs, and has weights for one"
 
 
 @pytest.mark.parametrize("rounds", ["0,1,2,3,16,5", "1,2,3,4,5", "0,1,2,3,4"])

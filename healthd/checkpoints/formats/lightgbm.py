@@ -28,6 +28,8 @@ _NAME = re.compile(r".+\.snapshot_iter_\d{1,18}|.*\.lgbm?|(?:model|lgbm?|lightgb
 _SNAPSHOT = ".snapshot_iter_"
 _START = b"tree\n"
 _NUMBER = re.compile(rb"-?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|inf|nan)")
+_INFOS = re.compile(rb"(?:(?:none|\[[-+.\w]++:[-+.\w]++\]|-?\d++(?::-?\d++)*+)(?: |\Z))*+")
+"""Of each feature: no values, the least and the greatest, or its categories."""
 _END = b"end of trees"
 _PARAMETER = re.compile(rb"\[[a-z]\w*: (?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]+)*\]")
 _OF_LEAVES = (b"leaf_value",)
@@ -111,6 +113,8 @@ def _read_sizes(told: bytes) -> list[int]:
 def _count_features(header: dict[bytes, bytes], trees: int) -> int:
     """How many there are, as all fields tell that know. Raises ValueError."""
     features, in_turn = int(header[b"max_feature_idx"]) + 1, int(header[b"num_tree_per_iteration"])
+    if not _INFOS.fullmatch(header[b"feature_infos"]):
+        raise ValueError
     told = {header[field].count(b" ") + 1 for field in (b"feature_names", b"feature_infos")}
     if told != {features} or in_turn < 1 or trees % in_turn or int(header[b"num_class"]) not in {1, in_turn}:
         raise ValueError

@@ -174,6 +174,8 @@ def _judge_tree(window: Window, number: int, tree: Any) -> None:
         here = _length(tree[field])
         if here != nodes:
             raise Damaged(f"{window.name}: tree {number:,} has {here:,} {field}, and {nodes:,} nodes")
+    if outputs > 1 and _length(tree["base_weights"]) == nodes:
+        raise Damaged(f"{window.name}: tree {number:,} tells of {outputs:,} outputs, and has weights for one")
     _refuse_lost_nodes(tree, nodes, window, number)
     for field in _OF_CATEGORIES:
         _length(tree[field])
@@ -186,7 +188,9 @@ def _refuse_lost_nodes(tree: Any, nodes: int, window: Window, number: int) -> No
         others = _integers(tree[field], window)
         if not all(isinstance(other, int) and (-1 <= other < nodes or other == none) for other in others):
             raise Damaged(f"{window.name}: tree {number:,} has {field} that are not in it")
-    features = _integers(tree["split_indices"], window)
+    features = list(_integers(tree["split_indices"], window))
+    if features.count(_PRUNED) != int(tree["tree_param"]["num_deleted"]):
+        raise Damaged(f"{window.name}: tree {number:,} has another count of pruned nodes than it tells")
     most = max(1, int(tree["tree_param"]["num_feature"]))
     if not all(isinstance(feature, int) and (feature < most or feature == _PRUNED) for feature in features):
         raise Damaged(f"{window.name}: tree {number:,} splits by a feature that the model does not have")
