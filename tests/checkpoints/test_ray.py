@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import Cache, Level, latest
 from tests.checkpoints.builders import REAL, refusal, torch_zip_bytes
 
 
@@ -62,3 +62,34 @@ def test_of_names_with_a_time_the_latest_is_the_newest(tmp_path: Path) -> None:
 
     assert found is not None
     assert found.path.endswith("11-09-00.123456")
+
+
+def a_list(folder: Path, *names: str) -> None:
+    results = [{"version": 0, "checkpoint_dir_name": name, "metrics": {}} for name in names]
+    (folder / "checkpoint_manager_snapshot.json").write_text(json.dumps({"checkpoint_results": results}))
+
+
+def test_a_folder_that_ray_has_not_noted_yet_is_not_finished(step: Path) -> None:
+    (step / ".metadata.json").unlink()
+    a_list(step.parent, "checkpoint_000002")
+
+    assert refusal(step).startswith("not in checkpoint_manager_snapshot.json beside it")
+
+
+def test_a_folder_that_ray_notes_later_holds_from_then_on(step: Path) -> None:
+    cache = Cache()
+    a_list(step.parent, "checkpoint_000002")
+    before = latest(step.parent, cache=cache).found
+    a_list(step.parent, "checkpoint_000002", "checkpoint_000004")
+
+    found = latest(step.parent, cache=cache).found
+
+    assert before is None
+    assert found is not None
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"checkpoint_results": 3}', "[" * 100_000])
+def test_a_list_that_cannot_be_read_says_nothing(step: Path, content: str) -> None:
+    (step.parent / "checkpoint_manager_snapshot.json").write_text(content)
+
+    assert refusal(step) == ""

@@ -7,6 +7,7 @@ Run by hand, where the frameworks are installed; one that is not is left out.
 # mypy: ignore-errors
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import json
@@ -683,19 +684,21 @@ def load_composer(path: Path, step: int) -> None:
 
 def save_ray(run: Run) -> None:
     """
-    What each worker of Ray Train does in `report`: its files, copied by Ray into the one folder of the step.
+    What Ray Train does in `report`: each worker's files copied into the one folder of the step, which is noted then.
 
-    The routine of Ray itself without its cluster, whose processes no kill of a group would end.
+    The routines of Ray itself without its cluster, whose processes no kill of a group would end.
     """
     import tempfile
 
     import torch
     import torch.distributed as dist
-    from ray.train import Checkpoint
+    from ray.train import Checkpoint, CheckpointConfig
+    from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
     from ray.train.v2._internal.execution.storage import StorageContext
 
     with gloo(run):
         storage = StorageContext(run.root, "trial")
+        manager = CheckpointManager(CheckpointConfig(num_to_keep=KEPT), storage)
         dist.barrier()
         for step in run.steps:
             with tempfile.TemporaryDirectory() as own:
@@ -705,18 +708,17 @@ def save_ray(run: Run) -> None:
                     checkpoint.set_metadata({"step": step})
                 dist.barrier()
                 with run.saving(step):
-                    storage.persist_current_checkpoint(checkpoint, f"checkpoint_{step:06}")
+                    saved = storage.persist_current_checkpoint(checkpoint, f"checkpoint_{step:06}")
                     dist.barrier()
                     if not run.rank:
-                        delete_old_ray(run)
+                        asyncio.run(note(manager, saved))
 
 
-def delete_old_ray(run: Run) -> None:
-    """As Ray's manager of checkpoints does it."""
-    import pyarrow.fs
+async def note(manager: object, saved: object) -> None:
+    """As Ray's controller does it when all workers have reported; deletes old ones, too."""
+    from ray.train.v2._internal.execution.training_report import _TrainingReport
 
-    for step in [step for step in run.steps if (run.root / f"trial/checkpoint_{step:06}").exists()][:-KEPT]:
-        pyarrow.fs.LocalFileSystem().delete_dir(str(run.root / f"trial/checkpoint_{step:06}"))
+    manager.register_checkpoint(_TrainingReport(metrics={}, checkpoint=saved, validation=False))
 
 
 def load_ray(path: Path, step: int) -> None:

@@ -1,27 +1,40 @@
 """
 Folders of Ray Train (`checkpoint_000004`) with what any framework wrote, and Ray's own `.metadata.json`.
 
-Ray takes note of a checkpoint only after every worker's files are there, but copies them into the folder one by one. So
-what Ray adds proves nothing: something of a known format must be in it, and has to hold by that.
-Source: python/ray/train/_checkpoint.py and ray/train/_internal/storage.py.
+Workers copy their files into the folder one by one, and only after all of them Ray's own list beside the folders names
+it; Ray resumes from nothing else. Where there is no list, as before version 2 of Train, what Ray adds proves nothing:
+something of a known format must be in it, and has to hold by that.
+Source: python/ray/train/_checkpoint.py and ray/train/v2/_internal/execution/checkpoint/checkpoint_manager.py.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
 
 from healthd.checkpoints.formats.format import Format, Level
-from healthd.checkpoints.tree import Damaged, Tree
+from healthd.checkpoints.tree import Damaged, Tree, Unstable, survey
 
 METADATA = ".metadata.json"
 LARGEST_METADATA = 16 << 20
+LIST = "checkpoint_manager_snapshot.json"
+LARGEST_LIST = 16 << 20
+_FOLDER = re.compile(r"checkpoint_\d[-_.\d]*")
 _OLDER = (".is_checkpoint", ".tune_metadata")
 
 
+class _Saved(msgspec.Struct):
+    checkpoint_dir_name: str
+
+
+class _List(msgspec.Struct):
+    checkpoint_results: list[_Saved]
+
+
 class Ray:
-    """Ray's metadata is whole JSON, and stands beside something that can be verified."""
+    """Ray's list names the folder, where there is one; its metadata is whole JSON, beside something known."""
 
     name = "ray"
 
@@ -34,11 +47,15 @@ class Ray:
         return filename == METADATA or filename in _OLDER
 
     def detect(self, tree: Tree) -> bool:
-        """Any such file directly in the folder."""
-        return any(self.owns(name) for name in tree.entries)
+        """Any such file directly in the folder, or a folder of Ray's name beside its list."""
+        if any(self.owns(name) for name in tree.entries):
+            return True
+        named = tree.path == tree.base and _FOLDER.fullmatch(tree.path.name)
+        return bool(named) and _list_beside(tree) is not None
 
     def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - the formats inside read the rest
         """The same at both levels. Raises Damaged."""
+        _refuse_unlisted(tree)
         if METADATA in tree.entries:
             try:
                 msgspec.json.decode(tree.read(METADATA, at_most=LARGEST_METADATA), type=dict[str, msgspec.Raw])
@@ -48,3 +65,23 @@ class Ray:
             others = sorted(name for name in tree.entries if not self.owns(name))
             seen = ", ".join(others[:3]) or "nothing else"
             raise Damaged(f"a checkpoint of Ray with nothing of a known format in it ({seen})")
+
+
+def _list_beside(tree: Tree) -> bytes | None:
+    try:
+        return survey(tree.path.parent / LIST).read(LIST, at_most=LARGEST_LIST)
+    except Damaged:
+        return None
+
+
+def _refuse_unlisted(tree: Tree) -> None:
+    """Raise Unstable, which nobody remembers: the files of the folder do not change when Ray takes note of it."""
+    raw = _list_beside(tree) if _FOLDER.fullmatch(tree.path.name) else None
+    if raw is None:
+        return
+    try:
+        saved = msgspec.json.decode(raw, type=_List).checkpoint_results
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return  # Ray will not resume from it either, so that it says nothing about this folder
+    if all(each.checkpoint_dir_name != tree.path.name for each in saved):
+        raise Unstable(f"not in {LIST} beside it, where Ray notes each after its last worker (save not finished)")
