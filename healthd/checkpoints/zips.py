@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -19,8 +20,8 @@ from msgspec import Struct
 
 from healthd.checkpoints.tree import Damaged, File, read_at
 
-LARGEST_DIRECTORY = 64 << 20
-"""Bytes; about 700,000 members."""
+LARGEST_DIRECTORY = 32 << 20
+MOST_MEMBERS = 300_000
 MOST_INFLATED = 64
 """Times the archive's own size, and 1 GiB more: real numbers shrink to no less than a half or so."""
 _CHUNK = 1 << 20
@@ -97,10 +98,13 @@ def read_members(archive: Slice, *, deflated: bool = False) -> list[Member]:
     directory = _find_directory(archive)
     if directory.size > LARGEST_DIRECTORY:
         raise Damaged(f"{archive.name}: its archive directory claims {directory.size:,} bytes")
+    if directory.members > MOST_MEMBERS:
+        raise Damaged(f"{archive.name}: {directory.members:,} members, too many to verify")
     raw = archive.read(directory.offset, directory.size)
-    members = sorted(_parse_directory(raw, archive.name, deflated), key=attrgetter("header"))
+    listed = islice(_parse_directory(raw, archive.name, deflated), directory.members + 1)
+    members = sorted(listed, key=attrgetter("header"))
     if len(members) != directory.members:
-        raise Damaged(f"{archive.name}: its archive directory lists {len(members):,} of {directory.members:,} members")
+        raise Damaged(f"{archive.name}: its archive directory does not list its {directory.members:,} members")
     if sum(member.size for member in members) > MOST_INFLATED * archive.length + (1 << 30):
         raise Damaged(f"{archive.name}: claims to be many times its {archive.length:,} bytes when inflated")
     ends = [*(member.header for member in members[1:]), directory.offset]
