@@ -175,6 +175,21 @@ def test_a_rank_of_a_million_ends_in_an_answer_at_once(tmp_path: Path) -> None:
     assert "1 of 1,000,000,000,000 such files" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("level", Level)
+def test_the_one_model_file_of_another_step_is_refused_by_the_folders_name(tmp_path: Path, level: Level) -> None:
+    folder = Path(shutil.copytree(REAL / "deepspeed-zero2" / "global_step3", tmp_path / "global_step3"))
+    shutil.copy(REAL / "deepspeed-zero2" / "global_step2" / "mp_rank_00_model_states.pt", folder)
+
+    reason = refusal(folder, level=level)
+    assert reason == "mp_rank_00_model_states.pt: of step 2, in the folder of 3 (of another save?)"
+
+
+def test_a_folder_of_another_name_may_hold_any_step(tmp_path: Path) -> None:
+    folder = shutil.copytree(REAL / "deepspeed-zero2" / "global_step3", tmp_path / "best")
+
+    assert refusal(Path(folder)) == ""
+
+
 def a_universal_step(root: Path) -> Path:
     folder = root / "global_step10_universal"
     state = {"dp_world_size": 2, "mp_world_size": 1, "ds_config": {"zero_optimization": {"stage": 2}}}

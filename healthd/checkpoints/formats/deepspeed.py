@@ -29,6 +29,8 @@ _EXPERT = re.compile(
 )
 
 _WEIGHTS = "fp32.pt"
+_FOLDER = re.compile(r"global_step(\d{1,18})(?:_universal)?")
+"""DeepSpeed's own name; a caller may give any other."""
 
 
 class _World(NamedTuple):
@@ -37,6 +39,7 @@ class _World(NamedTuple):
     data: int = 0
     model: int = 0
     zero_stage: int = 0
+    step: int = 0
     trained: frozenset[str] = frozenset()
     """Names of the parameters that the optimizer has."""
 
@@ -81,7 +84,9 @@ def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> N
     optimizers = _matches(names, _OPTIMIZER)
     if not models:
         raise Damaged(f"{folder or '.'}: no model state (mp_rank_*_model_states.pt); not all ranks saved")
-    world = _read_world(tree, next(iter(models)))
+    first = next(iter(models))
+    world = _read_world(tree, first)
+    _refuse_other_step(tree, folder, first, world.step)
     _refuse_missing_ranks(models, world)
     _refuse_missing_ranks(optimizers, world)
     parameters = _parameters(tree, f"{folder}/zero/".lstrip("/"))
@@ -92,6 +97,13 @@ def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> N
     if level is Level.FULL:
         refuse_other_steps(tree, list(models), "step", lambda state: state.number("global_steps"))
         refuse_other_steps(tree, list(optimizers), "optimizer step", read_optimizer_step)
+
+
+def _refuse_other_step(tree: Tree, folder: str, name: str, step: int) -> None:
+    """The optimizer's own step is no measure: it may be fewer, after an overflow or a new start with old weights."""
+    match = _FOLDER.fullmatch(filename_of(folder) or tree.path.name)
+    if match and step and step != int(match[1]):
+        raise Damaged(f"{name}: of step {step}, in the folder of {int(match[1])} (of another save?)")
 
 
 def _parameters(tree: Tree, prefix: str) -> dict[str, set[str]]:
@@ -142,6 +154,7 @@ def _read_world(tree: Tree, name: str) -> _World:
             data=mics or state.count("dp_world_size"),
             model=state.count("mp_world_size"),
             zero_stage=state.count(*zero, "stage"),
+            step=state.count("global_steps"),
             trained=_names(state.at("param_shapes")),
         )
 
