@@ -11,14 +11,26 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Container
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
-from msgspec import Struct
+from healthd.checkpoints.pickle_machine import (
+    EVERYTHING,
+    MOST_INSTRUCTIONS,
+    MOST_MEMORY,
+    PERSISTENT_ID,
+    BadPickle,
+    Built,
+    Held,
+    Machine,
+    Named,
+    Skipped,
+    Source,
+    Stop,
+)
 
-MOST_INSTRUCTIONS = 20_000_000
-"""Bounds the time: about ten seconds."""
-MOST_MEMORY = 400 << 20
-"""Bytes that all values together may take, by a generous estimate."""
+__all__ = ["EVERYTHING", "PERSISTENT_ID", "BadPickle", "Built", "Named", "Skipped", "Source", "read_pickle"]
+
+HIGHEST_PROTOCOL = 5
 LONGEST_TEXT = 4 << 20
 LONGEST_NAME = 1000
 """Letters of the name of a class with its module."""
@@ -27,81 +39,8 @@ LONGEST_NUMBER = 512
 MOST_ODD_KEYS = 10_000
 """Keys that are tuples, reals or beyond 64 bits: which of those fall together in a dictionary is known beforehand, and
 so many of them would take hours."""
-_MOST_MARKS = 10_000
-_STRETCH = 4096
-"""Instructions between two looks at the bounds."""
 _SET, _DICT, _FIRST_PAIR, _PAIR, _LIST, _TUPLE, _BUILT, _TEXT, _NUMBER, _SLOT = 224, 72, 120, 20, 72, 56, 64, 56, 32, 8
 """Bytes that each takes."""
-
-
-HIGHEST_PROTOCOL = 5
-PERSISTENT_ID = "persistent id"
-"""Let through like the name of a class: a reference to data beside the pickle, which torch makes for each tensor."""
-
-
-class _Everything(Container[str]):
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
-EVERYTHING: Container[str] = _Everything()
-"""Lets any name through, since none is ever looked up: for files of which a few fields are wanted and no more."""
-
-
-class BadPickle(Exception):
-    """The bytes are not a whole pickle, or ask for something that is not let through; says what."""
-
-
-class Built(Struct, eq=False):
-    """What a pickle would have built: the class's full name, its arguments and its state."""
-
-    name: str
-    args: Any
-    state: Any = None
-
-
-class Skipped:
-    """Contents that were stepped over, in the place of bytes."""
-
-    __slots__ = ("_size",)
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-
-class Source(Protocol):
-    """A pickle that is not all in memory."""
-
-    def __len__(self) -> int: ...
-
-    def byte(self, at: int) -> int:
-        """One byte. Raises IndexError at the end."""
-
-    def piece(self, begin: int, end: int) -> bytes | Skipped:
-        """These bytes, which are there, or something in their place when they are many."""
-
-    def line_end(self, begin: int) -> int:
-        """Where the next line feed is. Raises ValueError."""
-
-
-class _Held:
-    """A pickle in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.byte = data.__getitem__
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def piece(self, begin: int, end: int) -> bytes:
-        return self._data[begin:end]
-
-    def line_end(self, begin: int) -> int:
-        return self._data.index(b"\n", begin)
 
 
 def read_pickle(
@@ -118,125 +57,19 @@ def read_pickle(
     Raises:
         BadPickle: says which name was not allowed, or what is wrong with the bytes.
     """
-    machine = _Machine(_Held(data) if isinstance(data, bytes) else data, allowed, most, memory)
+    machine = Machine(Held(data) if isinstance(data, bytes) else data, allowed, most, memory)
     try:
-        return machine.run()
+        return machine.run(_TABLE)
     except (IndexError, KeyError, TypeError, ValueError, struct.error, AttributeError) as error:
         raise BadPickle(f"not a whole pickle (at byte {machine.at:,} of {len(data):,})") from error
 
 
-class Named(Struct, eq=False, gc=False):
-    """A class or function that was let through, by name only."""
-
-    name: str
-
-
-class _Stop(Exception): ...
-
-
-class _Machine:
-    def __init__(self, data: Source, allowed: Container[str], most: int, memory: int) -> None:
-        self.data = data
-        self.size = len(data)
-        self.allowed = allowed
-        self.most = most
-        self.room = memory
-        """Bytes that are left. Goes down with all that is made, also when it is thrown away again."""
-        self.odd_keys = 0
-        self.at = 0
-        self.stack: list[Any] = []
-        self.below: list[list[Any]] = []
-        """The stacks under each open mark."""
-        self.memo: list[Any] = []
-        self.memo_beyond: dict[int, Any] = {}
-        """What was put at other numbers than the next: writers count from 0, and a number must not size a list."""
-
-    def run(self) -> Any:
-        byte, table = self.data.byte, _TABLE
-        try:
-            for done in range(0, self.most, _STRETCH):
-                for _ in range(min(_STRETCH, self.most - done)):
-                    step = table[byte(self.at)]
-                    self.at += 1
-                    step(self)
-                self.refuse_excess()
-        except _Stop:
-            return self.stack.pop()
-        raise BadPickle(f"more than {self.most:,} instructions")
-
-    def refuse_excess(self) -> None:
-        """Raise BadPickle when a bound is passed."""
-        if self.room < 0:
-            raise BadPickle("its values take more memory than it may have")
-        if len(self.below) > _MOST_MARKS:
-            raise BadPickle("values nested too deep")
-
-    def blob(self, size: int) -> bytes | Skipped:
-        begin = self.at
-        end = self.at = begin + size
-        if size < 0 or end > self.size:
-            raise ValueError
-        return self.data.piece(begin, end)
-
-    def take(self, size: int) -> bytes:
-        piece = self.blob(size)
-        if not isinstance(piece, bytes):
-            raise BadPickle(f"a text or a number of {size:,} bytes")
-        return piece
-
-    def number(self, size: int) -> int:
-        if size == 1:  # most of them
-            self.at += 1
-            return self.data.byte(self.at - 1)
-        return int.from_bytes(self.take(size), "little")
-
-    def line(self) -> str:
-        text = self.take(self.data.line_end(self.at) - self.at).decode()
-        self.at += 1
-        return text
-
-    def since_mark(self) -> list[Any]:
-        items, self.stack = self.stack, self.below.pop()
-        return items
-
-    def put(self, number: int) -> None:
-        """Remember the top of the stack."""
-        if number == len(self.memo):
-            self.memo.append(self.stack[-1])
-        elif number < len(self.memo):
-            self.memo[number] = self.stack[-1]
-        else:
-            self.memo_beyond[number] = self.stack[-1]
-
-    def get(self, number: int) -> Any:
-        return self.memo[number] if number < len(self.memo) else self.memo_beyond[number]
-
-    def named(self, module: object, name: object) -> Named:
-        if not (isinstance(module, str) and isinstance(name, str)):
-            raise BadPickle("names a class by something that is no text")
-        if len(module) + len(name) > LONGEST_NAME:
-            raise BadPickle(f"names a class by {len(module) + len(name):,} letters")
-        self.room -= _BUILT + len(module) + len(name)
-        full = f"{module}.{name}"
-        if full not in self.allowed:
-            raise BadPickle(f"asks for {full[:120]!r}, which is not let through")
-        return Named(full)
-
-    def build(self, maker: Any, args: Any) -> Any:
-        if not isinstance(maker, Named):
-            raise BadPickle("calls something that is no class")
-        self.room -= _BUILT
-        if maker.name in {"collections.OrderedDict", "collections.defaultdict"}:
-            return {}  # filled by the instructions that follow
-        return Built(maker.name, args)
-
-
-def _fixed(value: Any) -> Callable[[_Machine], None]:
+def _fixed(value: Any) -> Callable[[Machine], None]:
     return lambda m: m.stack.append(value)
 
 
-def _blob(width: int) -> Callable[[_Machine], None]:
-    def step(m: _Machine) -> None:
+def _blob(width: int) -> Callable[[Machine], None]:
+    def step(m: Machine) -> None:
         piece = m.blob(m.number(width))
         m.room -= _TEXT + (len(piece) if isinstance(piece, bytes) else 0)
         m.stack.append(piece)
@@ -244,8 +77,8 @@ def _blob(width: int) -> Callable[[_Machine], None]:
     return step
 
 
-def _text(width: int) -> Callable[[_Machine], None]:
-    def step(m: _Machine) -> None:
+def _text(width: int) -> Callable[[Machine], None]:
+    def step(m: Machine) -> None:
         size = m.number(width)
         if size > LONGEST_TEXT:
             raise BadPickle(f"a text of {size:,} bytes")
@@ -256,12 +89,12 @@ def _text(width: int) -> Callable[[_Machine], None]:
     return step
 
 
-def _integer(width: int) -> Callable[[_Machine], None]:
+def _integer(width: int) -> Callable[[Machine], None]:
     return lambda m: m.stack.append(m.number(width))
 
 
-def _long(width: int) -> Callable[[_Machine], None]:
-    def step(m: _Machine) -> None:
+def _long(width: int) -> Callable[[Machine], None]:
+    def step(m: Machine) -> None:
         size = m.number(width)
         if size > LONGEST_NUMBER:
             raise BadPickle(f"a number of {size:,} bytes")
@@ -271,33 +104,33 @@ def _long(width: int) -> Callable[[_Machine], None]:
     return step
 
 
-def _signed(m: _Machine) -> None:
+def _signed(m: Machine) -> None:
     m.room -= _NUMBER
     m.stack.append(int.from_bytes(m.take(4), "little", signed=True))
 
 
-def _float(m: _Machine) -> None:
+def _float(m: Machine) -> None:
     m.room -= _NUMBER
     m.stack.append(struct.unpack(">d", m.take(8))[0])
 
 
-def _empty_list(m: _Machine) -> None:
+def _empty_list(m: Machine) -> None:
     m.room -= _LIST
     m.stack.append([])
 
 
-def _empty_dict(m: _Machine) -> None:
+def _empty_dict(m: Machine) -> None:
     m.room -= _DICT
     m.stack.append({})
 
 
-def _empty_set(m: _Machine) -> None:
+def _empty_set(m: Machine) -> None:
     m.room -= _SET
     m.stack.append(set())
 
 
-def _tuple(size: int) -> Callable[[_Machine], None]:
-    def step(m: _Machine) -> None:
+def _tuple(size: int) -> Callable[[Machine], None]:
+    def step(m: Machine) -> None:
         if len(m.stack) < size:
             raise ValueError
         m.room -= _TUPLE + _SLOT * size
@@ -306,50 +139,50 @@ def _tuple(size: int) -> Callable[[_Machine], None]:
     return step
 
 
-def _mark(m: _Machine) -> None:
+def _mark(m: Machine) -> None:
     m.below.append(m.stack)
     m.stack = []
 
 
-def _tuple_since_mark(m: _Machine) -> None:
+def _tuple_since_mark(m: Machine) -> None:
     items = tuple(m.since_mark())
     m.room -= _TUPLE + _SLOT * len(items)
     m.stack.append(items)
 
 
-def _list_since_mark(m: _Machine) -> None:
+def _list_since_mark(m: Machine) -> None:
     items = m.since_mark()
     m.room -= _LIST + _SLOT * len(items)
     m.stack.append(items)
 
 
-def _dict_since_mark(m: _Machine) -> None:
+def _dict_since_mark(m: Machine) -> None:
     items = m.since_mark()
     _empty_dict(m)
     _set_items(m, m.stack[-1], items)
 
 
-def _frozenset_since_mark(m: _Machine) -> None:
+def _frozenset_since_mark(m: Machine) -> None:
     items = m.since_mark()
     m.room -= _SET + 2 * _PAIR * len(items)
     m.stack.append(frozenset(_key(m, item) for item in items))
 
 
-def _appends(m: _Machine) -> None:
+def _appends(m: Machine) -> None:
     items = m.since_mark()
     if not isinstance(m.stack[-1], Built):  # what a list of another class holds is not noted
         m.room -= _SLOT * len(items)
         m.stack[-1].extend(items)
 
 
-def _append(m: _Machine) -> None:
+def _append(m: Machine) -> None:
     item = m.stack.pop()
     if not isinstance(m.stack[-1], Built):
         m.room -= 4 * _SLOT  # the first makes room for four
         m.stack[-1].append(item)
 
 
-def _additems(m: _Machine) -> None:
+def _additems(m: Machine) -> None:
     items = m.since_mark()
     if not isinstance(m.stack[-1], set):
         raise BadPickle("adds an item to something that is no set")
@@ -357,17 +190,17 @@ def _additems(m: _Machine) -> None:
     m.stack[-1].update(_key(m, item) for item in items)
 
 
-def _setitems(m: _Machine) -> None:
+def _setitems(m: Machine) -> None:
     items = m.since_mark()
     _set_items(m, m.stack[-1], items)
 
 
-def _setitem(m: _Machine) -> None:
+def _setitem(m: Machine) -> None:
     value, key = m.stack.pop(), m.stack.pop()
     _set_items(m, m.stack[-1], [key, value])
 
 
-def _set_items(m: _Machine, target: Any, items: list[Any]) -> None:
+def _set_items(m: Machine, target: Any, items: list[Any]) -> None:
     if isinstance(target, Built):  # a dictionary of another class: what it holds is not noted
         return
     if not isinstance(target, dict):
@@ -377,7 +210,7 @@ def _set_items(m: _Machine, target: Any, items: list[Any]) -> None:
         target[key if isinstance(key, str) else _key(m, key)] = value
 
 
-def _key(m: _Machine, key: Any) -> Any:
+def _key(m: Machine, key: Any) -> Any:
     """Keys are flat: hashing a tuple that is nested a million deep would end this process."""
     if isinstance(key, frozenset) or (
         isinstance(key, tuple) and any(isinstance(part, tuple | frozenset) for part in key)
@@ -390,27 +223,48 @@ def _key(m: _Machine, key: Any) -> Any:
     return key
 
 
-def _global(m: _Machine) -> None:
+def _named(m: Machine, module: object, name: object) -> Named:
+    if not (isinstance(module, str) and isinstance(name, str)):
+        raise BadPickle("names a class by something that is no text")
+    if len(module) + len(name) > LONGEST_NAME:
+        raise BadPickle(f"names a class by {len(module) + len(name):,} letters")
+    m.room -= _BUILT + len(module) + len(name)
+    full = f"{module}.{name}"
+    if full not in m.allowed:
+        raise BadPickle(f"asks for {full[:120]!r}, which is not let through")
+    return Named(full)
+
+
+def _build(m: Machine, maker: Any, args: Any) -> Any:
+    if not isinstance(maker, Named):
+        raise BadPickle("calls something that is no class")
+    m.room -= _BUILT
+    if maker.name in {"collections.OrderedDict", "collections.defaultdict"}:
+        return {}  # filled by the instructions that follow
+    return Built(maker.name, args)
+
+
+def _global(m: Machine) -> None:
     module = m.line()
-    m.stack.append(m.named(module, m.line()))
+    m.stack.append(_named(m, module, m.line()))
 
 
-def _stack_global(m: _Machine) -> None:
+def _stack_global(m: Machine) -> None:
     name, module = m.stack.pop(), m.stack.pop()
-    m.stack.append(m.named(module, name))
+    m.stack.append(_named(m, module, name))
 
 
-def _call(m: _Machine) -> None:
+def _call(m: Machine) -> None:
     args, maker = m.stack.pop(), m.stack.pop()
-    m.stack.append(m.build(maker, args))
+    m.stack.append(_build(m, maker, args))
 
 
-def _call_with_names(m: _Machine) -> None:
+def _call_with_names(m: Machine) -> None:
     named, args, maker = m.stack.pop(), m.stack.pop(), m.stack.pop()
-    m.stack.append(m.build(maker, (args, named)))
+    m.stack.append(_build(m, maker, (args, named)))
 
 
-def _set_state(m: _Machine) -> None:
+def _set_state(m: Machine) -> None:
     state, target = m.stack.pop(), m.stack[-1]
     if isinstance(target, Built):
         target.state = state
@@ -418,49 +272,49 @@ def _set_state(m: _Machine) -> None:
         raise BadPickle("gives state to something that is no object")
 
 
-def _persistent_id(m: _Machine) -> None:
+def _persistent_id(m: Machine) -> None:
     if PERSISTENT_ID not in m.allowed:
         raise BadPickle("refers to data outside of it")
     m.room -= _BUILT
     m.stack.append(Built(PERSISTENT_ID, m.stack.pop()))
 
 
-def _protocol(m: _Machine) -> None:
+def _protocol(m: Machine) -> None:
     if m.number(1) > HIGHEST_PROTOCOL:
         raise ValueError
 
 
-def _frame(m: _Machine) -> None:
+def _frame(m: Machine) -> None:
     """A hint to readers of streams, who refuse one that leads beyond the end."""
     if m.number(8) > len(m.data) - m.at:
         raise ValueError
 
 
-def _put(width: int) -> Callable[[_Machine], None]:
+def _put(width: int) -> Callable[[Machine], None]:
     return lambda m: m.put(m.number(width))
 
 
-def _get(width: int) -> Callable[[_Machine], None]:
+def _get(width: int) -> Callable[[Machine], None]:
     return lambda m: m.stack.append(m.get(m.number(width)))
 
 
-def _memoize(m: _Machine) -> None:
+def _memoize(m: Machine) -> None:
     m.put(len(m.memo) + len(m.memo_beyond))
 
 
-def _stop(_: _Machine) -> None:
-    raise _Stop
+def _stop(_: Machine) -> None:
+    raise Stop
 
 
-def _pop_mark(m: _Machine) -> None:
+def _pop_mark(m: Machine) -> None:
     m.since_mark()
 
 
-def _unknown(m: _Machine) -> NoReturn:
+def _unknown(m: Machine) -> NoReturn:
     raise BadPickle(f"instruction {m.data.byte(m.at - 1):#x} is not plain data")
 
 
-_INSTRUCTIONS: dict[bytes, Callable[[_Machine], Any]] = {
+_INSTRUCTIONS: dict[bytes, Callable[[Machine], Any]] = {
     b"\x80": _protocol,
     b"\x95": _frame,
     b".": _stop,

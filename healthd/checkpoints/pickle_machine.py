@@ -1,0 +1,176 @@
+"""
+The machine that reads pickles as data: a stack, a memo and bounds; what each instruction does stands in `pickles`.
+
+Objects are never built. A `Built` takes note of the class's name and of what it was to be given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+MOST_INSTRUCTIONS = 20_000_000
+"""Bounds the time: about ten seconds."""
+MOST_MEMORY = 400 << 20
+"""Bytes that all values together may take, by a generous estimate."""
+_MOST_MARKS = 10_000
+_STRETCH = 4096
+"""Instructions between two looks at the bounds."""
+PERSISTENT_ID = "persistent id"
+"""Let through like the name of a class: a reference to data beside the pickle, which torch makes for each tensor."""
+
+
+class _Everything(Container[str]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+EVERYTHING: Container[str] = _Everything()
+"""Lets any name through, since none is ever looked up: for files of which a few fields are wanted and no more."""
+
+
+class BadPickle(Exception):
+    """The bytes are not a whole pickle, or ask for something that is not let through; says what."""
+
+
+class Built(Struct, eq=False):
+    """What a pickle would have built: the class's full name, its arguments and its state."""
+
+    name: str
+    args: Any
+    state: Any = None
+
+
+class Skipped:
+    """Contents that were stepped over, in the place of bytes."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+
+class Source(Protocol):
+    """A pickle that is not all in memory."""
+
+    def __len__(self) -> int: ...
+
+    def byte(self, at: int) -> int:
+        """One byte. Raises IndexError at the end."""
+
+    def piece(self, begin: int, end: int) -> bytes | Skipped:
+        """These bytes, which are there, or something in their place when they are many."""
+
+    def line_end(self, begin: int) -> int:
+        """Where the next line feed is. Raises ValueError."""
+
+
+class Held:
+    """A pickle in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.byte = data.__getitem__
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def piece(self, begin: int, end: int) -> bytes:
+        return self._data[begin:end]
+
+    def line_end(self, begin: int) -> int:
+        return self._data.index(b"\n", begin)
+
+
+class Named(Struct, eq=False, gc=False):
+    """A class or function that was let through, by name only."""
+
+    name: str
+
+
+class Stop(Exception):
+    """The pickle says that it is at its end."""
+
+
+class Machine:
+    def __init__(self, data: Source, allowed: Container[str], most: int, memory: int) -> None:
+        self.data = data
+        self.size = len(data)
+        self.allowed = allowed
+        self.most = most
+        self.room = memory
+        """Bytes that are left. Goes down with all that is made, also when it is thrown away again."""
+        self.odd_keys = 0
+        self.at = 0
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []
+        """The stacks under each open mark."""
+        self.memo: list[Any] = []
+        self.memo_beyond: dict[int, Any] = {}
+        """What was put at other numbers than the next: writers count from 0, and a number must not size a list."""
+
+    def run(self, table: Sequence[Callable[[Machine], Any]]) -> Any:
+        """The value, made by the instructions in *table*. Raises BadPickle, and what garbled bytes lead to."""
+        byte = self.data.byte
+        try:
+            for done in range(0, self.most, _STRETCH):
+                for _ in range(min(_STRETCH, self.most - done)):
+                    step = table[byte(self.at)]
+                    self.at += 1
+                    step(self)
+                self.refuse_excess()
+        except Stop:
+            return self.stack.pop()
+        raise BadPickle(f"more than {self.most:,} instructions")
+
+    def refuse_excess(self) -> None:
+        """Raise BadPickle when a bound is passed."""
+        if self.room < 0:
+            raise BadPickle("its values take more memory than it may have")
+        if len(self.below) > _MOST_MARKS:
+            raise BadPickle("values nested too deep")
+
+    def blob(self, size: int) -> bytes | Skipped:
+        begin = self.at
+        end = self.at = begin + size
+        if size < 0 or end > self.size:
+            raise ValueError
+        return self.data.piece(begin, end)
+
+    def take(self, size: int) -> bytes:
+        piece = self.blob(size)
+        if not isinstance(piece, bytes):
+            raise BadPickle(f"a text or a number of {size:,} bytes")
+        return piece
+
+    def number(self, size: int) -> int:
+        if size == 1:  # most of them
+            self.at += 1
+            return self.data.byte(self.at - 1)
+        return int.from_bytes(self.take(size), "little")
+
+    def line(self) -> str:
+        text = self.take(self.data.line_end(self.at) - self.at).decode()
+        self.at += 1
+        return text
+
+    def since_mark(self) -> list[Any]:
+        items, self.stack = self.stack, self.below.pop()
+        return items
+
+    def put(self, number: int) -> None:
+        """Remember the top of the stack."""
+        if number == len(self.memo):
+            self.memo.append(self.stack[-1])
+        elif number < len(self.memo):
+            self.memo[number] = self.stack[-1]
+        else:
+            self.memo_beyond[number] = self.stack[-1]
+
+    def get(self, number: int) -> Any:
+        return self.memo[number] if number < len(self.memo) else self.memo_beyond[number]
