@@ -15,6 +15,7 @@ from typing import Any
 from healthd.checkpoints import zips
 from healthd.checkpoints.pickles import EVERYTHING, PERSISTENT_ID, BadPickle, Built, Named, read_pickle
 from healthd.checkpoints.tree import Damaged, File, Tree
+from healthd.checkpoints.workers import alone
 
 LARGEST_PICKLE = 16 << 20
 """Bytes; a model of 100,000 tensors needs about this much. Beyond it nothing is known."""
@@ -83,7 +84,9 @@ def open_state(tree: Tree, name: str) -> Iterator[State]:
     with tree.open(name) as file:
         archive = open_archive(file, name, tree.size(name))
         members = zips.read_members(archive)
-        yield State(archive, members, _read_value(archive, members))
+        pickle = next((member for member in members if member.name.endswith(b"data.pkl")), None)
+        with alone(pickle.size if pickle else 0):
+            yield State(archive, members, _read_value(archive, pickle))
 
 
 def open_archive(file: File, name: str, size: int) -> zips.Slice:
@@ -101,8 +104,7 @@ def open_archive(file: File, name: str, size: int) -> zips.Slice:
     raise Damaged(f"{name}: not a zip archive of torch.save")
 
 
-def _read_value(archive: zips.Slice, members: list[zips.Member]) -> Any:
-    pickle = next((member for member in members if member.name.endswith(b"data.pkl")), None)
+def _read_value(archive: zips.Slice, pickle: zips.Member | None) -> Any:
     if pickle is None or pickle.size > LARGEST_PICKLE:
         return None
     if pickle.crc:  # written with checksums

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import TypeVar
 
@@ -17,6 +19,16 @@ LONG = 200e-6
 """Seconds for one item: about what a file in memory never takes, and one on another machine always does."""
 PATIENCE = 0.05
 """Seconds that a busy machine may let anybody wait: so long nothing is made of it."""
+
+
+LARGE = 1 << 20
+"""Bytes from which on something is decoded alone: what is made of it may take a hundred times as much."""
+_one_large = threading.RLock()
+
+
+def alone(size: int) -> AbstractContextManager[object]:
+    """Held while *size* bytes are decoded, and what was made of them: of large ones one at a time, in this process."""
+    return _one_large if size > LARGE else nullcontext()
 
 
 def for_each(check: Callable[[T], R], items: Sequence[T], *, at_once: int = 4) -> list[R]:

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import nullcontext
 from functools import partial
 
 import msgspec
@@ -21,7 +19,7 @@ import msgspec
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.jsons import refuse_too_many_values
 from healthd.checkpoints.tree import Damaged, Tree, folder_of, inside, read_at
-from healthd.checkpoints.workers import for_each
+from healthd.checkpoints.workers import LARGE, alone, for_each
 
 LARGEST_HEADER = 32 << 20
 """Bytes; a third of what the reference implementation reads, and enough for 100,000 tensors in one file."""
@@ -32,9 +30,6 @@ _MOST_IN_INDEX = 2_000_000
 """A tensor has five."""
 _FIRST_READ = 16_384
 """Holds the whole header of most shards, so that one read is enough."""
-_LARGE_HEADER = 1 << 20
-_ONE_LARGE_HEADER = threading.Lock()
-"""Ten thousand files may each have a large one; one at a time is in memory."""
 _DTYPE_BITS = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -107,7 +102,7 @@ def refuse_missing_shards(names: Iterable[str]) -> None:
 
 def parse_header(raw: bytes, name: str) -> dict[str, _Tensor]:
     """The tensors of a JSON header by name. Raises Damaged."""
-    if len(raw) > _LARGE_HEADER:
+    if len(raw) > LARGE:
         refuse_too_many_values(raw, name, most=MOST_VALUES)
     try:
         entries = _ENTRIES.decode(raw)
@@ -159,7 +154,7 @@ def _verify_file(tree: Tree, promises: _Promises, name: str) -> None:
             )
         if 8 + length > size:
             raise Damaged(f"{name}: {size:,} bytes, and its header alone needs {8 + length:,} (torn write)")
-        with _ONE_LARGE_HEADER if length > _LARGE_HEADER else nullcontext():
+        with alone(length):
             if len(start) < 8 + length:
                 start += read_at(file, name, offset=len(start), size=8 + length - len(start))
             tensors = parse_header(start[8 : 8 + length], name)

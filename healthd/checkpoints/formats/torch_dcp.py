@@ -17,7 +17,7 @@ from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.formats.torch_zip import verify_archive
 from healthd.checkpoints.pickles import BadPickle, Built, read_pickle
 from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, folder_of, inside, read_at
-from healthd.checkpoints.workers import for_each
+from healthd.checkpoints.workers import alone, for_each
 
 LARGEST_METADATA = 128 << 20
 _TOO_MUCH = 1 << 63
@@ -75,7 +75,8 @@ class TorchDcp:
             missing = f"{folder}/.metadata".lstrip("/")
             raise Damaged(f"{missing}: missing; it is written last (save not finished)")
         for name in described:
-            pieces = read_metadata(tree, name)
+            with alone(tree.size(name)):
+                pieces = read_metadata(tree, name)
             for_each(partial(_verify_file, tree, level), sorted(pieces.items()), at_once=tree.at_once)
 
 

@@ -10,9 +10,7 @@ Source: the introduction to model IO and the JSON schema in XGBoost's documentat
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable, Sized
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,15 +20,12 @@ from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 from healthd.checkpoints.ubjson import LetGo, Packed, read_ubjson
 from healthd.checkpoints.windows import Window, open_window
-from healthd.checkpoints.workers import for_each
+from healthd.checkpoints.workers import alone, for_each
 
 LARGEST_JSON = 8 << 20
 """Of longer ones the beginning and the end are looked at, and that all is text: as values it would fill memory."""
 MOST_VALUES = 2_500_000
 """In JSON, of which a list or a mapping counts as four; twice what a model of the largest size has."""
-_SMALL = 1 << 20
-_ONE_LARGE = threading.Lock()
-"""Of large JSON one at a time: what is made of it takes many times as much."""
 _JSON = re.compile(r"(?:model|xgb|xgboost|booster|checkpoint)[-_\w]*\.json", re.IGNORECASE)
 _OLD = re.compile(r"\d{4,}\.model|xgb\w*[-_\w]*\.(?:model|bin)", re.IGNORECASE)
 _BEGIN = re.compile(rb'\s*\{\s*"(?:learner|version)"\s*:')
@@ -86,7 +81,7 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
         if name.endswith(".ubj"):
             _judge(read_ubjson(window, {"trees": partial(_judge_one, window)}), window)
         elif window.size <= LARGEST_JSON:
-            with _ONE_LARGE if window.size > _SMALL else nullcontext():
+            with alone(window.size):
                 _judge(_parse_json(window), window)
         else:
             _verify_ends(window)

@@ -61,6 +61,14 @@ def test_a_state_that_asks_for_too_much_is_unknown_and_no_fault(judge: Judge, tm
     assert judge.verify(tmp_path).reason == ""
 
 
+def test_of_many_such_states_one_is_read_at_a_time(judge: Judge, tmp_path: Path) -> None:
+    for rank in range(8):
+        with zipfile.ZipFile(tmp_path / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt", "w") as archive:
+            archive.writestr("archive/data.pkl", PROTOCOL + HOSTILE["dictionaries"])
+
+    assert judge.verify(tmp_path).reason == ""
+
+
 @pytest.mark.parametrize("name", sorted(HOSTILE.keys() - {"a number beyond all reals"}))
 def test_such_a_pickle_of_paddle_is_refused(judge: Judge, tmp_path: Path, name: str) -> None:
     (tmp_path / "epoch_1.pdparams").write_bytes(PROTOCOL + HOSTILE[name])
