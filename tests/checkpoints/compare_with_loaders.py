@@ -2,8 +2,9 @@
 Damage the checkpoints under `real/`, and compare healthd's word with that of the library which wrote them.
 
 `python -m tests.checkpoints.compare_with_loaders`, run by hand where the frameworks and healthd's own dependencies are
-installed. Each file is dropped, cut at random lengths and has random bits flipped; healthd verifies with FULL, and the
-library loads, in a process of its own, for some end their process. Prints every case where healthd says good and the
+installed. Each file is dropped, cut at random lengths, has random bits flipped, and is swapped for that of another step
+where `real/` has one; healthd verifies with FULL, and the library loads, in a process of its own, for some end their
+process. Prints every case where healthd says good and the
 library fails, then the counts.
 """
 
@@ -17,6 +18,7 @@ import io
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -56,6 +58,35 @@ def load_trainer(path: Path) -> None:
 
     trainer = a_hugging_face_trainer(str(SCRATCH / "out"), max_steps=5, save_strategy="no")
     trainer.train(resume_from_checkpoint=str(path))
+
+
+def load_universal(path: Path) -> None:
+    """Resume, with one rank."""
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    from tests.checkpoints.make_framework_fixtures import a_partly_trained_engine, set_ranks
+
+    set_ranks(0, 1, port=29604)
+    folder, _ = a_partly_trained_engine(universal=True).load_checkpoint(str(path.parent), tag=path.name)
+    if folder is None:
+        raise ValueError("found nothing, goes on afresh")
+
+
+def load_composer(path: Path) -> None:
+    """Resume, as far as the trainer is made."""
+    from tests.checkpoints.make_framework_fixtures import a_composer_trainer
+
+    a_composer_trainer(SCRATCH / "out", 5, load=path)
+
+
+def load_ray(path: Path) -> None:
+    """What both workers saved."""
+    import torch
+    from ray.train import Checkpoint
+
+    checkpoint = Checkpoint.from_directory(path)
+    checkpoint.get_metadata()
+    for rank in range(2):
+        torch.load(path / f"model-rank{rank}.pt", weights_only=True)
 
 
 def load_orbax(path: Path) -> None:
@@ -149,6 +180,9 @@ LOADERS = {
     "deepspeed-zero3/global_step3": load_deepspeed,
     "lightning/epoch=0-step=6.ckpt": load_lightning,
     "trainer/checkpoint-4": load_trainer,
+    "deepspeed-universal/global_step3_universal": load_universal,
+    "composer/ep0-ba4-rank0.pt": load_composer,
+    "ray/checkpoint_000004": load_ray,
     "orbax/20": load_orbax,
     "orbax-zarr/10": load_orbax_tree,
     "orbax-pieces/10": load_orbax_tree,
@@ -169,6 +203,12 @@ LOADERS = {
 }
 
 
+IMPORTS = {
+    "ray": ("torch", "ray.train"),
+    "deepspeed-universal": ("deepspeed", "torch._dynamo"),
+    "trainer": ("transformers", "torch._dynamo"),
+}
+"""What the loaders of a folder need, where that is not its name."""
 BUNDLES = {"tensorflow": "ckpt-20", "paddle": "epoch_5"}
 """Of files beside each other, what stands for those of one step."""
 NOT_OF_THE_STEP = ("checkpoint", "ckpt-10.")
@@ -181,6 +221,8 @@ def damages(source: Path, times: int, chance: random.Random):
     if source.name == "tensorflow":
         files = [file for file in files if not str(file).startswith(NOT_OF_THE_STEP)]
     for file in files:
+        if other := of_another_step(source, file):
+            yield "swap", lambda copy, file=file, other=other: shutil.copy(other, copy / file)
         if source.is_dir():
             yield "drop", lambda copy, file=file: (copy / file).unlink()
         size = (source / file).stat().st_size
@@ -188,6 +230,16 @@ def damages(source: Path, times: int, chance: random.Random):
             at, bit = chance.randrange(size), 1 << chance.randrange(8)
             yield "cut", lambda copy, file=file, at=at: os.truncate(copy / file, at)
             yield "flip", lambda copy, file=file, at=at, bit=bit: flip(copy / file, at, bit)
+
+
+def of_another_step(source: Path, file: Path) -> Path | None:
+    """The same file of another step beside *source*, when it is not the same to the byte."""
+    number = re.compile(r"\d+")
+    for other in sorted(source.parent.iterdir()):
+        alike = other != source and number.sub("0", other.name) == number.sub("0", source.name)
+        if alike and (other / file).is_file() and (other / file).read_bytes() != (source / file).read_bytes():
+            return other / file
+    return None
 
 
 def flip(file: Path, at: int, bit: int) -> None:
@@ -200,8 +252,10 @@ def flip(file: Path, at: int, bit: int) -> None:
 def compare(name: str, times: int) -> None:
     """Print what became of each damage."""
     source, counts = REAL / name, Counter()
-    with contextlib.suppress(ImportError):  # once, and not in each process
-        importlib.import_module(name.partition("/")[0])
+    folder = name.partition("/")[0]
+    for package in IMPORTS.get(folder, (folder,)):
+        with contextlib.suppress(ImportError):  # once, and not in each process
+            importlib.import_module(package)
     for kind, damage in damages(source, times, random.Random(3)):
         shutil.rmtree(SCRATCH, ignore_errors=True)
         copy = SCRATCH / "run" / source.name

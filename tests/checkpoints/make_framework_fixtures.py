@@ -207,12 +207,9 @@ def write_orbax(root: Path) -> None:
         checkpointer.save(root.absolute() / "orbax-zarr" / "10", tree)
 
 
-def universal_rank(rank: int, world: int, root: str) -> None:
-    """One rank of ZeRO 2, with a buffer and a frozen parameter, whose step 3 DeepSpeed's script makes universal."""
-    os.environ["DS_ACCELERATOR"] = "cpu"
-    set_ranks(rank, world, port=29603)
+def a_partly_trained_engine(*, universal: bool) -> object:
+    """ZeRO 2 of a model with a buffer and a frozen parameter; with *universal* it loads such checkpoints alone."""
     import deepspeed
-    from deepspeed.checkpoint import ds_to_universal
 
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # is compiled for minutes, and only faster
     deepspeed.init_distributed("gloo")
@@ -225,9 +222,19 @@ def universal_rank(rank: int, world: int, root: str) -> None:
         "zero_optimization": {"stage": 2},
         "zero_allow_untested_optimizer": True,
         "bf16": {"enabled": True},
+        "checkpoint": {"load_universal": universal},
     }
     optimizer = torch.optim.AdamW([parameter for parameter in model.parameters() if parameter.requires_grad])
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
+
+
+def universal_rank(rank: int, world: int, root: str) -> None:
+    """One rank of ZeRO 2, with a buffer and a frozen parameter, whose step 3 DeepSpeed's script makes universal."""
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    set_ranks(rank, world, port=29603)
+    from deepspeed.checkpoint import ds_to_universal
+
+    engine = a_partly_trained_engine(universal=False)
     for step in range(1, 4):
         engine.backward(engine(torch.randn(1, 4).bfloat16()).float().sum())
         engine.step()
