@@ -121,7 +121,7 @@ def _judge(model: Any, window: Window) -> None:
         learner = model["learner"]
         booster, parameters, _ = learner["gradient_booster"], learner["learner_model_param"], learner["attributes"]
         _, _ = int(parameters["num_feature"]), int(parameters["num_class"])
-        for score in parameters["base_score"].removeprefix("[").removesuffix("]").split(","):
+        for score in str(parameters["base_score"]).removeprefix("[").removesuffix("]").split(","):
             float(score)
         kind, _, _ = booster["name"], learner["objective"]["name"], model["version"]
         inner = booster["gbtree"]["model"] if kind == "dart" else booster["model"]
@@ -145,8 +145,8 @@ def _judge_trees(model: Any, window: Window) -> None:
     promised = int(model["gbtree_model_param"]["num_trees"])
     if len(model["trees"]) != promised or len(_sized(model["tree_info"])) != promised:
         raise Damaged(f"{name}: {len(model['trees']):,} of {promised:,} trees")
-    rounds = list(_integers(model.get("iteration_indptr") or [0, promised], window))
-    if rounds[0] != 0 or rounds[-1] != promised or sorted(rounds) != rounds:
+    rounds = list(_integers(model["iteration_indptr"], window)) if "iteration_indptr" in model else []
+    if rounds and (rounds[0] != 0 or rounds[-1] != promised or sorted(rounds) != rounds):
         raise Damaged(f"{name}: its rounds do not end at its {promised:,} trees")
     for field in _SHARED_CATEGORIES if "cats" in model else ():
         _length(model["cats"][field])
