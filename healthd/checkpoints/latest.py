@@ -14,7 +14,8 @@ from healthd.checkpoints.cache import Cache, Proof
 from healthd.checkpoints.formats import FORMATS, Format, Level, declared, recognises
 from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.released import released
-from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, nested, newest_step, steps
+from healthd.checkpoints.nested import nested
+from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, newest_step, steps
 from healthd.checkpoints.tree import (
     Damaged,
     Location,

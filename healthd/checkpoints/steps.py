@@ -12,8 +12,6 @@ import errno
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import nsmallest
-from itertools import islice
 
 from healthd.checkpoints.bundles import bundles, lost_optimizers
 from healthd.checkpoints.formats import Format, recognises
@@ -32,14 +30,8 @@ MOST_NAMES = 1_000_000
 """Directly in a root; most of them may be logs or samples, which are read and not held."""
 MOST_CHECKPOINTS = 100_000
 """Names in a root that may be of checkpoints."""
-MOST_FOLDERS = 200
-"""No more folders than this are looked at for checkpoints that are not where they were said to be."""
-_MOST_NAMES_INSIDE = 10_000
-"""In each of those."""
 _MOST_KINDS = 10_000
 """Of names, for which is remembered whether they matter."""
-_MOST_LEVELS = 3
-"""How deep: a root `out` of Lightning has them in `out/lightning_logs/version_0/checkpoints`."""
 
 _WORDS = (
     r"(?:global_?)?steps?",
@@ -166,28 +158,6 @@ def _newness(candidate: Candidate) -> tuple[int, bool, bool, str]:
     return candidate.step, not candidate.unfinished, not is_last(name), name
 
 
-def nested(root: Location) -> list[Candidate]:
-    """
-    The folders below *root* that hold checkpoints, each with its newest step: a location named one folder too high.
-
-    For a person, never to be loaded by itself: two runs may save below the same folder. Links are not followed, hidden
-    and temporary folders left out, and `MOST_FOLDERS` is the end of it. A folder that cannot be read holds nothing.
-    """
-    found: list[Candidate] = []
-    waiting = _folders(root.absolute())
-    looked = 0
-    for level in range(_MOST_LEVELS):
-        below: list[Location] = []
-        for folder in islice(waiting, MOST_FOLDERS - looked):
-            looked += 1
-            if holds := _newest_inside(folder):
-                found.append(Candidate(path=folder, step=holds.step))
-            elif level + 1 < _MOST_LEVELS:
-                below += _folders(folder)
-        waiting = below
-    return sorted(found, key=lambda c: (c.step, str(c.path)), reverse=True)
-
-
 def parse_step(name: str) -> int | None:
     """The step number in the name of a checkpoint, such as `checkpoint-500` or `0000500`; None when it tells none."""
     if not _PLAIN.fullmatch(name) or _SHARD.search(name):
@@ -219,37 +189,14 @@ def _loads_alone(name: str) -> bool:
     return _ALONE.search(name) is not None and not _SHARD.search(name)
 
 
-def _newest_inside(folder: Location) -> Candidate | None:
-    """What *folder* holds; the name of a step alone is not enough, for data sets have numbered folders as well."""
-    try:
-        holds = (candidate for candidate in find(folder, most=_MOST_NAMES_INSIDE) if not candidate.unfinished)
-        return next((candidate for candidate in islice(holds, 3) if _has_content(candidate)), None)
-    except OSError:
-        return None
-
-
-def _has_content(candidate: Candidate) -> bool:
-    path = candidate.path
-    try:
-        inside = islice(store_of(path).names(path), _MOST_NAMES_INSIDE)
-        return bool(candidate.beside) or any(recognises(listed.name) for listed in inside)
-    except NotADirectoryError:
-        return True
-
-
-def _folders(folder: Location) -> list[Location]:
-    try:
-        listed = islice(store_of(folder).names(folder), MOST_NAMES)
-        inside = (each.name for each in listed if each.is_folder and not each.is_link)
-        first = nsmallest(MOST_FOLDERS, (name for name in inside if not _TEMPORARY.search(name)))
-    except OSError:
-        return []
-    return [folder / name for name in first]
-
-
 def _known_step(name: str) -> int:
     step = parse_step(name)
     return UNKNOWN_STEP if step is None else step
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a writer that is not done with it, or a person, gives such a name."""
+    return _TEMPORARY.search(name) is not None
 
 
 def _without(name: str, temporary: re.Match[str] | None) -> str:

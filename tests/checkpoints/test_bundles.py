@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.bundles import bundles
-from healthd.checkpoints.steps import find, nested
+from healthd.checkpoints.nested import nested
+from healthd.checkpoints.steps import find
 from tests.checkpoints.builders import torch_zip_bytes
 from tests.checkpoints.damages import word
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.steps import MOST_FOLDERS, UNKNOWN_STEP, find, nested, newest_step, parse_step, steps
+from healthd.checkpoints.nested import MOST_FOLDERS, nested
+from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, parse_step, steps
 
 
 @pytest.mark.parametrize(
