@@ -40,7 +40,7 @@ def test_what_the_real_library_wrote_holds(level: Level) -> None:
     [
         (STATE, "trainer_state.json: missing; it is written last (save not finished)"),
         ("model.safetensors", "no model beside trainer_state.json"),
-        ("optimizer.pt", "optimizer.pt: missing; the scheduler is there"),
+        ("optimizer.pt", "optimizer.pt: missing; scheduler.pt is there"),
         ("scheduler.pt", "scheduler.pt: missing"),
     ],
 )
@@ -124,6 +124,24 @@ def test_the_writers_own_mark_says_that_it_is_not_finished(real: Path) -> None:
     (real / "checkpoint-is-incomplete.txt").touch()
 
     assert "(save not finished)" in refusal(real)
+
+
+def test_random_states_without_an_optimizer_are_what_a_deletion_left(real: Path) -> None:
+    (real / "optimizer.pt").unlink()
+    (real / "scheduler.pt").unlink()
+
+    assert refusal(real) == "optimizer.pt: missing; rng_state_0.pth is there"
+
+
+@pytest.mark.parametrize(("beside", "why"), [(6, "optimizer.pt: missing; a newer step beside has it"), (2, "")])
+def test_an_old_step_without_an_optimizer_is_being_deleted_where_a_newer_one_has_it(
+    real: Path, beside: int, why: str
+) -> None:
+    shutil.copytree(real, real.parent / f"checkpoint-{beside}")
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth"):
+        (real / name).unlink()
+
+    assert refusal(real).partition(" (")[0] == why
 
 
 @pytest.mark.parametrize("alone", ["rng_state_1.pth", "rng_state.pth", "scheduler.pt", "training_args.bin"])

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -736,7 +737,13 @@ def load_ray(path: Path, step: int) -> None:
 
 def a_nemo_model(step: int) -> object:
     """A model of NeMo with the numbers of a step."""
+    import types
+
     import torch
+
+    telemetry = types.ModuleType("nemo.lightning.one_logger_callback")
+    telemetry.__getattr__ = lambda name: type(name, (), {})  # does not fit every version of Lightning
+    sys.modules[telemetry.__name__] = telemetry
     from nemo.core import ModelPT
     from omegaconf import OmegaConf
 
@@ -838,5 +845,5 @@ WRITERS: dict[str, Writer] = {
     ),
     "composer": Writer(save=save_composer, load=load_composer, steps=(2, 4, 6), packages=("composer",)),
     "ray": Writer(save=save_ray, load=load_ray, ranks=2, packages=("ray.train",), folder="trial"),
-    "nemo": Writer(save=save_nemo, load=load_nemo, packages=("nemo.core",)),
+    "nemo": Writer(save=save_nemo, load=load_nemo, packages=("nemo", "torch", "omegaconf")),
 }

@@ -38,11 +38,12 @@ def has_optimizer(tree: Tree) -> bool:
     )
 
 
-def step_beside_has(tree: Tree, filename: str) -> bool:
+def step_beside_has(tree: Tree, filename: str, *, newer: bool = False) -> bool:
     """
     Whether another step beside this one, a folder of the same name but for its numbers, has this file at its top.
 
-    The same writer made both, so that this one will have it as well once it is whole. False when nobody can tell.
+    The same writer made both, so that this one will have it as well once it is whole. With *newer* of later steps
+    alone: then it had the file and is being deleted. False when nobody can tell.
     """
     own, parent = tree.path.name, tree.path.parent
     if not _NUMBER.search(own) or tree.path != tree.base:
@@ -52,6 +53,8 @@ def step_beside_has(tree: Tree, filename: str) -> bool:
     except OSError:
         return False
     alike = [name for name in names if name != own and _NUMBER.sub("0", name) == _NUMBER.sub("0", own)]
+    if newer:
+        alike = [name for name in alike if _numbers(name) > _numbers(own)]
     newest = sorted(alike, key=_numbers, reverse=True)[:_MOST_BESIDE]
     return any(_is_file(parent / name / filename) for name in newest)
 

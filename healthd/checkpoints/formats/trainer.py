@@ -25,6 +25,7 @@ INCOMPLETE = "checkpoint-is-incomplete.txt"
 _FOLDER = re.compile(r"checkpoint-(\d{1,18})")
 _LOADED_JSON = re.compile(r"(?:\w*config|tokenizer|special_tokens_map|added_tokens|vocab)\.json")
 _RNG = re.compile(r"rng_state_(\d{1,6})\.pth")
+_RANDOM = re.compile(r"rng_state(?:_\d{1,6})?\.pth")
 _OWN = re.compile(r"training_args\.bin|(?:optimizer|scheduler|scaler)\.pt|rng_state(?:_\d{1,6})?\.pth")
 """What only the trainer writes into a `checkpoint-500`, all of it before its state."""
 _PYTHONS_OWN = ((b"NaN", b"0"), (b"Infinity", b"0"), (b"\\ud", b"\\u0"), (b"\\uD", b"\\u0"))
@@ -163,9 +164,15 @@ def _refuse_other_step(tree: Tree, step: int) -> None:
 def _refuse_half_an_optimizer(tree: Tree) -> None:
     """
     Without one of the two the trainer starts both afresh and says nothing; with neither it was told to save the model
-    only. DeepSpeed keeps both in its own folder.
+    only, and then no random states either, or an old step is being deleted. DeepSpeed keeps both in its own folder.
     """
     if "optimizer.pt" in tree.entries:
         tree.require("scheduler.pt")
-    elif "scheduler.pt" in tree.entries and not has_optimizer(tree):
-        raise Damaged("optimizer.pt: missing; the scheduler is there")
+        return
+    if has_optimizer(tree):
+        return
+    for beside in ("scheduler.pt", *(name for name in tree.kinds if _RANDOM.fullmatch(name))):
+        if beside in tree.entries:
+            raise Damaged(f"optimizer.pt: missing; {beside} is there")
+    if step_beside_has(tree, "optimizer.pt", newer=True):
+        raise Damaged("optimizer.pt: missing; a newer step beside has it (being deleted?)")
