@@ -191,6 +191,7 @@ class _Walk:
             file, offset = next(places) if kind else (0, 0)
             content = None if kind else body.take(size)
             if (end_of_prefix + key).endswith(self._endings):
+                body.writes_out(len(prefix))
                 if self._keeps:
                     body.holds(len(prefix) + len(key))
                 yield Value(_text(prefix + key), content, names[file] if kind else "", offset, size)

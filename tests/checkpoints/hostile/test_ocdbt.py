@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from healthd.checkpoints.ocdbt import read_values
 from healthd.checkpoints.sstables import crc32c
+from healthd.checkpoints.tree import Damaged, survey
 from tests.checkpoints.hostile.stores import MANIFEST, NODE, a_leaf, a_store, an_inner, each, files, framed
 from tests.checkpoints.judge import Judge
 
@@ -69,6 +72,15 @@ def a_prefix_that_all_keys_have(folder: Path) -> Path:
     return a_store(folder, *nodes, height=199, root=(at, len(nodes[-1])))
 
 
+def a_long_prefix_of_many_keys(folder: Path) -> Path:
+    """Thousands of leaves below a name that is as long as may be."""
+    leaf = framed(NODE, a_leaf([0] * 2000, [struct.pack(">H", number) for number in range(2000)]))
+    places = [(len(leaf) * number, len(leaf)) for number in range(200)]
+    keys = [b"p" * 60_000 + b"%03d" % number for number in range(200)]
+    root = framed(NODE, an_inner(1, keys, places, [60_003] * 200))
+    return a_store(folder, *[leaf] * 200, root, height=1, root=(len(leaf) * 200, len(root)))
+
+
 def names_of_files_without_end(folder: Path) -> Path:
     long = b"f" * 60_000
     node = bytes([0]) + files(40_000, prefix=len(long), name=long) + each(0)
@@ -98,3 +110,10 @@ def test_the_largest_node_of_small_keys_is_read(judge: Judge, tmp_path: Path) ->
     leaf = framed(NODE, a_leaf([0] * count, keys))
 
     assert judge.verify(a_store(tmp_path / "10", leaf, height=0)).reason == ""
+
+
+def test_what_all_keys_begin_with_is_not_written_out_without_end(tmp_path: Path) -> None:
+    store = survey(a_long_prefix_of_many_keys(tmp_path / "10"))
+
+    with pytest.raises(Damaged, match="too large, to verify"):
+        deque(read_values(store, "manifest.ocdbt"), maxlen=0)
