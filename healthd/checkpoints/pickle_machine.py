@@ -159,6 +159,10 @@ class Machine:
         self.at += 1
         return text
 
+    def mark(self) -> None:
+        self.below.append(self.stack)
+        self.stack = []
+
     def since_mark(self) -> list[Any]:
         items, self.stack = self.stack, self.below.pop()
         return items
@@ -172,5 +176,25 @@ class Machine:
         else:
             self.memo_beyond[number] = self.stack[-1]
 
+    def memoize(self) -> None:
+        self.put(len(self.memo) + len(self.memo_beyond))
+
     def get(self, number: int) -> Any:
         return self.memo[number] if number < len(self.memo) else self.memo_beyond[number]
+
+    def made(self, value: Any) -> Any:
+        """What goes on the stack for an object that was just made."""
+        return value
+
+    def set_state(self, target: Any, state: Any) -> None:
+        if isinstance(target, Built):
+            target.state = state
+        elif not isinstance(target, dict):  # an OrderedDict may have attributes: `_metadata` of a module's state
+            raise BadPickle("gives state to something that is no object")
+
+    def appended(self, items: list[Any]) -> None:
+        """A list has these now, all that was made since the mark."""
+
+    def takes(self, items: list[Any], *, are_marked: bool) -> bool:  # noqa: ARG002 - for `Folding`
+        """Whether keys and values, with *are_marked* all that was made since the mark, are not for the dictionary."""
+        return False

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Container
 from typing import Any, NoReturn
 
+from healthd.checkpoints.pickle_folding import SKIMMED, Fold, Folding, skim
 from healthd.checkpoints.pickle_machine import (
     EVERYTHING,
     MOST_INSTRUCTIONS,
@@ -28,7 +29,7 @@ from healthd.checkpoints.pickle_machine import (
     Stop,
 )
 
-__all__ = ["EVERYTHING", "PERSISTENT_ID", "BadPickle", "Built", "Named", "Skipped", "Source", "read_pickle"]
+__all__ = ["EVERYTHING", "PERSISTENT_ID", "BadPickle", "Built", "Fold", "Named", "Skipped", "Source", "read_pickle"]
 
 HIGHEST_PROTOCOL = 5
 LONGEST_TEXT = 4 << 20
@@ -44,7 +45,12 @@ _SET, _DICT, _FIRST_PAIR, _PAIR, _LIST, _TUPLE, _BUILT, _TEXT, _NUMBER, _SLOT = 
 
 
 def read_pickle(
-    data: bytes | Source, allowed: Container[str], *, most: int = MOST_INSTRUCTIONS, memory: int = MOST_MEMORY
+    data: bytes | Source,
+    allowed: Container[str],
+    *,
+    most: int = MOST_INSTRUCTIONS,
+    memory: int = MOST_MEMORY,
+    fold: Fold | None = None,
 ) -> Any:
     """
     The value: plain Python data, with `Built` in place of objects and `Named` in place of classes.
@@ -53,11 +59,17 @@ def read_pickle(
         allowed: full names such as `collections.OrderedDict` of the classes and functions that may appear.
         most: instructions after which to give up.
         memory: bytes of values after which to give up.
+        fold: takes objects as they are completed, where there may be a million of them.
 
     Raises:
         BadPickle: says which name was not allowed, or what is wrong with the bytes.
     """
-    machine = Machine(Held(data) if isinstance(data, bytes) else data, allowed, most, memory)
+    source = Held(data) if isinstance(data, bytes) else data
+    if fold is None:
+        machine = Machine(source, allowed, most, memory)
+    else:
+        asked = skim(data) if isinstance(data, bytes) and len(data) > SKIMMED else None
+        machine = Folding(source, allowed, most, memory, fold, asked)
     try:
         return machine.run(_TABLE)
     except (IndexError, KeyError, TypeError, ValueError, struct.error, AttributeError) as error:
@@ -140,8 +152,7 @@ def _tuple(size: int) -> Callable[[Machine], None]:
 
 
 def _mark(m: Machine) -> None:
-    m.below.append(m.stack)
-    m.stack = []
+    m.mark()
 
 
 def _tuple_since_mark(m: Machine) -> None:
@@ -173,6 +184,7 @@ def _appends(m: Machine) -> None:
     if not isinstance(m.stack[-1], Built):  # what a list of another class holds is not noted
         m.room -= _SLOT * len(items)
         m.stack[-1].extend(items)
+        m.appended(items)
 
 
 def _append(m: Machine) -> None:
@@ -192,12 +204,14 @@ def _additems(m: Machine) -> None:
 
 def _setitems(m: Machine) -> None:
     items = m.since_mark()
-    _set_items(m, m.stack[-1], items)
+    if not m.takes(items, are_marked=True):
+        _set_items(m, m.stack[-1], items)
 
 
 def _setitem(m: Machine) -> None:
     value, key = m.stack.pop(), m.stack.pop()
-    _set_items(m, m.stack[-1], [key, value])
+    if not m.takes([key, value], are_marked=False):
+        _set_items(m, m.stack[-1], [key, value])
 
 
 def _set_items(m: Machine, target: Any, items: list[Any]) -> None:
@@ -256,20 +270,17 @@ def _stack_global(m: Machine) -> None:
 
 def _call(m: Machine) -> None:
     args, maker = m.stack.pop(), m.stack.pop()
-    m.stack.append(_build(m, maker, args))
+    m.stack.append(m.made(_build(m, maker, args)))
 
 
 def _call_with_names(m: Machine) -> None:
     named, args, maker = m.stack.pop(), m.stack.pop(), m.stack.pop()
-    m.stack.append(_build(m, maker, (args, named)))
+    m.stack.append(m.made(_build(m, maker, (args, named))))
 
 
 def _set_state(m: Machine) -> None:
-    state, target = m.stack.pop(), m.stack[-1]
-    if isinstance(target, Built):
-        target.state = state
-    elif not isinstance(target, dict):  # an OrderedDict may have attributes, such as `_metadata` of a module's state
-        raise BadPickle("gives state to something that is no object")
+    state = m.stack.pop()
+    m.set_state(m.stack[-1], state)
 
 
 def _persistent_id(m: Machine) -> None:
@@ -299,7 +310,7 @@ def _get(width: int) -> Callable[[Machine], None]:
 
 
 def _memoize(m: Machine) -> None:
-    m.put(len(m.memo) + len(m.memo_beyond))
+    m.memoize()
 
 
 def _stop(_: Machine) -> None:

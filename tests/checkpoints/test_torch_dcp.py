@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.latest import Level
-from tests.checkpoints.builders import REAL, a_dcp_step, an_object, data, dcp_metadata, refusal
+from healthd.checkpoints.pickle_folding import SKIMMED
+from tests.checkpoints.builders import REAL, a_dcp_step, an_object, data, dcp_metadata, refusal, torch_zip_bytes
 
 RANKS = [f"__{rank}_0.distcp" for rank in range(4)]
 
@@ -48,6 +49,20 @@ def test_without_metadata_the_save_was_not_finished(real: Path) -> None:
     (real / ".metadata").rename(real / ".metadata.tmp")
 
     assert refusal(real) == ".metadata: missing; it is written last (save not finished)"
+
+
+def test_of_very_many_pieces_each_is_looked_for(tmp_path: Path) -> None:
+    step, piece, count = tmp_path / "step-10", torch_zip_bytes(), 6000
+    step.mkdir()
+    (step / "__0_0.distcp").write_bytes(piece * count)
+    infos = {f"layer.{number}": ("__0_0.distcp", number * len(piece), len(piece)) for number in range(count)}
+    (step / ".metadata").write_bytes(dcp_metadata(infos))
+    assert (step / ".metadata").stat().st_size > SKIMMED
+    assert refusal(step, level=Level.QUICK) == ""
+
+    os.truncate(step / "__0_0.distcp", len(piece) * count - 1)
+
+    assert "torn write" in refusal(step, level=Level.QUICK)
 
 
 def test_metadata_cut_anywhere_is_refused(real: Path) -> None:

@@ -8,8 +8,11 @@ Source: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
+from collections.abc import Callable, Container
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from healthd.checkpoints import zips
@@ -19,7 +22,12 @@ from healthd.checkpoints.pickles import BadPickle, Built, read_pickle
 from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, folder_of, inside, read_at
 from healthd.checkpoints.workers import alone, for_each
 
-LARGEST_METADATA = 128 << 20
+LARGEST_METADATA = 256 << 20
+"""Bytes, 140 for each piece as a rule."""
+MOST_INSTRUCTIONS = 150_000_000
+"""Some 60 for each piece."""
+MOST_LETTERS = 16 << 20
+"""In the names of all tensors and files."""
 _TOO_MUCH = 1 << 63
 _DCP = "torch.distributed.checkpoint"
 _ALLOWED = frozenset(
@@ -47,11 +55,80 @@ _ALLOWED = frozenset(
 """Everything that torch puts into `.metadata`, with Megatron's also its plans; each is only ever noted by name."""
 
 
+_INDEX = f"{_DCP}.metadata.MetadataIndex"
+_INFO = f"{_DCP}.filesystem._StorageInfo"
+
+
 class _Piece(NamedTuple):
     offset: int
     length: int
     opaque: bool
     """Compressed on the way, or whatever bytes a planner made of an object: need not be an archive."""
+
+
+class _Extents:
+    """The pieces in one file, in 21 bytes each: of a large model on hundreds of ranks there are a million."""
+
+    def __init__(self) -> None:
+        self._offsets = array("Q")
+        self._lengths = array("Q")
+        self._keys = array("L")
+        self._transformed = array("b")
+
+    def add(self, offset: int, length: int, key: int, *, transformed: bool) -> None:
+        self._offsets.append(offset)
+        self._lengths.append(length)
+        self._keys.append(key)
+        self._transformed.append(transformed)
+
+    def pieces(self, objects: Container[int]) -> list[_Piece]:
+        """All of them; *objects* are the keys that no tensors stand under."""
+        columns = zip(self._offsets, self._lengths, self._keys, self._transformed, strict=True)
+        return [_Piece(offset, length, bool(how) or key in objects) for offset, length, key, how in columns]
+
+
+class _Stored:
+    """Takes `storage_data` in as the metadata is read: for each piece its key, and where it is."""
+
+    nothing = frozenset(
+        {"torch.Size", f"{_DCP}.metadata.ChunkStorageMetadata"}
+        | {f"{_DCP}.planner.{name}" for name in ("WriteItem", "TensorWriteData", "BytesIOWriteData")}
+    )
+    short = frozenset({_INDEX, _INFO})
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._letters = 0
+        self.keys: dict[str, int] = {}
+        """In the order in which they came."""
+        self.files: dict[str, _Extents] = defaultdict(_Extents)
+        """By the path that the metadata tells."""
+
+    def complete(self, built: Built) -> None:
+        if built.name == _INDEX:
+            built.state = _fields(built, self._name).get("fqn")
+        elif built.name == _INFO:
+            built.state = _parse_info(_fields(built, self._name), self._name)
+
+    def take(self, key: Any, value: Any) -> bool:
+        if not (isinstance(key, Built) and isinstance(value, Built) and isinstance(value.state, _Info)):
+            return False
+        if not isinstance(key.state, str):
+            raise Damaged(f"{self._name}: a piece without a name")
+        path, offset, length, transformed = value.state
+        self._letters += len(key.state) * (key.state not in self.keys) + len(path) * (path not in self.files)
+        if self._letters > MOST_LETTERS:
+            raise Damaged(f"{self._name}: names of more than {MOST_LETTERS:,} letters")
+        number = self.keys.setdefault(key.state, len(self.keys))
+        self.files[path].add(offset, length, number, transformed=transformed)
+        return True
+
+
+class _Info(NamedTuple):
+    path: str
+    offset: int
+    length: int
+    transformed: bool
 
 
 class TorchDcp:
@@ -77,32 +154,32 @@ class TorchDcp:
         for name in described:
             with alone(tree.size(name)):
                 pieces = read_metadata(tree, name)
-            for_each(partial(_verify_file, tree, level), sorted(pieces.items()), at_once=tree.at_once)
+            files = sorted(pieces.items(), key=itemgetter(0))
+            for_each(partial(_verify_file, tree, level), files, at_once=tree.at_once)
 
 
-def read_metadata(tree: Tree, name: str) -> dict[str, list[_Piece]]:
-    """The pieces of each listed file that the metadata names. Raises Damaged."""
+def read_metadata(tree: Tree, name: str) -> dict[str, Callable[[], list[_Piece]]]:
+    """What tells the pieces of each listed file that the metadata names. Raises Damaged."""
+    stored = _Stored(name)
     try:
-        metadata = _fields(read_pickle(tree.read(name, at_most=LARGEST_METADATA), _ALLOWED), name)
+        raw = tree.read(name, at_most=LARGEST_METADATA)
+        metadata = _fields(read_pickle(raw, _ALLOWED, most=MOST_INSTRUCTIONS, fold=stored), name)
     except BadPickle as error:
         raise Damaged(f"{name}: {error}") from error
-    kinds, infos = metadata.get("state_dict_metadata"), metadata.get("storage_data")
-    if not isinstance(kinds, dict) or not isinstance(infos, dict) or not infos:
+    kinds = metadata.get("state_dict_metadata")
+    if not isinstance(kinds, dict) or not stored.files:
         raise Damaged(f"{name}: names no stored data")
-    pieces: dict[str, list[_Piece]] = defaultdict(list)
-    stored = set()
-    for index, info in infos.items():
-        key = _fields(index, name).get("fqn")
-        if not isinstance(key, str):
-            raise Damaged(f"{name}: a piece without a name")
-        stored.add(key)
-        path, piece = _parse_info(_fields(info, name), name, is_object=_is_object(kinds.get(key)))
-        pieces[path].append(piece)
-    _refuse_unstored(kinds, stored, name)
-    return {inside(folder_of(name), path, told_by=name): found for path, found in pieces.items()}
+    if metadata.get("storage_data"):
+        raise Damaged(f"{name}: a piece without path, offset and length")
+    _refuse_unstored(kinds, stored.keys, name)
+    objects = frozenset(number for key, number in stored.keys.items() if _is_object(kinds.get(key)))
+    return {
+        inside(folder_of(name), path, told_by=name): partial(extents.pieces, objects)
+        for path, extents in stored.files.items()
+    }
 
 
-def _refuse_unstored(kinds: dict[Any, Any], stored: set[str], name: str) -> None:
+def _refuse_unstored(kinds: dict[Any, Any], stored: Container[str], name: str) -> None:
     for key, kind in kinds.items():
         if not isinstance(key, str):
             raise Damaged(f"{name}: something stored without a name")
@@ -122,18 +199,18 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
     return value.state
 
 
-def _parse_info(fields: dict[str, Any], name: str, *, is_object: bool) -> tuple[str, _Piece]:
+def _parse_info(fields: dict[str, Any], name: str) -> _Info:
     match fields:
         case {"relative_path": str(path), "offset": int(offset), "length": int(length)} if (
             0 <= offset < _TOO_MUCH and 0 <= length < _TOO_MUCH
         ):
-            return path, _Piece(offset, length, is_object or bool(fields.get("transform_descriptors")))
+            return _Info(path, offset, length, bool(fields.get("transform_descriptors")))
         case _:
             raise Damaged(f"{name}: a piece without path, offset and length")
 
 
-def _verify_file(tree: Tree, level: Level, item: tuple[str, list[_Piece]]) -> None:
-    name, pieces = item
+def _verify_file(tree: Tree, level: Level, item: tuple[str, Callable[[], list[_Piece]]]) -> None:
+    name, pieces = item[0], item[1]()
     size = tree.size(name)
     needed = max(piece.offset + piece.length for piece in pieces)
     _refuse_overlaps(name, pieces)

@@ -1,0 +1,174 @@
+"""
+Pickles of a million objects, of which little is wanted: each object is folded into that as soon as it is complete.
+
+A pickle numbers nearly everything it makes, in case that is referred to later on. So it is skimmed first for the
+numbers that it asks for; nothing else is held. What a folded stretch had taken of the bound on memory is given back, as
+far as nothing of it is held on to.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Container
+from typing import Any, Protocol
+
+from healthd.checkpoints.pickle_machine import Built, Machine, Named, Source
+
+SKIMMED = 1 << 20
+"""Bytes from which on a pickle is skimmed. Of smaller ones everything is held, within the same bound."""
+_TAKEN = 64
+"""Bytes that an item which was taken is thought to need."""
+_REFERENCE = 8
+_TEXT = 56
+
+_NO_ARGUMENT = b"(.012NQRabde)]}lstu\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94"
+_RUN = re.compile(rb"(?s:[" + re.escape(_NO_ARGUMENT.replace(b".", b"")) + rb"]|[Khq\x80].|M..|[Jr].{4}|[G\x95].{8})++")
+"""Instructions of a fixed length that ask for no number beyond a byte."""
+_LENGTHS = {ord("X"): 4, 0x8C: 1, 0x8D: 8, ord("B"): 4, ord("C"): 1, 0x8E: 8, 0x8A: 1, 0x8B: 4}
+"""How many bytes say how many follow."""
+_LONG_GET, _GLOBAL, _STOP = ord("j"), ord("c"), ord(".")
+_SMALL_NUMBERS = 256
+
+
+class Folded:
+    """Stands where nothing is wanted of an object."""
+
+    __slots__ = ()
+
+
+FOLDED = Folded()
+
+
+class Fold(Protocol):
+    """What a reader wants of the objects in a pickle."""
+
+    @property
+    def nothing(self) -> Container[str]:
+        """Full names of the classes of which nothing is wanted."""
+
+    @property
+    def short(self) -> Container[str]:
+        """Those of which `complete` leaves a few bytes."""
+
+    def complete(self, built: Built) -> None:
+        """An object has its state, which may be put more shortly now. May raise."""
+
+    def take(self, key: Any, value: Any) -> bool:
+        """Take an item of a dictionary over, which will not have it then. False: it is not for this reader."""
+
+
+def skim(data: bytes) -> bytearray:
+    """For each number whether *data* may ask for what was put there. Ends where the bytes are no pickle."""
+    asked = bytearray(b"\1" * _SMALL_NUMBERS)
+    at, size = 0, len(data)
+    while at < size:
+        if run := _RUN.match(data, at):
+            at = run.end()
+            continue
+        code = data[at]
+        at += 1
+        if code == _LONG_GET:
+            number = int.from_bytes(data[at : at + 4], "little")
+            at += 4
+            if number >= len(asked):
+                if number > size:  # there is no room to put so many
+                    break
+                asked.extend(bytes(number + 1 - len(asked)))
+            asked[number] = 1
+        elif (width := _LENGTHS.get(code)) is not None:
+            at += width + int.from_bytes(data[at : at + width], "little")
+        elif code == _GLOBAL:
+            for _ in range(2):
+                at = data.find(b"\n", at) + 1 or size
+        else:
+            break
+    return asked
+
+
+class Folding(Machine):
+    """Runs a pickle for *fold*. *asked* are the numbers that it asks for; None when they are not known."""
+
+    def __init__(
+        self, data: Source, allowed: Container[str], most: int, memory: int, fold: Fold, asked: bytearray | None
+    ) -> None:
+        super().__init__(data, allowed, most, memory)
+        self._fold = fold
+        self._asked = asked
+        self._puts = 0
+        self._kept: dict[int, Any] = {}
+        self._texts = 0
+        """Bytes of the texts and short objects that are held for later."""
+        self._others = 0
+        """Values held for later, or asked for again, of which nobody knows how large they are or become."""
+        self._marks: list[tuple[int, int, int]] = []
+        """At each open mark: the room, and the two above."""
+        self._before = (0, 0, 0)
+        """The same, at the mark that was closed last."""
+
+    def mark(self) -> None:
+        super().mark()
+        self._marks.append((self.room, self._texts, self._others))
+
+    def since_mark(self) -> list[Any]:
+        self._before = self._marks.pop()
+        return super().since_mark()
+
+    def put(self, number: int) -> None:
+        self._puts += 1
+        value = self.stack[-1]
+        if value is FOLDED or (self._asked is not None and not (number < len(self._asked) and self._asked[number])):
+            return
+        self._kept[number] = value
+        if isinstance(value, str):
+            self._texts += _TEXT + 4 * len(value)
+        elif self._is_short(value):
+            self._texts += _TAKEN
+        elif not isinstance(value, Named):
+            self._others += 1
+
+    def get(self, number: int) -> Any:
+        if number >= self._puts:
+            raise KeyError(number)
+        value = self._kept.get(number, FOLDED)
+        if not (value is FOLDED or isinstance(value, str | Named) or self._is_short(value)):
+            self._others += 1  # it may be given more now, that outlives this stretch
+        return value
+
+    def memoize(self) -> None:
+        self.put(self._puts)
+
+    def made(self, value: Any) -> Any:
+        return FOLDED if isinstance(value, Built) and value.name in self._fold.nothing else value
+
+    def set_state(self, target: Any, state: Any) -> None:
+        if target is FOLDED:
+            return
+        super().set_state(target, state)
+        if isinstance(target, Built):
+            self._fold.complete(target)
+
+    def appended(self, items: list[Any]) -> None:
+        if all(item is FOLDED for item in items):
+            self._give_back(_REFERENCE * len(items))
+
+    def takes(self, items: list[Any], *, are_marked: bool) -> bool:
+        if not (items and isinstance(items[0], Built)):
+            return False
+        taken = [self._fold.take(key, value) for key, value in zip(items[::2], items[1::2], strict=True)]
+        if not any(taken):
+            return False
+        if not all(taken):
+            raise struct.error("items of several kinds in one dictionary")
+        if are_marked:
+            self._give_back(_TAKEN * len(taken))
+        return True
+
+    def _is_short(self, value: Any) -> bool:
+        return isinstance(value, Built) and value.name in self._fold.short
+
+    def _give_back(self, needed: int) -> None:
+        """What was made since the mark is gone again, but for so many bytes and the texts that are held."""
+        room, texts, others = self._before
+        if self._others == others:
+            self.room = room - needed - (self._texts - texts)
