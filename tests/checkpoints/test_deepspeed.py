@@ -243,6 +243,18 @@ def test_a_trained_parameter_that_is_gone_as_a_whole_is_named(universal: Path) -
     assert refusal(universal, level=Level.QUICK) == why
 
 
+def test_without_the_model_files_which_are_copied_last_it_is_not_finished(universal: Path) -> None:
+    (universal / "mp_rank_00_model_states.pt").unlink()
+
+    assert refusal(universal) == ".: no model state beside the parameters; it is copied last (save not finished)"
+
+
+def test_without_what_the_optimizer_has_for_all_parameters_it_is_refused(universal: Path) -> None:
+    (universal / "zero" / "optimizer_state.pt").unlink()
+
+    assert refusal(universal) == "zero/optimizer_state.pt: missing"
+
+
 def test_a_trained_parameter_without_any_moment_is_named(universal: Path) -> None:
     for moment in ("exp_avg.pt", "exp_avg_sq.pt", "step.pt"):
         (universal / "zero" / "1.bias" / moment).unlink()

@@ -29,6 +29,8 @@ _EXPERT = re.compile(
 )
 
 _WEIGHTS = "fp32.pt"
+_COMMON = "zero/optimizer_state.pt"
+_UNIVERSAL = re.compile(r"(?:(?P<folder>.*)/)?zero/(?:optimizer_state|.+/(?:fp32|exp_avg|exp_avg_sq))\.pt")
 _FOLDER = re.compile(r"global_step(\d{1,18})(?:_universal)?")
 """DeepSpeed's own name; a caller may give any other."""
 
@@ -54,14 +56,20 @@ class DeepSpeed:
         return any(pattern.fullmatch(filename) for pattern in (_MODEL, _OPTIMIZER, _EXPERT))
 
     def detect(self, tree: Tree) -> bool:
-        """Any such file, in any folder: trainers put DeepSpeed's folder into their own."""
-        return any(self.owns(filename_of(name)) for name in tree.kinds)
+        """
+        Any such file, in any folder: trainers put DeepSpeed's folder into their own. Of a universal checkpoint also its
+        parameters, for the model files are copied to them last.
+        """
+        return any(self.owns(filename_of(name)) or _UNIVERSAL.fullmatch(name) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK looks at names and one model file; FULL at the steps that all files tell. Raises Damaged."""
         folders: dict[str, list[str]] = defaultdict(list)
         for name in tree.owned(self.owns):
             folders[folder_of(name)].append(name)
+        for example in tree.kinds:
+            if match := _UNIVERSAL.fullmatch(example):
+                folders[match["folder"] or ""] += []  # also one that has no model file yet
         for folder, names in folders.items():
             _verify_folder(tree, level, folder, names)
         for parent in sorted({folder_of(folder) for folder in folders if folder}):
@@ -82,6 +90,9 @@ def read_optimizer_step(state: State) -> float | None:
 def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> None:
     models = _matches(names, _MODEL)
     optimizers = _matches(names, _OPTIMIZER)
+    parameters = _parameters(tree, f"{folder}/zero/".lstrip("/"))
+    if not models and parameters:
+        raise Damaged(f"{folder or '.'}: no model state beside the parameters; it is copied last (save not finished)")
     if not models:
         raise Damaged(f"{folder or '.'}: no model state (mp_rank_*_model_states.pt); not all ranks saved")
     first = next(iter(models))
@@ -89,7 +100,8 @@ def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> N
     _refuse_other_step(tree, folder, first, world.step)
     _refuse_missing_ranks(models, world)
     _refuse_missing_ranks(optimizers, world)
-    parameters = _parameters(tree, f"{folder}/zero/".lstrip("/"))
+    if parameters:
+        tree.require(f"{folder}/{_COMMON}".lstrip("/"))
     _refuse_missing_parts(parameters)
     _refuse_missing_parameters(parameters, world.trained)
     if world.zero_stage and not optimizers and not parameters:
