@@ -317,6 +317,9 @@ def write_ray(root: Path) -> None:
 
 def a_nemo_model() -> object:
     """The smallest of NeMo's."""
+    from tests.checkpoints.writers_torch import without_telemetry
+
+    without_telemetry()
     from nemo.core import ModelPT
     from omegaconf import OmegaConf
 

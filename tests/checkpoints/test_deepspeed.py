@@ -255,6 +255,14 @@ def test_without_what_the_optimizer_has_for_all_parameters_it_is_refused(univers
     assert refusal(universal) == "zero/optimizer_state.pt: missing"
 
 
+def test_a_parameter_of_another_step_is_named_by_its_own(universal: Path) -> None:
+    older = REAL / "deepspeed-universal" / "global_step2_universal" / "zero" / "1.bias"
+    shutil.copytree(older, universal / "zero" / "1.bias", dirs_exist_ok=True)
+
+    reason = refusal(universal)
+    assert reason == "zero/1.bias/step.pt: of optimizer step 2, the others of 3 (a shard of another save?)"
+
+
 def test_a_trained_parameter_without_any_moment_is_named(universal: Path) -> None:
     for moment in ("exp_avg.pt", "exp_avg_sq.pt", "step.pt"):
         (universal / "zero" / "1.bias" / moment).unlink()

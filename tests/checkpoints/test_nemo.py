@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from healthd.checkpoints.latest import Level, latest
-from tests.checkpoints.builders import a_dcp_step, torch_zip_bytes
+from tests.checkpoints.builders import REAL, a_dcp_step, torch_zip_bytes
 from tests.checkpoints.damages import held_when_cut, held_when_flipped, word
 
 CONFIG = {"./model_config.yaml": b"name: small\n"}
@@ -26,6 +26,14 @@ def an_archive(folder: Path, files: Mapping[str, bytes], *, mode: Literal["w:", 
             archive.addfile(info, io.BytesIO(data))
     (folder / "model-step=20.nemo").write_bytes(content.getvalue())
     return folder / "model-step=20.nemo"
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_the_real_library_wrote_holds(level: Level) -> None:
+    found = latest(REAL / "nemo", level=level).found
+
+    assert found is not None
+    assert (found.step, found.format) == (20, "nemo")
 
 
 @pytest.fixture

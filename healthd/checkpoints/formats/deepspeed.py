@@ -28,7 +28,7 @@ _EXPERT = re.compile(
     r"(?:expp_rank_\d+_mp_rank_\d+_optim|layer_\d+_expert_\d+_mp_rank_\d+_model|layer_\d+-model_\d+-model)_states\.pt"
 )
 
-_WEIGHTS = "fp32.pt"
+_WEIGHTS, _STEP = "fp32.pt", "step.pt"
 _COMMON = "zero/optimizer_state.pt"
 _UNIVERSAL = re.compile(r"(?:(?P<folder>.*)/)?zero/(?:optimizer_state|.+/(?:fp32|exp_avg|exp_avg_sq))\.pt")
 _FOLDER = re.compile(r"global_step(\d{1,18})(?:_universal)?")
@@ -109,6 +109,8 @@ def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> N
     if level is Level.FULL:
         refuse_other_steps(tree, list(models), "step", lambda state: state.number("global_steps"))
         refuse_other_steps(tree, list(optimizers), "optimizer step", read_optimizer_step)
+        steps = [f"{parameter}/{_STEP}" for parameter, parts in sorted(parameters.items()) if _STEP in parts]
+        refuse_other_steps(tree, steps, "optimizer step", lambda state: state.number())
 
 
 def _refuse_other_step(tree: Tree, folder: str, name: str, step: int) -> None:
