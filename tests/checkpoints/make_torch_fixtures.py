@@ -42,6 +42,16 @@ def write_sharded(rank: int, world: int, path: str) -> None:
     dist.destroy_process_group()
 
 
+def write_each_alone(rank: int, world: int, path: str) -> None:
+    """One rank of a gang that saves without telling the others."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29512", "RANK": str(rank), "WORLD_SIZE": str(world)}
+    dist.init_process_group("gloo")
+    torch.manual_seed(7)
+    dcp.save({"model": {f"w{rank}": torch.randn(4, 4)}, "step": 10}, checkpoint_id=path, use_collectives=False)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def main(root: Path) -> None:
     """Write them all; with relative names, since torch writes the path into its metadata."""
     root.mkdir(parents=True, exist_ok=True)
@@ -55,6 +65,7 @@ def main(root: Path) -> None:
     save_file(a_state()["model"], root / "model-10.safetensors", metadata={"format": "pt"})
     dcp.save(a_state(), checkpoint_id=root / "step-10-single", no_dist=True)
     processes.spawn(write_sharded, args=(4, str(root / "step-10-four-ranks")), nprocs=4)
+    processes.spawn(write_each_alone, args=(2, str(root / "step-10-each-rank")), nprocs=2)
 
 
 if __name__ == "__main__":

@@ -162,3 +162,26 @@ def test_other_pickles_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / ".metadata").write_bytes(b"\x80\x02" + content + b".")
 
     assert refusal(tmp_path).startswith(".metadata: ")
+
+
+@pytest.fixture
+def each_rank(tmp_path: Path) -> Path:
+    """Two ranks saved without telling each other, so that each has metadata of its own."""
+    return Path(shutil.copytree(REAL / "step-10-each-rank", tmp_path / "step-10"))
+
+
+@pytest.mark.parametrize("level", Level)
+def test_metadata_of_each_rank_holds(each_rank: Path, level: Level) -> None:
+    assert refusal(each_rank, level=level) == ""
+
+
+def test_a_rank_that_has_not_written_its_metadata_is_named(each_rank: Path) -> None:
+    (each_rank / "__1.metadata").unlink()
+
+    assert refusal(each_rank) == "__1.metadata: missing; it is written last (save not finished)"
+
+
+def test_a_torn_file_of_a_rank_is_seen_by_its_own_metadata(each_rank: Path) -> None:
+    os.truncate(each_rank / "__1_0.distcp", 2000)
+
+    assert "__1_0.distcp: 2,000 of" in refusal(each_rank)

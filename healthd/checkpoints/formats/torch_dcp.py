@@ -8,6 +8,7 @@ Source: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Container
@@ -57,6 +58,10 @@ _ALLOWED = frozenset(
 
 _INDEX = f"{_DCP}.metadata.MetadataIndex"
 _INFO = f"{_DCP}.filesystem._StorageInfo"
+
+
+_METADATA = re.compile(r"(?:__\d{1,9})?\.metadata")
+_DATA = re.compile(r"__(\d{1,9})_\d{1,9}\.distcp")
 
 
 class _Piece(NamedTuple):
@@ -138,7 +143,7 @@ class TorchDcp:
 
     def owns(self, filename: str) -> bool:
         """The metadata and the data files, so that a directory without metadata is known for what it is."""
-        return filename == ".metadata" or filename.endswith(".distcp")
+        return _METADATA.fullmatch(filename) is not None or filename.endswith(".distcp")
 
     def detect(self, tree: Tree) -> bool:
         """Any file of this format."""
@@ -146,16 +151,24 @@ class TorchDcp:
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK reads the metadata and looks at sizes; FULL reads every piece. Raises Damaged."""
-        described = [name for name in sorted(tree.entries) if filename_of(name) == ".metadata"]
-        written = {folder_of(name) for name in tree.entries if name.endswith(".distcp")}
-        for folder in sorted(written - {folder_of(name) for name in described}):
-            missing = f"{folder}/.metadata".lstrip("/")
-            raise Damaged(f"{missing}: missing; it is written last (save not finished)")
+        described = [name for name in sorted(tree.entries) if _METADATA.fullmatch(filename_of(name))]
+        _refuse_undescribed(set(described), [name for name in sorted(tree.entries) if name.endswith(".distcp")])
         for name in described:
             with alone(tree.size(name)):
                 pieces = read_metadata(tree, name)
             files = sorted(pieces.items(), key=itemgetter(0))
             for_each(partial(_verify_file, tree, level), files, at_once=tree.at_once)
+
+
+def _refuse_undescribed(described: set[str], written: list[str]) -> None:
+    """A folder has one `.metadata`, or each rank its own where they saved without telling each other."""
+    folders = {folder_of(name) for name in described}
+    for name in written:
+        folder = f"{folder_of(name)}/".lstrip("/")
+        rank = _DATA.fullmatch(filename_of(name))
+        own = f"{folder}__{rank[1]}.metadata" if rank and folder_of(name) in folders else f"{folder}.metadata"
+        if f"{folder}.metadata" not in described and own not in described:
+            raise Damaged(f"{own}: missing; it is written last (save not finished)")
 
 
 def read_metadata(tree: Tree, name: str) -> dict[str, Callable[[], list[_Piece]]]:
