@@ -30,7 +30,10 @@ class NoSuchStore(ValueError):
 
 def locate(text: str, environment: Mapping[str, str] = os.environ) -> Location:
     """The place that *text* names. Raises NoSuchStore."""
-    url = urlsplit(text)
+    try:
+        url = urlsplit(text)
+    except ValueError as error:  # of brackets: to it they stand around an address
+        raise NoSuchStore(f"{text}: no URL ({error}): use a path, or a bucket's name without brackets") from error
     if url.scheme in ("", "file"):
         return _path(text, url.scheme, url.netloc, url.path)
     if url.scheme not in EXTRAS:

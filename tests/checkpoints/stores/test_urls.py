@@ -45,6 +45,7 @@ def test_a_place_in_a_bucket_has_the_words_of_a_path() -> None:
         ("file://data/run", "three slashes"),
         ("s3:///run", "without a bucket"),
         ("s3://bucket/../secrets", "no meaning"),
+        ("s3://[bucket", "no URL"),
     ],
 )
 def test_what_names_no_store_is_told_with_what_to_write(text: str, says: str) -> None:
