@@ -249,6 +249,14 @@ def test_without_the_model_files_which_are_copied_last_it_is_not_finished(univer
     assert refusal(universal) == ".: no model state beside the parameters; it is copied last (save not finished)"
 
 
+def test_the_first_file_of_a_conversion_is_none(universal: Path) -> None:
+    for path in universal.iterdir():
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    write_files(universal, "zero/layers.0/step.pt")
+
+    assert "it is copied last (save not finished)" in refusal(universal)
+
+
 def test_without_what_the_optimizer_has_for_all_parameters_it_is_refused(universal: Path) -> None:
     (universal / "zero" / "optimizer_state.pt").unlink()
 

@@ -30,7 +30,7 @@ _EXPERT = re.compile(
 
 _WEIGHTS, _STEP = "fp32.pt", "step.pt"
 _COMMON = "zero/optimizer_state.pt"
-_UNIVERSAL = re.compile(r"(?:(?P<folder>.*)/)?zero/(?:optimizer_state|.+/(?:fp32|exp_avg|exp_avg_sq))\.pt")
+_UNIVERSAL = re.compile(r"(?:(?P<folder>.*)/)?zero/(?:optimizer_state|.+/(?:fp32|exp_avg|exp_avg_sq|step))\.pt")
 _FOLDER = re.compile(r"global_step(\d{1,18})(?:_universal)?")
 """DeepSpeed's own name; a caller may give any other."""
 
