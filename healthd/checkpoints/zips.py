@@ -30,10 +30,12 @@ _SMALL = 1 << 16
 _END = struct.Struct("<4s4H2IH")
 _END_64_LOCATOR = struct.Struct("<4sIQI")
 _END_64 = struct.Struct("<4sQ2H2I4Q")
-_ENTRY = struct.Struct("<4s4x2H4x3I4H6xI")
+_ENTRY = struct.Struct("<4s4x2H4x3I4H2x2I")
 _LOCAL = struct.Struct("<4s22x2H")
 _ENCRYPTED = 0x2061
 """Flag bits for encryption, strong encryption, masked headers and patches: all that torch refuses."""
+_FOLDER = 0x10
+"""Bit of the external attributes; torch's reader takes nothing out of such a member."""
 _STORED, _DEFLATED = 0, 8
 _MAX_16 = 0xFFFF
 _MAX_32 = 0xFFFFFFFF
@@ -180,8 +182,10 @@ def _find_directory(archive: Slice) -> _Directory:
 def _read_end_64(archive: Slice, locator_at: int) -> tuple[int, _Directory]:
     """Where the 64-bit end record is, and what it says."""
     _, disk, end_at, disks = _END_64_LOCATOR.unpack(archive.read(locator_at, _END_64_LOCATOR.size))
-    magic, _, _, _, here, first, count_here, count, size, start = _END_64.unpack(archive.read(end_at, _END_64.size))
-    if magic != b"PK\6\6" or (disk, disks, here, first, count_here) != (0, 1, 0, 0, count):
+    end = _END_64.unpack(archive.read(end_at, _END_64.size))
+    magic, length, _, _, here, first, count_here, count, size, start = end
+    too_short = length < _END_64.size - 12  # which it tells of what comes after the field itself
+    if magic != b"PK\6\6" or too_short or (disk, disks, here, first, count_here) != (0, 1, 0, 0, count):
         raise Damaged(f"{archive.name}: {_MISPLACED}")
     return end_at, _Directory(count, size, start)
 
@@ -191,11 +195,15 @@ def _parse_directory(raw: bytes, name: str, deflated: bool) -> Iterator[Member]:
     while at < len(raw):
         if len(raw) - at < _ENTRY.size or not raw.startswith(b"PK\1\2", at):
             raise Damaged(f"{name}: its archive directory is garbled")
-        _, flags, method, crc, packed, size, n_name, n_extra, n_comment, disk, header = _ENTRY.unpack_from(raw, at)
+        _, flags, method, crc, packed, size, n_name, n_extra, n_comment, disk, kind, header = _ENTRY.unpack_from(
+            raw, at
+        )
         name_at = at + _ENTRY.size
         extra_at = name_at + n_name
         member = raw[name_at:extra_at]
         at = extra_at + n_extra + n_comment
+        if at > len(raw) or (kind & _FOLDER and size):
+            raise Damaged(f"{name}: its archive directory is garbled")
         if (method and not (deflated and method == _DEFLATED)) or flags & _ENCRYPTED or disk:
             raise Damaged(f"{name}: {text(member)} is compressed, encrypted or elsewhere, which its writer never does")
         if n_extra or _MAX_32 in (size, packed, header):

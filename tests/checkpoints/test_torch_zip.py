@@ -139,3 +139,28 @@ def test_files_in_folders_count_too(tmp_path: Path) -> None:
     (tmp_path / "mp_rank_01" / "model_optim_rng.pt").write_bytes(torch_zip_bytes()[:-9])
 
     assert refusal(tmp_path).startswith("mp_rank_01/model_optim_rng.pt: ")
+
+
+@pytest.mark.parametrize("field", [28, 30, 32])
+def test_a_last_entry_that_claims_to_reach_beyond_the_directory_is_refused(tmp_path: Path, field: int) -> None:
+    damaged = bytearray(WHOLE)
+    damaged[WHOLE.rindex(b"PK\1\2") + field] ^= 4
+    (tmp_path / "ckpt-10.pt").write_bytes(damaged)
+
+    assert refusal(tmp_path / "ckpt-10.pt") == "ckpt-10.pt: its archive directory is garbled"
+
+
+def test_a_member_that_claims_to_be_a_folder_is_refused_since_torch_reads_nothing_of_it(tmp_path: Path) -> None:
+    damaged = bytearray(WHOLE)
+    damaged[WHOLE.index(b"PK\1\2") + 38] ^= 16
+    (tmp_path / "ckpt-10.pt").write_bytes(damaged)
+
+    assert refusal(tmp_path / "ckpt-10.pt") == "ckpt-10.pt: its archive directory is garbled"
+
+
+def test_an_end_record_that_claims_to_be_shorter_than_it_is_is_refused_as_torch_does(tmp_path: Path) -> None:
+    damaged = bytearray(WHOLE)
+    damaged[WHOLE.rindex(b"PK\6\6") + 4] ^= 4
+    (tmp_path / "ckpt-10.pt").write_bytes(damaged)
+
+    assert "not where its end record says" in refusal(tmp_path / "ckpt-10.pt")
