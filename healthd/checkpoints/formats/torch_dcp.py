@@ -27,6 +27,8 @@ LARGEST_METADATA = 256 << 20
 """Bytes, 140 for each piece as a rule."""
 MOST_INSTRUCTIONS = 150_000_000
 """Some 60 for each piece."""
+MOST_MEMORY = 160 << 20
+"""Bytes beside those of the file itself: 64 for each piece, and what is told of each tensor."""
 MOST_LETTERS = 16 << 20
 """In the names of all tensors and files."""
 _TOO_MUCH = 1 << 63
@@ -176,7 +178,7 @@ def read_metadata(tree: Tree, name: str) -> dict[str, Callable[[], list[_Piece]]
     stored = _Stored(name)
     try:
         raw = tree.read(name, at_most=LARGEST_METADATA)
-        metadata = _fields(read_pickle(raw, _ALLOWED, most=MOST_INSTRUCTIONS, fold=stored), name)
+        metadata = _fields(read_pickle(raw, _ALLOWED, most=MOST_INSTRUCTIONS, memory=MOST_MEMORY, fold=stored), name)
     except BadPickle as error:
         raise Damaged(f"{name}: {error}") from error
     kinds = metadata.get("state_dict_metadata")
