@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from healthd.checkpoints import zips
-from healthd.checkpoints.pickles import EVERYTHING, PERSISTENT_ID, BadPickle, Built, Named, read_pickle
+from healthd.checkpoints.encodings import zips
+from healthd.checkpoints.encodings.pickles import EVERYTHING, PERSISTENT_ID, BadPickle, Built, Named, read_pickle
 from healthd.checkpoints.tree import Damaged, File, Tree
 from healthd.checkpoints.workers import alone
 

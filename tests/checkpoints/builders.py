@@ -13,7 +13,7 @@ from pathlib import Path
 from healthd.checkpoints.latest import Candidate, Checkpoint, Level, verify
 
 REAL = Path(__file__).parent / "real"
-"""Written by torch and safetensors; see make_torch_fixtures.py."""
+"""Written by torch and safetensors; see tests.frameworks.make_torch_fixtures."""
 
 
 def safetensors_bytes(tensors: Mapping[str, int], *, fill: bytes = b"\1") -> bytes:

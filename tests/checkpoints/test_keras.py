@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.hdf5 import lookup3
+from healthd.checkpoints.encodings.hdf5 import lookup3
 from healthd.checkpoints.latest import Level, latest
 from healthd.checkpoints.steps import find
 from tests.checkpoints.builders import REAL

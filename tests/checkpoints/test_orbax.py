@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from healthd.checkpoints.encodings.ocdbt import read_values
+from healthd.checkpoints.encodings.sstables import crc32c
 from healthd.checkpoints.latest import Level, latest
-from healthd.checkpoints.ocdbt import read_values
-from healthd.checkpoints.sstables import crc32c
 from healthd.checkpoints.tree import Damaged, survey
 from tests.checkpoints.builders import REAL, refusal
 from tests.checkpoints.damages import held_when_flipped

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from healthd.checkpoints.encodings.pickle_folding import SKIMMED
 from healthd.checkpoints.latest import Level
-from healthd.checkpoints.pickle_folding import SKIMMED
 from tests.checkpoints.builders import REAL, a_dcp_step, an_object, data, dcp_metadata, refusal, torch_zip_bytes
 
 RANKS = [f"__{rank}_0.distcp" for rank in range(4)]

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from healthd.checkpoints.sstables import read_table
+from healthd.checkpoints.encodings.sstables import read_table
 from healthd.checkpoints.steps import find
 from tests.checkpoints.builders import REAL, a_dcp_step, a_sharded_step, dcp_metadata, torch_zip_bytes
 from tests.checkpoints.hostile.stores import MANIFEST, NODE, a_leaf_of, a_manifest, an_inner, framed

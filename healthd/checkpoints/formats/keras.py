@@ -14,9 +14,9 @@ from functools import partial
 
 import msgspec
 
-from healthd.checkpoints import hdf5, zips
+from healthd.checkpoints.encodings import hdf5, zips
+from healthd.checkpoints.encodings.jsons import refuse_too_many_values
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.jsons import refuse_too_many_values
 from healthd.checkpoints.tree import Damaged, Tree, folder_of, inside
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each

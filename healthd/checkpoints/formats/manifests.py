@@ -14,8 +14,8 @@ from functools import partial
 
 import msgspec
 
+from healthd.checkpoints.encodings.jsons import refuse_too_many_values
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.jsons import refuse_too_many_values
 from healthd.checkpoints.tree import Damaged, File, Tree, inside, read_at
 from healthd.checkpoints.workers import for_each
 

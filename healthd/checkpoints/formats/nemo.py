@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from healthd.checkpoints.encodings.tars import open_tar
 from healthd.checkpoints.formats.format import Format, Level
-from healthd.checkpoints.tars import open_tar
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 
 CONFIG = "model_config.yaml"

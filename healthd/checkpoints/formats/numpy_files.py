@@ -13,7 +13,7 @@ import math
 import re
 from functools import partial
 
-from healthd.checkpoints import zips
+from healthd.checkpoints.encodings import zips
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.tree import Damaged, Tree
 from healthd.checkpoints.windows import Window, open_window

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from healthd.checkpoints.encodings.jsons import refuse_no_text, refuse_too_many_values
+from healthd.checkpoints.encodings.ocdbt import LARGEST_MANIFEST, Value, read_values, verify_manifest
+from healthd.checkpoints.encodings.zarrs import LARGEST_METADATA as LARGEST_ARRAY_FILE
+from healthd.checkpoints.encodings.zarrs import METADATA as ARRAY_FILES
+from healthd.checkpoints.encodings.zarrs import ArrayInfo, Room, parse_array, verify_piece
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.jsons import refuse_no_text, refuse_too_many_values
-from healthd.checkpoints.ocdbt import LARGEST_MANIFEST, Value, read_values, verify_manifest
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
-from healthd.checkpoints.zarrs import LARGEST_METADATA as LARGEST_ARRAY_FILE
-from healthd.checkpoints.zarrs import METADATA as ARRAY_FILES
-from healthd.checkpoints.zarrs import ArrayInfo, Room, parse_array, verify_piece
 
 STEP = "_CHECKPOINT_METADATA"
 ITEM = "_METADATA"

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from healthd.checkpoints.encodings.pickles import BadPickle, Built, Named, Skipped, read_pickle
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.pickles import BadPickle, Built, Named, Skipped, read_pickle
 from healthd.checkpoints.tree import Damaged, Tree, folder_of
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each

@@ -16,8 +16,8 @@ from functools import partial
 
 import msgspec
 
+from healthd.checkpoints.encodings.jsons import refuse_too_many_values
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.jsons import refuse_too_many_values
 from healthd.checkpoints.tree import Damaged, Tree, folder_of, inside, read_at
 from healthd.checkpoints.workers import LARGE, alone, for_each
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
+from healthd.checkpoints.encodings.sstables import FOOTER, LARGEST_TABLE, MAGIC, crc32c, read_table, unmask, varint
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.sstables import FOOTER, LARGEST_TABLE, MAGIC, crc32c, read_table, unmask, varint
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, read_at
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each

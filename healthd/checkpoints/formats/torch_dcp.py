@@ -16,10 +16,10 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from healthd.checkpoints import zips
+from healthd.checkpoints.encodings import zips
+from healthd.checkpoints.encodings.pickles import BadPickle, Built, read_pickle
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.formats.torch_zip import verify_archive
-from healthd.checkpoints.pickles import BadPickle, Built, read_pickle
 from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, folder_of, inside, read_at
 from healthd.checkpoints.workers import alone, for_each
 

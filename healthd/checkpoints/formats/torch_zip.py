@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from healthd.checkpoints import zips
+from healthd.checkpoints.encodings import zips
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.formats.safetensors import read_index, refuse_missing_shards
 from healthd.checkpoints.torch_state import open_archive

@@ -13,9 +13,9 @@ from itertools import islice
 
 import msgspec
 
+from healthd.checkpoints.encodings.jsons import refuse_no_text
 from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, step_beside_has
 from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.jsons import refuse_no_text
 from healthd.checkpoints.tree import Damaged, Tree
 
 STATE = "trainer_state.json"

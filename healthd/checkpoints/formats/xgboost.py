@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
+from healthd.checkpoints.encodings.ubjson import LetGo, Packed, read_ubjson
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
-from healthd.checkpoints.ubjson import LetGo, Packed, read_ubjson
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import alone, for_each
 

@@ -6,7 +6,7 @@ import struct
 import sys
 from pathlib import Path
 
-from healthd.checkpoints.sstables import crc32c
+from healthd.checkpoints.encodings.sstables import crc32c
 from tests.checkpoints.hostile.numbers import varint
 
 if sys.version_info >= (3, 14):

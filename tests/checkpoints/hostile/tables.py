@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from healthd.checkpoints.sstables import FOOTER, MAGIC, crc32c
+from healthd.checkpoints.encodings.sstables import FOOTER, MAGIC, crc32c
 from tests.checkpoints.hostile.numbers import varint
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.ocdbt import read_values
-from healthd.checkpoints.sstables import crc32c
+from healthd.checkpoints.encodings.ocdbt import read_values
+from healthd.checkpoints.encodings.sstables import crc32c
 from healthd.checkpoints.tree import Damaged, survey
 from tests.checkpoints.hostile.stores import MANIFEST, NODE, a_leaf, a_store, an_inner, each, files, framed
 from tests.checkpoints.judge import Judge

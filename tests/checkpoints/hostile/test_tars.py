@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.tars import Member, read_members
+from healthd.checkpoints.encodings.tars import Member, read_members
 from healthd.checkpoints.windows import Window
 from tests.checkpoints.judge import Judge
 

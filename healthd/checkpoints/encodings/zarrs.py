@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from healthd.checkpoints.sstables import crc32c
+from healthd.checkpoints.encodings.sstables import crc32c
 from healthd.checkpoints.tree import Damaged
 from healthd.checkpoints.windows import Window
 

@@ -317,7 +317,7 @@ def write_ray(root: Path) -> None:
 
 def a_nemo_model() -> object:
     """The smallest of NeMo's."""
-    from tests.checkpoints.writers_torch import without_telemetry
+    from tests.frameworks.writers_torch import without_telemetry
 
     without_telemetry()
     from nemo.core import ModelPT

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from healthd.checkpoints.pickle_folding import SKIMMED
-from healthd.checkpoints.pickles import BadPickle, Built, read_pickle
+from healthd.checkpoints.encodings.pickle_folding import SKIMMED
+from healthd.checkpoints.encodings.pickles import BadPickle, Built, read_pickle
 
 PAIR, SHAPE = f"{__name__}.Pair", f"{__name__}.Shape"
 

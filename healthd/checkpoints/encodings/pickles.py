@@ -13,8 +13,8 @@ import struct
 from collections.abc import Callable, Container
 from typing import Any, NoReturn
 
-from healthd.checkpoints.pickle_folding import SKIMMED, Fold, Folding, skim
-from healthd.checkpoints.pickle_machine import (
+from healthd.checkpoints.encodings.pickle_folding import SKIMMED, Fold, Folding, skim
+from healthd.checkpoints.encodings.pickle_machine import (
     EVERYTHING,
     MOST_INSTRUCTIONS,
     MOST_MEMORY,

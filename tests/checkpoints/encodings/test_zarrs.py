@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from healthd.checkpoints.sstables import crc32c
+from healthd.checkpoints.encodings.sstables import crc32c
+from healthd.checkpoints.encodings.zarrs import ArrayInfo, Room, parse_array, verify_piece
 from healthd.checkpoints.tree import Damaged
 from healthd.checkpoints.windows import Window
-from healthd.checkpoints.zarrs import ArrayInfo, Room, parse_array, verify_piece
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from healthd.checkpoints.pickles import EVERYTHING, BadPickle, Built, read_pickle
+from healthd.checkpoints.encodings.pickles import EVERYTHING, BadPickle, Built, read_pickle
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from healthd.checkpoints.ocdbt_bodies import (
+from healthd.checkpoints.encodings.ocdbt_bodies import (
     LARGEST_BODY,
     LONGEST_NAME,
     MANIFEST,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.checkpoints.interrupted import OtherValues, Run, Writer, free_port
+from tests.frameworks.saving import OtherValues, Run, Writer, free_port
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 PATIENCE = 50

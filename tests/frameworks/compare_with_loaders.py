@@ -1,7 +1,7 @@
 """
 Damage the checkpoints under `real/`, and compare healthd's word with that of the library which wrote them.
 
-`python -m tests.checkpoints.compare_with_loaders`, run by hand where the frameworks and healthd's own dependencies are
+`python -m tests.frameworks.compare_with_loaders`, run by hand where the frameworks and healthd's own dependencies are
 installed. Each file is dropped, cut at random lengths, has random bits flipped, and is swapped for that of another step
 where `real/` has one; healthd verifies with FULL, and the library loads, in a process of its own, for some end their
 process. Prints every case where healthd says good and the
@@ -45,7 +45,7 @@ def load_lightning(path: Path) -> None:
     """Resume for one step."""
     import torch
 
-    from tests.checkpoints.make_framework_fixtures import a_lightning_module, a_lightning_trainer
+    from tests.frameworks.make_framework_fixtures import a_lightning_module, a_lightning_trainer
 
     rows = torch.utils.data.DataLoader(torch.randn(8, 4))
     trainer = a_lightning_trainer(SCRATCH / "out", 7)
@@ -54,7 +54,7 @@ def load_lightning(path: Path) -> None:
 
 def load_trainer(path: Path) -> None:
     """Resume for one step."""
-    from tests.checkpoints.make_framework_fixtures import a_hugging_face_trainer
+    from tests.frameworks.make_framework_fixtures import a_hugging_face_trainer
 
     trainer = a_hugging_face_trainer(str(SCRATCH / "out"), max_steps=5, save_strategy="no")
     trainer.train(resume_from_checkpoint=str(path))
@@ -63,7 +63,7 @@ def load_trainer(path: Path) -> None:
 def load_universal(path: Path) -> None:
     """Resume, with one rank."""
     os.environ["DS_ACCELERATOR"] = "cpu"
-    from tests.checkpoints.make_framework_fixtures import a_partly_trained_engine, set_ranks
+    from tests.frameworks.make_framework_fixtures import a_partly_trained_engine, set_ranks
 
     set_ranks(0, 1, port=29604)
     folder, _ = a_partly_trained_engine(universal=True).load_checkpoint(str(path.parent), tag=path.name)
@@ -73,7 +73,7 @@ def load_universal(path: Path) -> None:
 
 def load_composer(path: Path) -> None:
     """Resume, as far as the trainer is made."""
-    from tests.checkpoints.make_framework_fixtures import a_composer_trainer
+    from tests.frameworks.make_framework_fixtures import a_composer_trainer
 
     a_composer_trainer(SCRATCH / "out", 5, load=path)
 
@@ -139,7 +139,7 @@ def load_keras(path: Path) -> None:
     """The model, or the weights into a model."""
     import keras
 
-    from tests.checkpoints.make_array_fixtures import a_keras_model
+    from tests.frameworks.make_array_fixtures import a_keras_model
 
     if path.is_dir() or path.name.endswith(".weights.h5"):
         a_keras_model().load_weights(path / "model.weights.json" if path.is_dir() else path)
@@ -151,7 +151,7 @@ def load_paddle(path: Path) -> None:
     """Model and optimizer into new ones."""
     import paddle
 
-    from tests.checkpoints.make_array_fixtures import a_paddle_model
+    from tests.frameworks.make_array_fixtures import a_paddle_model
 
     layer, optimizer = a_paddle_model()
     layer.set_state_dict(paddle.load(str(path / "epoch_5.pdparams")))

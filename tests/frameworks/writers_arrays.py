@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy
 
-from tests.checkpoints.interrupted import OtherValues, Run, Writer
+from tests.frameworks.saving import OtherValues, Run, Writer
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", OMP_NUM_THREADS="1", JAX_PLATFORMS="cpu", KERAS_BACKEND="tensorflow")
 STEPS = (10, 20, 30)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from healthd.checkpoints.hdf5_objects import verify_objects
+from healthd.checkpoints.encodings.hdf5_objects import verify_objects
 from healthd.checkpoints.tree import Damaged
 from healthd.checkpoints.windows import Window
 

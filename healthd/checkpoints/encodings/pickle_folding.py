@@ -13,7 +13,7 @@ import struct
 from collections.abc import Container
 from typing import Any, Protocol
 
-from healthd.checkpoints.pickle_machine import Built, Machine, Named, Source
+from healthd.checkpoints.encodings.pickle_machine import Built, Machine, Named, Source
 
 SKIMMED = 1 << 20
 """Bytes from which on a pickle is skimmed. Of smaller ones everything is held, within the same bound."""

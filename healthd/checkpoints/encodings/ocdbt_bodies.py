@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections.abc import Iterator
 
-from healthd.checkpoints.sstables import crc32c, varint
+from healthd.checkpoints.encodings.sstables import crc32c, varint
 from healthd.checkpoints.tree import Damaged
 
 if sys.version_info >= (3, 14):

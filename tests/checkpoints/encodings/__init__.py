@@ -1,0 +1,1 @@
+"""Tests of how bytes are laid out in files."""
