@@ -61,29 +61,33 @@ class Fold(Protocol):
 def skim(data: bytes) -> bytearray:
     """For each number whether *data* may ask for what was put there. Ends where the bytes are no pickle."""
     asked = bytearray(b"\1" * _SMALL_NUMBERS)
-    at, size = 0, len(data)
-    while at < size:
-        if run := _RUN.match(data, at):
-            at = run.end()
-            continue
-        code = data[at]
-        at += 1
-        if code == _LONG_GET:
-            number = int.from_bytes(data[at : at + 4], "little")
-            at += 4
-            if number >= len(asked):
-                if number > size:  # there is no room to put so many
-                    break
-                asked.extend(bytes(number + 1 - len(asked)))
-            asked[number] = 1
-        elif (width := _LENGTHS.get(code)) is not None:
-            at += width + int.from_bytes(data[at : at + width], "little")
-        elif code == _GLOBAL:
-            for _ in range(2):
-                at = data.find(b"\n", at) + 1 or size
-        else:
-            break
+    at = 0
+    while at < len(data):
+        run = _RUN.match(data, at)
+        at = run.end() if run else _skip(data, at, asked)
     return asked
+
+
+def _skip(data: bytes, at: int, asked: bytearray) -> int:
+    """Where the next instruction is, after one at *at* that is no part of a run. What is unknown is the end."""
+    code, at = data[at], at + 1
+    if code == _LONG_GET:
+        _ask(asked, int.from_bytes(data[at : at + 4], "little"), most=len(data))
+        return at + 4
+    if (width := _LENGTHS.get(code)) is not None:
+        return at + width + int.from_bytes(data[at : at + width], "little")
+    if code == _GLOBAL:
+        for _ in range(2):
+            at = data.find(b"\n", at) + 1 or len(data)
+        return at
+    return len(data)
+
+
+def _ask(asked: bytearray, number: int, *, most: int) -> None:
+    """A number beyond *most* was never put: there is no room for so many instructions."""
+    if number < most:
+        asked.extend(bytes(max(0, number + 1 - len(asked))))
+        asked[number] = 1
 
 
 class Folding(Machine):
