@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ from healthd.checkpoints.stores.local import confined_to
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, is_bucket, locate
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Mount, Root
+from healthd.core.locations import parts_of
 from healthd.core.objects import ChosenCheckpoint, Recovery, RejectedCheckpoint
 from healthd.core.precheck import refusing
 from healthd.core.verification import Report
@@ -220,7 +221,7 @@ def place_of(
 
 def why_no_place(location: str) -> str:
     """Why *location*, which its owner wrote, names no place that could be read; empty where it does."""
-    url = _parts(location)
+    url = parts_of(location)
     if path_of(location) is not None or (url.scheme and is_bucket(location)):
         return ""
     if url.scheme == "pvc":
@@ -229,14 +230,6 @@ def why_no_place(location: str) -> str:
 
 
 _NOT_ON_A_CLAIM = "not a place on a claim: write pvc://claim/path"
-
-
-def _parts(location: str) -> SplitResult:
-    """Of a URL; without any for what is none."""
-    try:
-        return urlsplit(location)
-    except ValueError:
-        return urlsplit("")
 
 
 def _in_bucket(location: str, bounds: Bounds | None, environment: Mapping[str, str]) -> Place | str:
@@ -270,7 +263,7 @@ class OnClaim(NamedTuple):
 
 def on_claim(location: str) -> OnClaim | None:
     """What `pvc://claim/path` names; None where it names nothing on a claim."""
-    url = _parts(location)
+    url = parts_of(location)
     claim, inside = url.netloc, PurePosixPath(unquote(url.path).strip("/") or ".")
     is_one = url.scheme == "pvc" and _CLAIM.fullmatch(claim) and ".." not in inside.parts
     return OnClaim(claim, inside) if is_one else None
@@ -286,7 +279,7 @@ def in_pods(mounts: tuple[Mount, ...], place: OnClaim) -> str:
 
 def path_of(location: str) -> Path | None:
     """The local path behind a checkpoint location; None when there is none, or it is not on a file system."""
-    url = _parts(location)
+    url = parts_of(location)
     if url.scheme in ("", "file") and url.path and not url.netloc:
         return Path(unquote(url.path) if url.scheme else location)
     return None

@@ -140,6 +140,14 @@ def test_a_bad_value_is_refused_with_what_it_must_be(text: str, expected: str) -
     assert expected in mistake
 
 
+def test_a_bucket_with_a_bracket_in_its_name_is_refused_and_one_below_it_is_not() -> None:
+    (mistake,) = mistakes('checkpoints: {allowed: ["s3://[run"]}')
+
+    assert "checkpoints.allowed: must be a list, each item of it an absolute path, or a URL" in mistake
+    below = ("s3://training/run[1]", "/runs/[2]", "az://training")
+    assert parse(f"checkpoints: {{allowed: {list(below)}}}".encode(), "f").checkpoints.allowed == below
+
+
 def test_values_that_contradict_each_other_are_refused() -> None:
     assert mistakes("recovery: {backoff_base: 10m}") == [
         "1:11: recovery: backoff_max (5m) is shorter than backoff_base (10m)"

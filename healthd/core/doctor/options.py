@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from posixpath import normpath
-from urllib.parse import SplitResult, urlsplit
 
 from healthd.core.doctor.chart import Chart, Level, Remark
+from healthd.core.locations import parts_of
 from healthd.core.objects import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
@@ -59,7 +59,7 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
             f"{chart.annotate} {ANNOTATION_CHECKPOINT}=pvc://CLAIM/PATH",
         )
         return
-    url = _parts(location)
+    url = parts_of(location)
     if url.scheme in ("", "file") and url.path.startswith("/") and not url.netloc:
         yield from _mounted(chart, location, [path for path in _mounts(chart) if _is_below(url.path, path)])
         yield from _readable(chart, location, url.path)
@@ -76,14 +76,6 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
         )
 
 
-def _parts(location: str) -> SplitResult:
-    """Of a URL; without any for what is none."""
-    try:
-        return urlsplit(location)
-    except ValueError:
-        return urlsplit("")
-
-
 def _format(chart: Chart) -> Iterator[Remark]:
     if chart.format_trouble:
         yield Remark(
@@ -97,7 +89,7 @@ def _format(chart: Chart) -> Iterator[Remark]:
 def _readable(chart: Chart, location: str, path: str) -> Iterator[Remark]:
     """A claim has a place of its own in the controller's pod; a path may lead anywhere there."""
     folders = chart.readable or (CheckpointsPolicy().volumes_at,)
-    if any(_is_below(path if urlsplit(path).scheme else normpath(path), folder) for folder in folders):
+    if any(_is_below(path if parts_of(path).scheme else normpath(path), folder) for folder in folders):
         return
     why = "with no checkpoint that was seen to load, a stopped gang is held until a person decides"
     if chart.readable is None:
@@ -109,7 +101,7 @@ def _readable(chart: Chart, location: str, path: str) -> Iterator[Remark]:
         )
         return
     remedy = "use pvc://CLAIM/PATH; or mount the folder in the controller's pod, too, and add it to checkpoints.allowed"
-    if urlsplit(path).scheme in _BUCKETS:
+    if parts_of(path).scheme in _BUCKETS:
         remedy = "let the controller's service account read the bucket, and add its URL to checkpoints.allowed"
     said = f"the controller may not read {location}: it reads below {', '.join(folders)} alone"
     yield Remark(Level.PREVENTS, said, why, remedy)

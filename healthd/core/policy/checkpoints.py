@@ -29,7 +29,7 @@ class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
             "controller's pod for `file:///path`, such as `/shared`, and buckets that the controller's credentials can "
             "read, such as `s3://training/team-a`. The folder `volumes_at` is always allowed. Everything else is "
             "refused: who may annotate a job could have any file of the controller read, its token among them.",
-            pattern="^(/|(s3|gs|az|abfss)://[^/])",
+            pattern=r"^(/|(s3|gs|az|abfss)://[^/\[\]]+(/|$))",
             extra={"shape": "an absolute path, or a URL such as s3://bucket/path"},
         ),
     ] = ()
