@@ -9,11 +9,10 @@ far as nothing of it is held on to.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Container
 from typing import Any, Protocol
 
-from healthd.checkpoints.encodings.pickle_machine import Built, Machine, Named, Source
+from healthd.checkpoints.encodings.pickle_machine import BadPickle, Built, Machine, Named, Source
 
 SKIMMED = 1 << 20
 """Bytes from which on a pickle is skimmed. Of smaller ones everything is held, within the same bound."""
@@ -163,7 +162,7 @@ class Folding(Machine):
         if not any(taken):
             return False
         if not all(taken):
-            raise struct.error("items of several kinds in one dictionary")
+            raise BadPickle("a dictionary with items of several kinds")
         if are_marked:
             self._give_back(_TAKEN * len(taken))
         return True

@@ -79,7 +79,7 @@ class _Extents:
     def __init__(self) -> None:
         self._offsets = array("Q")
         self._lengths = array("Q")
-        self._keys = array("L")
+        self._keys = array("I")
         self._transformed = array("b")
 
     def add(self, offset: int, length: int, key: int, *, transformed: bool) -> None:

@@ -88,3 +88,8 @@ def test_what_an_earlier_list_is_given_meanwhile_counts() -> None:
 
     with pytest.raises(BadPickle, match="more memory"):
         read_pickle(data, {SHAPE}, memory=8 << 20, fold=Wants())
+
+
+def test_a_dictionary_of_which_only_some_items_are_wanted_is_refused() -> None:
+    with pytest.raises(BadPickle, match="several kinds"):
+        read_pickle(pickle.dumps({Pair("weight", Shape(1)): 1, "weight": 2}), {PAIR, SHAPE}, fold=Wants())
