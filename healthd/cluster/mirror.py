@@ -28,6 +28,7 @@ from healthd.cluster.port import (
     Listed,
     NotFound,
     Unavailable,
+    Unreadable,
     Unusable,
 )
 from healthd.cluster.selection import selection
@@ -41,6 +42,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Slim)
 
+_SAID = 1000
+"""Objects that could not be read, of which is remembered that it was said."""
 _FIRST_RETRY, _LAST_RETRY = timedelta(seconds=1), timedelta(seconds=30)
 
 
@@ -57,13 +60,25 @@ class Change(NamedTuple):
 
 
 class Mirror:
-    """A `Reader` of the *watched* kinds. Nothing is known before `run`; reading what is not yet known is an error."""
+    """
+    A `Reader` of the *watched* kinds. Nothing is known before `run`; reading what is not yet known is an error.
 
-    def __init__(self, cluster: Cluster, clock: Clock, watched: Iterable[Watched[Any]]) -> None:
+    *unreadable* is called for each object that does not fit its struct.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        watched: Iterable[Watched[Any]],
+        unreadable: Callable[[Unreadable], None] = lambda _: None,
+    ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._kept: dict[type[Slim], _Kept] = {each.kind: _Kept(each) for each in watched}
         self._listeners: builtins.list[Callable[[Change], None]] = []
+        self._said_unreadable: dict[Key, Unreadable] = {}
+        self._unreadable = unreadable
 
     def listen(self, tell: Callable[[Change], None]) -> None:
         """Call *tell* after each change that the mirror takes in, also at the first list. It must not wait."""
@@ -148,17 +163,22 @@ class Mirror:
                 raise
             except ClusterError as error:
                 log.info("mirror.restarts", kind=kept.kind.__name__, error=str(error))
+            except Exception as error:  # one answer that brings out a fault of ours must not end the process
+                log.exception("mirror.failed", kind=kept.kind.__name__, error=str(error))
             await self._clock.sleep(waits.next())
 
     async def _list(self, kept: _Kept) -> None:
         what = kept.shelf.watched
         listed = await self._cluster.list(kept.kind, namespace=what.namespace, labels=what.labels, fields=what.fields)
         now = self._clock.now()
-        changed = kept.shelf.replace(listed.items, now)
+        unreadable = {Key(each.namespace, each.name) for each in listed.unreadable}
+        changed = kept.shelf.replace(listed.items, now, unreadable=unreadable)
         kept.heard(listed.resource_version, now)
         kept.synced.set()
         for key in changed:
             self._tell(kept, key)
+        for each in listed.unreadable:
+            self._tell_unreadable(each)
 
     async def _watch(self, kept: _Kept) -> None:
         what = kept.shelf.watched
@@ -172,10 +192,25 @@ class Mirror:
     def _take(self, kept: _Kept, event: Event[Any]) -> None:
         now = self._clock.now()
         kept.heard(event.resource_version, now)
+        if event.unreadable is not None:
+            self._tell_unreadable(event.unreadable)
+            last = kept.shelf.get(Key(event.unreadable.namespace, event.unreadable.name))
+            if event.is_gone and last is not None:
+                self._tell(kept, kept.shelf.drop(last, now))
         if event.obj is None:
             return
         take = kept.shelf.drop if event.type is EventType.DELETED else kept.shelf.put
         self._tell(kept, take(event.obj, now))
+
+    def _tell_unreadable(self, unreadable: Unreadable) -> None:
+        """Once for each object and reason, as a list says it again."""
+        self._unreadable(unreadable)
+        key = Key(unreadable.namespace, unreadable.name)
+        if self._said_unreadable.get(key) != unreadable:
+            log.warning("object.unreadable", **unreadable._asdict(), so="it counts as it was last seen, if ever")
+        self._said_unreadable[key] = unreadable
+        while len(self._said_unreadable) > _SAID:
+            del self._said_unreadable[next(iter(self._said_unreadable))]
 
     def _tell(self, kept: _Kept, key: Key) -> None:
         change = Change(kept.kind, key)

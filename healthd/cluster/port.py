@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -72,12 +72,25 @@ class EventType(StrEnum):
     """No object changed: the watch is alive, and has told everything up to `resource_version`."""
 
 
+class Unreadable(NamedTuple):
+    """An object that is there and does not fit its struct."""
+
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+
+
 class Event(msgspec.Struct, Generic[T], frozen=True):
     """One change. `obj` is None on a bookmark; on DELETED it is the last state."""
 
     type: EventType
     obj: T | None
     resource_version: str
+    unreadable: Unreadable | None = None
+    """On a bookmark: it stands for a change of this object."""
+    is_gone: bool = False
+    """The unreadable object was deleted."""
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
@@ -85,6 +98,8 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
 
     items: list[T]
     resource_version: str
+    unreadable: list[Unreadable] = []
+    """Objects that match and are not among the items."""
 
 
 Labels = Mapping[str, str | None]

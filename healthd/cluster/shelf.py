@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -133,10 +133,14 @@ class Shelf(Generic[T]):
         self._remember(obj, now, seen_deleted=self.watched.is_for_life)
         return key
 
-    def replace(self, items: Iterable[T], now: datetime) -> list[Key]:
-        """A new list: what vanished has departed unseen. Answers the keys of all that is not as it was."""
+    def replace(self, items: Iterable[T], now: datetime, *, unreadable: Collection[Key] = ()) -> list[Key]:
+        """
+        A new list: what vanished has departed unseen. Answers the keys of all that is not as it was.
+
+        What is *unreadable* is there, and stays as it was last seen.
+        """
         fresh = {key_of(obj): obj for obj in items}
-        vanished = [key for key in self._objects if key not in fresh]
+        vanished = [key for key in self._objects if key not in fresh and key not in unreadable]
         for key in vanished:
             self._remember(self._objects[key], now, seen_deleted=False)
             self._remove(key)

@@ -4,10 +4,12 @@ A gang as the decisions see it, whatever its kind: a root, its members, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 from healthd.core.foreign import Sign
 from healthd.core.objects import (
@@ -23,7 +25,10 @@ from healthd.core.objects import (
 )
 from healthd.core.progress import NO_PROGRESS, Progress
 from healthd.core.saves import NO_SAVES, Saves
+from healthd.core.untrusted import number_or
 
+UNREADABLE = "the gang cannot be read"
+"""Begins the reason of a recovery that is held because its root is invalid."""
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -33,6 +38,10 @@ INDEX_KEYS = (
     ("apps.kubernetes.io/pod-index",),
 )
 """How makers of pods number them: joined, the values of a row tell a member. The first row that is there counts."""
+LONGEST_GRACE = 10 * 365 * 86_400
+"""Seconds. More cannot be subtracted from every moment."""
+LONGEST_INDEX = 320
+"""Characters. An index is stored with every pod of a recovery; a JobSet's has a name and two numbers."""
 LABEL_OWN_RESTART = "jobset.sigs.k8s.io/restart-attempt"
 """On a pod: which restart of its root's own controller made it. Other kinds do not say."""
 
@@ -78,6 +87,18 @@ class Mount:
     runs_as: RunsAs = RunsAs()
 
 
+class Numbered(NamedTuple):
+    """Members whose index is *name*, if any, and a number below each of *sizes*: `workers-1-7`."""
+
+    name: str
+    sizes: tuple[int, ...]
+
+    def indexes(self) -> Iterator[str]:
+        """All of them; made when asked for, as a root may name a hundred thousand that never were."""
+        for numbers in itertools.product(*map(range, self.sizes)):
+            yield "-".join([*([self.name] if self.name else []), *map(str, numbers)])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
     """The topmost object that can restart a gang, as its adapter reads it."""
@@ -95,7 +116,7 @@ class Root:
     """How often its own controller restarted it; the pods of earlier restarts are history."""
     world: int
     """Members that a running gang has."""
-    indexes: tuple[str, ...] | None = None
+    indexes: tuple[str | Numbered, ...] | None = None
     """What tells its members apart; None: they are numbered from 0; empty: nothing does."""
     generation: int = 0
     """Counts the changes of what the root asks for."""
@@ -120,11 +141,14 @@ class Root:
     """The checkpoint that its pod template names, as far as its kind lets us take it from there again."""
     has_begun: bool = True
     """False while its own controller has not yet noticed that it may run: every member there is belongs to the past."""
+    invalid: tuple[str, ...] = ()
+    """What of it cannot be read, and why. Nothing is done to such a gang: what its owner wants is not known."""
 
     @property
     def seats(self) -> tuple[str, ...]:
         """The indexes of all members that can be told apart."""
-        return tuple(map(str, range(self.world))) if self.indexes is None else self.indexes
+        told = (Numbered("", (self.world,)),) if self.indexes is None else self.indexes
+        return tuple(index for each in told for index in (each.indexes() if isinstance(each, Numbered) else (each,)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,23 +200,46 @@ class GangView:
 
 def attempt_of(pod: Pod) -> int:
     """The attempt that a pod belongs to; 0 for pods that were started before healthd knew the gang."""
-    value = pod.metadata.annotations.get(ANNOTATION_ATTEMPT, "")
-    return int(value) if value.isdecimal() else 0
+    return number_or(pod.metadata.annotations.get(ANNOTATION_ATTEMPT, ""), 0)
 
 
 def index_of(pod: Pod) -> str:
     """What tells a pod from the other members of its gang; empty where nothing does."""
     meta = pod.metadata
     for keys in INDEX_KEYS:
-        marks = [meta.annotations.get(key) or meta.labels.get(key) for key in keys]
-        if all(marks):
-            return "-".join(mark for mark in marks if mark)
+        marks = [mark for key in keys if (mark := meta.annotations.get(key) or meta.labels.get(key))]
+        if len(marks) == len(keys):
+            index = "-".join(marks)
+            return index if len(index) <= LONGEST_INDEX else ""
     return meta.name if is_plain_member(pod) else ""
+
+
+def deletion_asked_at(pod: Pod) -> datetime | None:
+    """When somebody asked for its deletion: its timestamp is when its grace ends. The grace is the tenant's choice."""
+    meta = pod.metadata
+    if meta.deletion_timestamp is None:
+        return None
+    grace = min(max(meta.deletion_grace_period_seconds or 0, 0), LONGEST_GRACE)
+    return meta.deletion_timestamp - timedelta(seconds=grace)
 
 
 def is_plain_member(pod: Pod) -> bool:
     """It is of a gang by its label alone: no controller makes it again, or minds its name."""
     return LABEL_GANG in pod.metadata.labels and not any(owner.controller for owner in pod.metadata.owner_references)
+
+
+def left_stopped(root: Root, recoveries: Collection[str]) -> str:
+    """
+    Why *root* stays stopped though none of its *recoveries*, by name, is there to start it; empty where that is not so.
+
+    A reinstallation deletes the recoveries, and with them what they knew of the old pods.
+    """
+    if not (root.suspended and root.stopped_by) or root.stopped_by in recoveries:
+        return ""
+    return (
+        f"recovery {root.stopped_by} stopped it and is gone, and with it the proof that the old pods have ended: see "
+        "that none of them runs, then resume the gang"
+    )
 
 
 def is_terminal(pod: Pod) -> bool:
@@ -219,5 +266,4 @@ def members(view: GangView) -> tuple[Pod, ...]:
 
 def _restart_of(pod: Pod) -> int:
     """The restart by its own controller that made the pod."""
-    value = pod.metadata.labels.get(LABEL_OWN_RESTART, "")
-    return int(value) if value.isdecimal() else 0
+    return number_or(pod.metadata.labels.get(LABEL_OWN_RESTART, ""), 0)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from posixpath import normpath
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 
@@ -11,3 +15,40 @@ def parts_of(location: str) -> SplitResult:
         return urlsplit(location)
     except ValueError:
         return urlsplit("")
+
+
+def is_below(place: str, folder: str) -> bool:
+    """Whether *place* is *folder* or in it, by their names: paths without dots, or URLs."""
+    return f"{place}/".startswith(f"{folder.rstrip('/')}/")
+
+
+class Allowed(NamedTuple):
+    """A place that gangs may name, with all that is below it."""
+
+    location: str
+    namespaces: frozenset[str]
+    """Whose gangs; `*` stands for all."""
+
+
+EVERY = "*"
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LOCATION = re.compile(r"/|(s3|gs|az|abfss)://[^/\[\]]+(/|$)")
+
+
+def parse_allowed(row: str) -> Allowed:
+    """What a row of the configuration allows, such as `s3://training/team-a for team-a`. Raises ValueError."""
+    location, _, names = row.rpartition(" for ")
+    namespaces = frozenset(re.split(r"[,\s]+", names.strip()))
+    if not location:
+        raise ValueError(f"{row!r} does not say for whom: write `{row} for NAMESPACE, NAMESPACE`, or `{row} for *`")
+    if not _LOCATION.match(location):
+        raise ValueError(f"{location!r} is no absolute path, and no URL such as s3://bucket/path")
+    if bad := sorted(name for name in namespaces if name != EVERY and not _NAMESPACE.fullmatch(name)):
+        raise ValueError(f"{row!r}: {', '.join(map(repr, bad))} is no namespace; `*` stands for every one")
+    return Allowed(normpath(location) if location.startswith("/") else location.rstrip("/"), namespaces)
+
+
+def allowed_in(namespace: str, rows: Iterable[str]) -> tuple[str, ...]:
+    """The locations among *rows* that a gang of *namespace* may name."""
+    parsed = map(parse_allowed, rows)
+    return tuple(each.location for each in parsed if each.namespaces & {namespace, EVERY})

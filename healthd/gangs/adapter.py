@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from healthd.cluster.port import Cluster, Labels, NotFound, Reader
 from healthd.core.gang import Root, StartHint
-from healthd.core.objects import RESOURCES, GangRef, Pod, Slim
+from healthd.core.objects import RESOURCES, GangRef, ObjectMeta, Pod, Slim
+from healthd.core.untrusted import Unreadable, shown
+from healthd.gangs.annotations import metadata_of_root
 
 T = TypeVar("T", bound=Slim)
 
@@ -29,9 +32,29 @@ class GangAdapter(ABC, Generic[T]):
     makes_roots: bool = False
     """Its gangs have no root until healthd makes one (`discover`)."""
 
-    @abstractmethod
     def read(self, obj: T) -> Root | None:
         """The root as the decisions see it; None when *obj* is none, or none that healthd was told about."""
+        return self.read_any(obj) if self.is_root(obj) else None
+
+    def read_any(self, obj: T) -> Root:
+        """*obj* as a root, whoever made it. What cannot be read makes the root invalid; nothing is raised."""
+        meta: ObjectMeta = obj.metadata  # type: ignore[attr-defined]  # every kind that is kept has it
+        root = metadata_of_root(RESOURCES[self.kind].kind, meta)
+        try:
+            return self.with_members(obj, root)
+        except Unreadable as error:
+            why = str(error)
+        except Exception as error:  # whatever shape it has: one object must not end the look at the others
+            why = f"it cannot be read: {type(error).__name__} {shown(str(error))}"
+        return dataclasses.replace(root, invalid=(*root.invalid, why))
+
+    @abstractmethod
+    def is_root(self, obj: T) -> bool:
+        """Whether *obj* is the root of a gang that healthd was told about."""
+
+    @abstractmethod
+    def with_members(self, obj: T, root: Root) -> Root:
+        """*root*, read from the metadata of *obj*, with what this kind says of its members. Raises Unreadable."""
 
     @abstractmethod
     def root_name(self, pod: Pod) -> str | None:

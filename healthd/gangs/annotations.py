@@ -7,9 +7,10 @@ Pure: the adapters put these into their patches.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -37,13 +38,23 @@ from healthd.core.objects import (
 )
 from healthd.core.policy import parse_duration
 from healthd.core.progress import NO_PROGRESS, Progress
-from healthd.core.saves import KEPT_SAVES, NO_SAVES, Saves
+from healthd.core.saves import NO_SAVES, Saves
 from healthd.core.spares import reservation
+from healthd.core.untrusted import LARGEST_GANG, Unreadable, number_or, read_json, read_number, read_text, shown
+
+V = TypeVar("V")
 
 OURS = "healthd.dev/"
 """How every annotation of healthd begins."""
 LONGEST_PLACEMENT = 192 * 1024
 """Bytes. All annotations of an object share 256 KiB; the Recovery has the placement in any case."""
+LONGEST_URL = 4096
+LONGEST_FORMAT = 16 * 1024
+"""Characters. A format of the owner's own is a few lines of YAML."""
+LONGEST_NAME = 253
+"""Characters, as the API server bounds names."""
+LONGEST_DURATION = 40
+"""Characters."""
 
 Notes = Mapping[str, str]
 
@@ -58,55 +69,66 @@ def ref_of(kind: str, meta: ObjectMeta) -> GangRef:
     return GangRef(kind=kind, name=meta.name, namespace=meta.namespace, uid=meta.uid)
 
 
-def read_options(notes: Notes, *, may_shrink: bool) -> GangOptions:
-    """What the owner asked for. A kind that cannot run with fewer members has no `min-nodes`."""
-    return GangOptions(
-        restart=notes.get(ANNOTATION_RESTART) == "enabled",
-        checkpoint=notes.get(ANNOTATION_CHECKPOINT, ""),
-        checkpoint_format=notes.get(ANNOTATION_CHECKPOINT_FORMAT, ""),
-        max_no_advance=read_number(notes.get(ANNOTATION_MAX_NO_ADVANCE)),
-        min_nodes=read_number(notes.get(ANNOTATION_MIN_NODES)) if may_shrink else None,
-        fence_timeout=_duration(notes.get(ANNOTATION_FENCE_TIMEOUT)),
+def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
+    """
+    The root *meta* as far as its metadata tells, the same for every kind; the rest is as of a gang that runs.
+
+    An option that cannot be read makes the root invalid: what its owner wants is not known. What healthd only remembers
+    there (progress, saves) is learned anew instead.
+    """
+    notes = _Notes(meta.annotations)
+    stopped_by = notes.read(ANNOTATION_STOPPED_BY, _name) or ""
+    stopped_at = notes.read(ANNOTATION_STOPPED_AT, partial(read_number, most=2**63 - 1))
+    options = GangOptions(
+        restart=meta.annotations.get(ANNOTATION_RESTART) == "enabled",
+        checkpoint=notes.read(ANNOTATION_CHECKPOINT, _url) or "",
+        checkpoint_format=notes.read(ANNOTATION_CHECKPOINT_FORMAT, _format) or "",
+        max_no_advance=notes.read(ANNOTATION_MAX_NO_ADVANCE, read_number),
+        min_nodes=notes.read(ANNOTATION_MIN_NODES, partial(read_number, least=1)),
+        fence_timeout=notes.read(ANNOTATION_FENCE_TIMEOUT, _duration),
+    )
+    return Root(
+        ref=ref_of(kind, meta),
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        suspended=False,
+        stopped=False,
+        stopped_by=stopped_by,
+        edited_since_stop=bool(stopped_by) and stopped_at is not None and stopped_at != meta.generation,
+        attempt=notes.read(ANNOTATION_ATTEMPT, read_number) or 0,
+        world=0,
+        indexes=(),
+        placement=notes.read(ANNOTATION_PLACEMENT, _placement) or {},
+        deleting=meta.deletion_timestamp is not None,
+        options=options,
+        progress=_remembered(notes.get(ANNOTATION_PROGRESS), Progress) or NO_PROGRESS,
+        saves=_remembered(notes.get(ANNOTATION_SAVES), Saves) or NO_SAVES,
+        invalid=tuple(notes.invalid),
     )
 
 
-def read_attempt(notes: Notes) -> int:
-    """The attempt that a root is at; 0 before healthd ever started it."""
-    return read_number(notes.get(ANNOTATION_ATTEMPT)) or 0
+def checked_world(world: int) -> int:
+    """So many members. Raises Unreadable for more than any gang has."""
+    if not 0 <= world <= LARGEST_GANG:
+        raise Unreadable(f"it asks for {world:,} members; healthd restarts gangs of up to {LARGEST_GANG:,}")
+    return world
 
 
-def read_placement(notes: Notes) -> dict[str, str]:
-    """Where the present attempt was told to run: index -> node name."""
-    try:
-        raw = notes.get(ANNOTATION_PLACEMENT)
-        return msgspec.json.decode(raw, type=dict[str, str]) if raw else {}
-    except msgspec.MsgspecError:
-        return {}
+class _Notes:
+    """The annotations of a root. *invalid* says which of those that were read cannot be, and why."""
 
+    def __init__(self, notes: Notes) -> None:
+        self.get = notes.get
+        self.invalid: list[str] = []
 
-def read_progress(notes: Notes) -> Progress:
-    """The steps seen so far."""
-    try:
-        raw = notes.get(ANNOTATION_PROGRESS)
-        return msgspec.json.decode(raw, type=Progress) if raw else NO_PROGRESS
-    except msgspec.MsgspecError:
-        return NO_PROGRESS
-
-
-def read_saves(notes: Notes) -> Saves:
-    """The good checkpoints seen so far."""
-    try:
-        raw = notes.get(ANNOTATION_SAVES)
-        saves = msgspec.json.decode(raw, type=Saves) if raw else NO_SAVES
-        return saves if len(saves.good) <= KEPT_SAVES else NO_SAVES
-    except msgspec.MsgspecError:
-        return NO_SAVES
-
-
-def was_edited(meta: ObjectMeta) -> bool:
-    """Somebody changed what the root asks for after healthd stopped it: the generation counts such changes."""
-    at = read_number(meta.annotations.get(ANNOTATION_STOPPED_AT))
-    return ANNOTATION_STOPPED_BY in meta.annotations and at is not None and at != meta.generation
+    def read(self, key: str, parse: Callable[[str], V]) -> V | None:
+        """None where nothing is written, or nothing that can be read."""
+        text = self.get(key)
+        try:
+            return parse(text) if text else None
+        except ValueError as error:
+            self.invalid.append(f"{key}: {error}")
+            return None
 
 
 def stop_notes(root: Root, recovery: str) -> dict[str, str | None]:
@@ -156,13 +178,36 @@ def tolerating_reservation(tolerations: Sequence[Toleration], ref: GangRef) -> l
     return [*others, Toleration(key=TAINT_RESERVED, operator="Equal", value=reservation(ref.name, ref.uid))]
 
 
-def _duration(text: str | None) -> timedelta | None:
+def attempt_on(meta: ObjectMeta) -> int:
+    """The attempt that healthd noted on an object that is no root; 0 where it noted none."""
+    return number_or(meta.annotations.get(ANNOTATION_ATTEMPT, ""), 0)
+
+
+def _name(text: str) -> str:
+    return read_text(text, LONGEST_NAME)
+
+
+def _url(text: str) -> str:
+    return read_text(text, LONGEST_URL)
+
+
+def _format(text: str) -> str:
+    return read_text(text, LONGEST_FORMAT, allowed="\n\t")
+
+
+def _placement(text: str) -> dict[str, str]:
+    return read_json(text, dict[str, str])
+
+
+def _duration(text: str) -> timedelta:
+    if len(text) > LONGEST_DURATION:
+        raise Unreadable(f"{shown(text)} is not a duration such as 10m")
+    return parse_duration(text)
+
+
+def _remembered(text: str | None, kind: type[V]) -> V | None:
+    """What healthd wrote itself; None where there is nothing, or nothing that can be read."""
     try:
-        return parse_duration(text) if text else None
-    except ValueError:
+        return read_json(text, kind) if text else None
+    except Unreadable:
         return None
-
-
-def read_number(text: str | None) -> int | None:
-    """A number as a user writes it; None where there is none."""
-    return int(text) if text and text.isdecimal() else None

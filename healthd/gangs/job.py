@@ -16,6 +16,7 @@ StatefulSets keep theirs there.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -26,7 +27,6 @@ from healthd.core.objects import (
     ANNOTATION_LAUNCHER_OF,
     ANNOTATION_RESUME_FROM,
     ANNOTATION_RESUME_STEP,
-    ANNOTATION_STOPPED_BY,
     Job,
     JobSpec,
     ObjectMeta,
@@ -34,18 +34,12 @@ from healthd.core.objects import (
 )
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
+    checked_world,
     concerns_us,
     hint_annotations,
-    read_attempt,
-    read_options,
-    read_placement,
-    read_progress,
-    read_saves,
-    ref_of,
     start_notes,
     stop_notes,
     template_patch,
-    was_edited,
 )
 from healthd.gangs.volumes import read_mounts
 
@@ -60,11 +54,28 @@ class JobAdapter(GangAdapter[Job]):
 
     kind = Job
 
-    def read(self, obj: Job) -> Root | None:
-        """The root as the decisions see it."""
-        if not concerns_us(obj.metadata) or is_controlled(obj.metadata):
-            return None
-        return None if ANNOTATION_LAUNCHER_OF in obj.metadata.annotations else read_job(obj)
+    def is_root(self, obj: Job) -> bool:
+        """Made by nothing that restarts it, and no launcher of another gang."""
+        is_launcher = ANNOTATION_LAUNCHER_OF in obj.metadata.annotations
+        return concerns_us(obj.metadata) and not is_controlled(obj.metadata) and not is_launcher
+
+    def with_members(self, obj: Job, root: Root) -> Root:
+        """Pods with an index may be fewer than before; of others nothing tells which is left out."""
+        indexed = obj.spec.completion_mode == "Indexed"
+        return dataclasses.replace(
+            root,
+            suspended=obj.spec.suspend,
+            # Not `terminating`: it counts pods that only our own finalizer keeps.
+            stopped=obj.spec.suspend and "Suspended" in _standing(obj) and not obj.status.active,
+            world=checked_world(world_of(obj.spec)),
+            indexes=None if indexed else (),
+            ending=_ending(obj),
+            options=root.options if indexed else dataclasses.replace(root.options, min_nodes=None),
+            mounts=read_mounts(obj.spec.template.spec),
+            template_resumes_from=obj.spec.template.metadata.annotations.get(ANNOTATION_RESUME_FROM, ""),
+            started_at=obj.status.start_time,
+            has_begun=obj.status.start_time is not None,
+        )
 
     def root_name(self, pod: Pod) -> str | None:
         """The Job that made *pod*."""
@@ -99,30 +110,7 @@ class JobAdapter(GangAdapter[Job]):
 
 def read_job(job: Job) -> Root:
     """Any Job as the decisions see one."""
-    notes, indexed = job.metadata.annotations, job.spec.completion_mode == "Indexed"
-    return Root(
-        ref=ref_of("Job", job.metadata),
-        resource_version=job.metadata.resource_version,
-        generation=job.metadata.generation,
-        suspended=job.spec.suspend,
-        # Not `terminating`: it counts pods that only our own finalizer keeps.
-        stopped=job.spec.suspend and "Suspended" in _standing(job) and not job.status.active,
-        stopped_by=notes.get(ANNOTATION_STOPPED_BY, ""),
-        edited_since_stop=was_edited(job.metadata),
-        attempt=read_attempt(notes),
-        world=world_of(job.spec),
-        indexes=None if indexed else (),
-        placement=read_placement(notes),
-        ending=_ending(job),
-        deleting=job.metadata.deletion_timestamp is not None,
-        options=read_options(notes, may_shrink=indexed),
-        progress=read_progress(notes),
-        saves=read_saves(notes),
-        mounts=read_mounts(job.spec.template.spec),
-        template_resumes_from=job.spec.template.metadata.annotations.get(ANNOTATION_RESUME_FROM, ""),
-        started_at=job.status.start_time,
-        has_begun=job.status.start_time is not None,
-    )
+    return JobAdapter().read_any(job)
 
 
 def world_of(spec: JobSpec) -> int:

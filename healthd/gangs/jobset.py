@@ -8,28 +8,23 @@ goes on, it merges them into the templates of its Jobs: a key can be overwritten
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from healthd.cluster.port import Cluster, Labels
-from healthd.core.gang import Ending, Mount, Root, StartHint
-from healthd.core.objects import ANNOTATION_STOPPED_BY, JobSet, JobSpec, Pod, Toleration
+from healthd.core.gang import Ending, Mount, Numbered, Root, StartHint
+from healthd.core.objects import JobSet, JobSpec, Pod, Toleration
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
+    checked_world,
     concerns_us,
     hint_annotations,
-    read_attempt,
-    read_options,
-    read_placement,
-    read_progress,
-    read_saves,
-    ref_of,
     start_notes,
     stop_notes,
     tolerating_reservation,
-    was_edited,
 )
 from healthd.gangs.job import is_controlled, world_of
 from healthd.gangs.volumes import read_mounts
@@ -44,35 +39,26 @@ class JobSetAdapter(GangAdapter[JobSet]):
 
     kind = JobSet
 
-    def read(self, obj: JobSet) -> Root | None:
-        """The root as the decisions see it."""
-        if not concerns_us(obj.metadata) or is_controlled(obj.metadata):
-            return None
-        meta, notes = obj.metadata, obj.metadata.annotations
+    def is_root(self, obj: JobSet) -> bool:
+        """Made by nothing that restarts it."""
+        return concerns_us(obj.metadata) and not is_controlled(obj.metadata)
+
+    def with_members(self, obj: JobSet, root: Root) -> Root:
+        """The size of its Jobs is fixed."""
         parts = list(_parts(obj))
         conditions = {condition.type: condition for condition in obj.status.conditions}
         held = conditions.get("Suspended")
         is_held = held is not None and held.status == "True"
-        return Root(
-            ref=ref_of("JobSet", meta),
-            resource_version=meta.resource_version,
-            generation=meta.generation,
+        return dataclasses.replace(
+            root,
             suspended=obj.spec.suspend,
             stopped=obj.spec.suspend and is_held and not any(jobs.active for jobs in obj.status.replicated_jobs_status),
-            stopped_by=notes.get(ANNOTATION_STOPPED_BY, ""),
-            edited_since_stop=was_edited(meta),
-            attempt=read_attempt(notes),
             own_restarts=obj.status.restarts,
-            world=sum(part.replicas * part.members for part in parts),
-            indexes=tuple(index for part in parts for index in part.indexes()),
-            placement=read_placement(notes),
+            world=checked_world(sum(part.replicas * part.members for part in parts)),
+            indexes=tuple(Numbered(part.name, (part.replicas, part.members)) for part in parts if part.is_indexed),
             ending=_ending(obj),
-            deleting=meta.deletion_timestamp is not None,
-            # The size of its Jobs is fixed.
-            options=read_options(notes, may_shrink=False),
-            progress=read_progress(notes),
-            saves=read_saves(notes),
-            started_at=held.last_transition_time if held and not is_held else meta.creation_timestamp,
+            options=dataclasses.replace(root.options, min_nodes=None),
+            started_at=held.last_transition_time if held and not is_held else obj.metadata.creation_timestamp,
             mounts=tuple(dict.fromkeys(mount for part in parts for mount in part.mounts)),
             has_begun=not is_held,
         )
@@ -112,19 +98,14 @@ class _Part(NamedTuple):
     is_indexed: bool
     mounts: tuple[Mount, ...]
 
-    def indexes(self) -> Iterator[str]:
-        """As `healthd.core.gang.index_of` names their pods, and as their host names end."""
-        if self.is_indexed:
-            for job in range(self.replicas):
-                yield from (f"{self.name}-{job}-{member}" for member in range(self.members))
-
 
 def _parts(jobset: JobSet) -> Iterator[_Part]:
     for job in jobset.spec.replicated_jobs:
         # Where a Job leaves its mode open, a JobSet makes it Indexed.
         spec = msgspec.convert({"completionMode": "Indexed", **job["template"]["spec"]}, JobSpec)
+        replicas, members = checked_world(job.get("replicas", 1)), checked_world(world_of(spec))
         mounts = read_mounts(spec.template.spec)
-        yield _Part(job["name"], job.get("replicas", 1), world_of(spec), spec.completion_mode == "Indexed", mounts)
+        yield _Part(job["name"], replicas, members, spec.completion_mode == "Indexed", mounts)
 
 
 def _hinted(job: dict[str, Any], root: Root, hint: StartHint) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from healthd.core.gang import StartHint
+from healthd.core.gang import Mount, StartHint
 from healthd.core.objects import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_MADE_BY,
@@ -24,9 +25,12 @@ from healthd.core.objects import (
     GangRef,
     ObjectMeta,
     PodManifest,
+    PodSpec,
     Toleration,
 )
+from healthd.core.untrusted import Unreadable, inflated
 from healthd.gangs.annotations import hint_annotations, tolerating_reservation
+from healthd.gangs.volumes import read_mounts
 
 GATE = "healthd.dev/gang"
 """Keeps a pod that was made again off every node, until the whole gang is there."""
@@ -43,7 +47,16 @@ _FROM_NODE = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _ADDED = ("nodeName", "serviceAccount", "priority", "preemptionPolicy", "ephemeralContainers", "schedulingGates")
 """Fields of a pod's spec that are set, or were changed, after its maker wrote it."""
 
+MOST_BYTES = 16 * 1024 * 1024
+MOST_VALUES = 1_000_000
+"""Of all manifests of a gang, unpacked: ten thousand pods of a hundred values each. More would take half a gigabyte."""
+
 Json = dict[str, Any]
+
+
+class _Remembered(msgspec.Struct):
+    metadata: dict[str, dict[str, str]]
+    spec: Json
 
 
 def remembered(pod: PodManifest) -> Json:
@@ -95,8 +108,24 @@ def packed(manifests: Mapping[str, Json]) -> str:
 
 
 def unpacked(text: str) -> dict[str, Json]:
-    """The manifests in *text*."""
-    return msgspec.json.decode(gzip.decompress(base64.b64decode(text)), type=dict[str, Json]) if text else {}
+    """The manifests in *text*. Raises Unreadable."""
+    if not text:
+        return {}
+    raw = inflated(text, MOST_BYTES)
+    if raw.count(b",") + raw.count(b":") + raw.count(b"[") > MOST_VALUES:
+        raise Unreadable(f"the manifests of its pods have more than {MOST_VALUES:,} values")
+    try:
+        found = msgspec.json.decode(raw, type=dict[str, _Remembered])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Unreadable(f"the manifests of its pods cannot be read: {error}") from error
+    return {name: msgspec.structs.asdict(each) for name, each in found.items()}
+
+
+@lru_cache(maxsize=16)
+def mounts_in(text: str) -> tuple[Mount, ...]:
+    """Where the pods in *text* see claims. Remembered, as unpacking costs. Raises Unreadable."""
+    specs = [msgspec.convert(manifest["spec"], PodSpec) for manifest in unpacked(text).values()]
+    return tuple(dict.fromkeys(mount for spec in specs for mount in read_mounts(spec)))
 
 
 def _as_written(container: Json) -> Json:

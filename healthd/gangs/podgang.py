@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from healthd.cluster.port import AlreadyExists, Cluster, Conflict, Labels, NotFound, Reader
-from healthd.core.gang import Ending, Mount, Root, StartHint, attempt_of, is_plain_member, will_not_run
+from healthd.core.gang import Ending, Root, StartHint, attempt_of, is_plain_member, will_not_run
 from healthd.core.objects import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_CHECKPOINT,
@@ -37,21 +37,17 @@ from healthd.core.objects import (
     PodGangMember,
     PodGangSpec,
     PodManifest,
-    PodSpec,
 )
+from healthd.core.untrusted import Unreadable, read_text, shown
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
+    LONGEST_NAME,
+    attempt_on,
+    checked_world,
     hint_annotations,
-    read_attempt,
-    read_options,
-    read_placement,
-    read_progress,
-    read_saves,
-    ref_of,
     start_notes,
 )
-from healthd.gangs.manifests import GATE, made_again, packed, remembered, unpacked
-from healthd.gangs.volumes import read_mounts
+from healthd.gangs.manifests import GATE, made_again, mounts_in, packed, remembered, unpacked
 
 OPTIONS = (
     ANNOTATION_RESTART,
@@ -70,28 +66,23 @@ class PodGangAdapter(GangAdapter[PodGang]):
     kind = PodGang
     makes_roots = True
 
-    def read(self, obj: PodGang) -> Root | None:
-        """The root as the decisions see it, without what its pods say."""
-        meta, notes = obj.metadata, obj.metadata.annotations
-        stopped_by = notes.get(ANNOTATION_STOPPED_BY, "")
-        by_owner = _is_made_by_owner(obj)
-        return Root(
-            ref=ref_of("PodGang", meta),
-            resource_version=meta.resource_version,
-            generation=meta.generation,
-            suspended=bool(stopped_by),
-            stopped=bool(stopped_by),
-            stopped_by=stopped_by,
-            attempt=read_attempt(notes),
-            world=obj.spec.size,
-            indexes=() if by_owner else tuple(member.name for member in obj.spec.members),
-            placement=read_placement(notes),
-            deleting=meta.deletion_timestamp is not None,
-            options=read_options(notes, may_shrink=False),
-            progress=read_progress(notes),
-            saves=read_saves(notes),
+    def is_root(self, obj: PodGang) -> bool:  # noqa: ARG002 - the protocol's
+        """Made by healthd itself."""
+        return True
+
+    def with_members(self, obj: PodGang, root: Root) -> Root:
+        """Without what its pods say."""
+        by_owner, names = _is_made_by_owner(obj), [read_text(each.name, LONGEST_NAME) for each in obj.spec.members]
+        checked_world(len(names))
+        return dataclasses.replace(
+            root,
+            suspended=bool(root.stopped_by),
+            stopped=bool(root.stopped_by),
+            world=checked_world(obj.spec.size),
+            indexes=() if by_owner else tuple(names),
+            options=dataclasses.replace(root.options, min_nodes=None),
             companions={member.name: member.uid for member in obj.spec.members},
-            mounts=_mounts(obj),
+            mounts=mounts_in(obj.spec.manifests),
         )
 
     async def complete(self, cluster: Reader, root: Root) -> Root:
@@ -120,7 +111,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
             return
         found = await _manifests(cluster, namespace, name)
         notes = {key: value for each in found for key, value in each.metadata.annotations.items() if key in OPTIONS}
-        attempt = max((read_attempt(each.metadata.annotations) for each in found), default=0)
+        attempt = max((attempt_on(each.metadata) for each in found), default=0)
         meta = ObjectMeta(
             name=name,
             namespace=namespace,
@@ -191,15 +182,11 @@ class PodGangAdapter(GangAdapter[PodGang]):
 
 
 def _is_made_by_owner(gang: PodGang) -> bool:
-    return gang.metadata.annotations.get(ANNOTATION_RECREATE) == "owner"
-
-
-def _mounts(gang: PodGang) -> tuple[Mount, ...]:
-    """Where its members see claims. Unpacking costs, and only checkpoints on a claim have another path there."""
-    if not gang.metadata.annotations.get(ANNOTATION_CHECKPOINT, "").startswith("pvc:"):
-        return ()
-    specs = [msgspec.convert(manifest["spec"], PodSpec) for manifest in unpacked(gang.spec.manifests).values()]
-    return tuple(dict.fromkeys(mount for spec in specs for mount in read_mounts(spec)))
+    """Raises Unreadable where it is not known who makes the pods: both would."""
+    text = gang.metadata.annotations.get(ANNOTATION_RECREATE, "")
+    if text not in ("", "owner"):
+        raise Unreadable(f"{ANNOTATION_RECREATE}: {shown(text)} is not 'owner'")
+    return text == "owner"
 
 
 def _is_going(pod: Pod) -> bool:

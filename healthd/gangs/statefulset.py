@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from healthd.cluster.port import Cluster, NotFound, Reader
-from healthd.core.gang import Root, StartHint
+from healthd.core.gang import Numbered, Root, StartHint
 from healthd.core.objects import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_LAUNCHER,
@@ -26,22 +26,18 @@ from healthd.core.objects import (
     StatefulSet,
 )
 from healthd.core.placement import BESIDE
+from healthd.core.untrusted import LARGEST_GANG, Unreadable, read_number, read_text
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
+    LONGEST_NAME,
+    attempt_on,
+    checked_world,
     concerns_us,
     hint_annotations,
     hint_of,
-    read_attempt,
-    read_number,
-    read_options,
-    read_placement,
-    read_progress,
-    read_saves,
-    ref_of,
     start_notes,
     stop_notes,
     template_patch,
-    was_edited,
 )
 from healthd.gangs.job import is_controlled, read_job
 from healthd.gangs.volumes import read_mounts
@@ -52,30 +48,21 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
 
     kind = StatefulSet
 
-    def read(self, obj: StatefulSet) -> Root | None:
-        """The root as the decisions see it, without what its launcher says."""
-        if not concerns_us(obj.metadata) or is_controlled(obj.metadata):
-            return None
-        meta, notes, is_observed = obj.metadata, obj.metadata.annotations, _is_observed(obj)
-        world = _replicas(obj)
-        launcher = notes.get(ANNOTATION_LAUNCHER)
-        options = read_options(notes, may_shrink=True)
-        return Root(
-            ref=ref_of("StatefulSet", meta),
-            resource_version=meta.resource_version,
-            generation=meta.generation,
+    def is_root(self, obj: StatefulSet) -> bool:
+        """Made by nothing that restarts it."""
+        return concerns_us(obj.metadata) and not is_controlled(obj.metadata)
+
+    def with_members(self, obj: StatefulSet, root: Root) -> Root:
+        """Without what its launcher says."""
+        is_observed, world = _is_observed(obj), checked_world(_replicas(obj))
+        launcher = read_text(obj.metadata.annotations.get(ANNOTATION_LAUNCHER, ""), LONGEST_NAME)
+        return dataclasses.replace(
+            root,
             suspended=obj.spec.replicas == 0,
             stopped=obj.spec.replicas == 0 and is_observed and obj.status.replicas == 0,
-            stopped_by=notes.get(ANNOTATION_STOPPED_BY, ""),
-            edited_since_stop=was_edited(meta),
-            attempt=read_attempt(notes),
             world=world,
-            indexes=tuple(map(str, range(world))),
-            placement=read_placement(notes),
-            deleting=meta.deletion_timestamp is not None,
-            options=dataclasses.replace(options, restart=options.restart and not loses_volumes(obj)),
-            progress=read_progress(notes),
-            saves=read_saves(notes),
+            indexes=(Numbered("", (world,)),),
+            options=dataclasses.replace(root.options, restart=root.options.restart and not loses_volumes(obj)),
             companions={launcher: ""} if launcher else {},
             mounts=read_mounts(obj.spec.template.spec),
             has_begun=is_observed,
@@ -136,8 +123,15 @@ def _replicas(stateful: StatefulSet) -> int:
     """Those that a running gang has: while it is stopped by us, those that it had."""
     notes = stateful.metadata.annotations
     if stateful.spec.replicas == 0 and ANNOTATION_STOPPED_BY in notes:
-        return read_number(notes.get(ANNOTATION_REPLICAS)) or 0
+        return _replicas_before(notes.get(ANNOTATION_REPLICAS, "0"))
     return stateful.spec.replicas
+
+
+def _replicas_before(text: str) -> int:
+    try:
+        return read_number(text, most=LARGEST_GANG)
+    except Unreadable as error:
+        raise Unreadable(f"{ANNOTATION_REPLICAS}: {error}") from None
 
 
 def _is_observed(stateful: StatefulSet) -> bool:
@@ -152,6 +146,7 @@ def _with_launcher(root: Root, job: Job) -> Root:
     launcher = read_job(job)
     return dataclasses.replace(
         root,
+        invalid=(*root.invalid, *(f"job/{job.metadata.name}: {why}" for why in launcher.invalid)),
         world=root.world + launcher.world,
         suspended=root.suspended or (launcher.suspended and not _is_held_by_us(job)),
         stopped=root.stopped and (launcher.stopped or bool(launcher.ending)),
@@ -174,7 +169,7 @@ def _waits_for(stateful: StatefulSet, job: Job) -> bool:
     stop, and no later attempt than the launcher.
     """
     notes = stateful.metadata.annotations
-    is_later = read_attempt(notes) > read_attempt(job.metadata.annotations)
+    is_later = attempt_on(stateful.metadata) > attempt_on(job.metadata)
     return _is_held_by_us(job) and (is_later or ANNOTATION_STOPPED_BY in notes)
 
 

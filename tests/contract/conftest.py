@@ -15,7 +15,8 @@ import pytest
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster
-from healthd.cluster.remote import connect, from_kubeconfig
+from healthd.cluster.remote import connect
+from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from healthd.core.objects import Node
 from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids

@@ -1,9 +1,10 @@
 """
 Kernel lines that nobody thought of: `python -m tests.fuzz.klog --lines 1000000 --seed 1`.
 
-Real messages under all kinds of prefixes are cut, spliced, repeated and soiled; others are made of random words. For
-each line: nothing is raised, no Xid is read that is not there or that a program wrote, the reader's prefilter lets
-through what the grammar understands, and reading takes no longer than LIMIT. The same seed gives the same lines.
+Real messages under all kinds of prefixes are cut, spliced, repeated and soiled; others are made of random words, and
+others the kernel writes about a process that chose its name and its file's. For each line: nothing is raised, no Xid is
+read that is not there or that a program or a process wrote, the reader's prefilter lets through what the grammar
+understands, and reading takes no longer than LIMIT. The same seed gives the same lines.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 
-from healthd.cli.klog import Reading, read_line
-from healthd.core.klog import Kind
+from healthd.cli.klog import Reading, read_text
+from healthd.core.klog import Kind, parse_line
 from healthd.probes.klog.record import may_matter
+from tests.core.klog.forged import COMMS, FILES, FORMATS
 from tests.core.xid.messages import ENDED, HARMLESS, RAISED
 
 LIMIT = 0.005
@@ -90,6 +93,14 @@ _COLOUR = re.compile(r"(?:\x1b|\^\[)\[[0-9;]*[mK]")
 """Taken off before a line is read, and so here."""
 
 
+class Author(Enum):
+    """Who chose the words of a line."""
+
+    KERNEL = "the kernel"
+    PROGRAM = "a program, in a log of its own"
+    PROCESS = "a process, in the kernel's words about it"
+
+
 @dataclass
 class Report:
     """What came of it."""
@@ -106,10 +117,16 @@ class Report:
 Read = Callable[[int, str], Reading | None]
 
 
+def read_line(number: int, line: str) -> Reading | None:
+    """What `healthd klog` reads in a log of this line alone."""
+    kernel_line = parse_line(line)
+    return read_text(number, kernel_line.text) if kernel_line else None
+
+
 def fuzz(lines: int, seed: int, *, read: Read = read_line) -> Report:
     """Read *lines* lines made from *seed*."""
     report, digest = Report(), hashlib.sha256()
-    for number, (line, is_kernel) in enumerate(made_lines(lines, seed), start=1):
+    for number, (line, author) in enumerate(made_lines(lines, seed), start=1):
         try:
             began = time.thread_time()
             reading = read(number, line)
@@ -120,7 +137,7 @@ def fuzz(lines: int, seed: int, *, read: Read = read_line) -> Report:
         report.lines += 1
         report.kinds[reading.kind if reading else "nothing"] += 1
         digest.update(repr(reading).encode(errors="replace"))
-        if wrong := fault_in(reading, line, is_kernel=is_kernel):
+        if wrong := fault_in(reading, line, author):
             report.failures.append(f"{wrong}: {line[:400]!r}")
         if took > report.slowest:
             _note_slow(report, line, min(took, _again(read, line), _again(read, line)))
@@ -128,13 +145,15 @@ def fuzz(lines: int, seed: int, *, read: Read = read_line) -> Report:
     return report
 
 
-def fault_in(reading: Reading | None, line: str, *, is_kernel: bool) -> str:
+def fault_in(reading: Reading | None, line: str, author: Author) -> str:
     """What is wrong with *reading* of *line*; empty where nothing is."""
     if reading is None:
         return ""
     line = _COLOUR.sub("", line)
-    if not is_kernel:
+    if author is Author.PROGRAM:
         return f"{reading.kind} in the words of a program"
+    if author is Author.PROCESS and reading.kind not in {Kind.OOM, Kind.CRASH}:
+        return f"{reading.kind} in the name of a process"
     if reading.kind is Kind.XID and not (_XID.search(line) and str(reading.xid) in line):
         return f"an Xid {reading.xid} that is not there"
     if reading.kind is Kind.SXID and "SXid" not in line:
@@ -144,17 +163,19 @@ def fault_in(reading: Reading | None, line: str, *, is_kernel: bool) -> str:
     return ""
 
 
-def made_lines(count: int, seed: int) -> Iterator[tuple[str, bool]]:
-    """*count* lines, each with whether the kernel may have written it."""
+def made_lines(count: int, seed: int) -> Iterator[tuple[str, Author]]:
+    """*count* lines, each with who chose its words."""
     dice = random.Random(seed)
     for _ in range(count):
         roll = dice.random()
         if roll < 0.1:
-            yield _babble(dice), True
-        elif roll < 0.25:
-            yield dice.choice(PROGRAMS) + _mutated(dice, dice.choice(MESSAGES)), False
+            yield _babble(dice), Author.KERNEL
+        elif roll < 0.2:
+            yield _forged(dice), Author.PROCESS
+        elif roll < 0.35:
+            yield dice.choice(PROGRAMS) + _mutated(dice, dice.choice(MESSAGES)), Author.PROGRAM
         else:
-            yield _mutated(dice, dice.choice(KERNEL) + dice.choice(MESSAGES)), True
+            yield _mutated(dice, dice.choice(KERNEL) + dice.choice(MESSAGES)), Author.KERNEL
 
 
 def _babble(dice: random.Random) -> str:
@@ -162,6 +183,13 @@ def _babble(dice: random.Random) -> str:
     while dice.random() < 0.9:
         words.append(dice.choice(DIRT) if dice.random() < 0.7 else chr(dice.randrange(0x20, 0x2FFF)))
     return "".join(words)
+
+
+def _forged(dice: random.Random) -> str:
+    """What the kernel says of a process that wants to be taken for a driver: 15 bytes of a name, 255 of a file's."""
+    names = (_mutated(dice, dice.choice([*MESSAGES, *COMMS])), _mutated(dice, dice.choice([*MESSAGES, *FILES])))
+    comm, file = ("".join(char for char in name if 0 < ord(char) < 128) for name in names)
+    return dice.choice(KERNEL) + dice.choice(FORMATS).format(comm=comm[:15], file=file[:255].replace("/", ""))
 
 
 def _mutated(dice: random.Random, line: str) -> str:

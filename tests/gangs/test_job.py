@@ -34,11 +34,6 @@ def test_the_options_of_the_owner_are_read_from_its_annotations() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "many", "-1", "2.5"])
-def test_a_number_that_is_none_counts_as_not_given(text: str) -> None:
-    assert read_job(a_job(annotations={"healthd.dev/min-nodes": text})).options.min_nodes is None
-
-
 def test_progress_that_cannot_be_read_is_no_progress() -> None:
     assert read_job(a_job(annotations={"healthd.dev/progress": "{"})).progress.step == -1
 

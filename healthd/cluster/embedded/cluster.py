@@ -17,17 +17,17 @@ from typing import Any, Self, TypeVar, cast
 import msgspec
 
 from healthd.clock import Clock
+from healthd.cluster.decoding import decoded, decoded_all
 from healthd.cluster.embedded import names, rules
 from healthd.cluster.embedded.rules import Wire
 from healthd.cluster.embedded.store import Key, Store
 from healthd.cluster.embedded.watch import Watchers, selected
-from healthd.cluster.port import AlreadyExists, Event, EventType, Fields, Invalid, Labels, Listed, NotFound
+from healthd.cluster.port import AlreadyExists, Event, EventType, Fields, Invalid, Labels, Listed, NotFound, Unreadable
 from healthd.cluster.selection import selectable, selection
 from healthd.core.objects import RESOURCES, AnyObject, Pod, Resource, Slim, to_wire
 
 T = TypeVar("T", bound=Slim)
 
-_DECODERS: dict[type[Slim], msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in RESOURCES}
 _BY_PLURAL: dict[str, Resource] = {resource.plural: resource for resource in RESOURCES.values()}
 _WIRE: msgspec.json.Decoder[Wire] = msgspec.json.Decoder(dict[str, Any])
 _ENCODER = msgspec.json.Encoder()
@@ -91,9 +91,8 @@ class EmbeddedCluster:
         with self._store.snapshot():
             bodies = self._store.read_all(RESOURCES[kind].plural, namespace)
             version = self._store.head()
-        decode = _DECODERS[kind].decode
-        items = [decode(body) for body in bodies]
-        return Listed([item for item in items if wanted.matches(item)], str(version))
+        items, unreadable = decoded_all(kind, bodies)
+        return Listed([item for item in items if wanted.matches(item)], str(version), unreadable)
 
     async def watch(
         self,
@@ -112,7 +111,7 @@ class EmbeddedCluster:
                 watcher.bell.clear()
                 changes, upto = self._store.changes(plural, namespace, watcher.position, _WATCH_BATCH)
                 for change in changes:
-                    if event := selected(change, wanted, _DECODERS[kind].decode):
+                    if event := selected(change, wanted, kind):
                         told = change.version
                         yield event
                 watcher.position = upto
@@ -282,7 +281,9 @@ def _key(resource: Resource, body: Wire) -> Key:
 
 
 def _decoded(kind: type[T], body: bytes) -> T:
-    obj: T = _DECODERS[kind].decode(body)
+    obj = decoded(kind, body)
+    if isinstance(obj, Unreadable):
+        raise Invalid(f"{obj.kind} {obj.name}: cannot be read: {obj.reason}")
     return obj
 
 

@@ -8,7 +8,7 @@ it, it gets Gone. Writes of this process wake it at once; those of other process
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
@@ -16,8 +16,9 @@ from typing import TypeVar
 import msgspec
 
 from healthd.clock import Clock
+from healthd.cluster.decoding import decoded
 from healthd.cluster.embedded.store import Change, Store
-from healthd.cluster.port import ClusterError, Event, EventType
+from healthd.cluster.port import ClusterError, Event, EventType, Unreadable
 from healthd.cluster.selection import Selection
 from healthd.core.objects import Slim
 
@@ -98,21 +99,24 @@ class Watchers:
                 self.wake_all()
 
 
-def selected(change: Change, wanted: Selection, decode: Callable[[bytes], T]) -> Event[T] | None:
+def selected(change: Change, wanted: Selection, kind: type[T]) -> Event[T] | None:
     """
-    What *change* is to a watcher that sees only what it *wanted*; None when it does not concern it.
+    What *change* is to a watcher that sees only what it *wanted*; None when it does not concern it. A bookmark stands
+    for an object that cannot be read.
 
     To such a watcher an object that begins to match is ADDED, one that stops is DELETED in its last matching state.
     """
-    version, obj = str(change.version), decode(change.body)
+    version, obj = str(change.version), decoded(kind, change.body)
+    if isinstance(obj, Unreadable):
+        return Event(EventType.BOOKMARK, None, version, obj, change.type is EventType.DELETED)
     is_match = wanted.matches(obj)
     if change.before is None or change.type is not EventType.MODIFIED:
         return Event(change.type, obj, version) if is_match else None
-    former = decode(change.before)
-    was_match = wanted.matches(former)
+    former = decoded(kind, change.before)
+    known = None if isinstance(former, Unreadable) or not wanted.matches(former) else former
     if is_match:
-        return Event(EventType.MODIFIED if was_match else EventType.ADDED, obj, version)
-    return Event(EventType.DELETED, _at_version(former, version), version) if was_match else None
+        return Event(EventType.MODIFIED if known else EventType.ADDED, obj, version)
+    return Event(EventType.DELETED, _at_version(known, version), version) if known else None
 
 
 def _at_version(obj: T, version: str) -> T:

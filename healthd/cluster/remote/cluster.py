@@ -23,6 +23,7 @@ from healthd.cluster.port import (
     Listed,
     NotFound,
     Unavailable,
+    Unreadable,
 )
 from healthd.cluster.remote import wire
 from healthd.cluster.remote.addresses import FIELD_MANAGER, path, selecting
@@ -85,12 +86,12 @@ class RemoteCluster:
         where, query = path(RESOURCES[kind], namespace), selecting(labels, fields)
         for _ in range(_LIST_TRIES):
             try:
-                items, version = await self._pages(kind, where, query)
+                listed = await self._pages(kind, where, query)
             except Gone as error:
                 log.info("list.restarts", kind=kind.__name__, error=str(error))
                 continue
-            items.sort(key=_place)
-            return Listed(items, version)
+            listed.items.sort(key=_place)
+            return listed
         raise Unavailable(f"GET {where}: its pages were too old before they could be read, {_LIST_TRIES} times")
 
     def watch(
@@ -153,16 +154,16 @@ class RemoteCluster:
         body = wire.eviction_body(name, namespace, grace_seconds=grace_seconds)
         await self._call("POST", self._object(Pod, name, namespace, "eviction"), query=_WRITING, body=body)
 
-    async def _pages(self, kind: type[T], where: str, query: dict[str, str]) -> tuple[builtins.list[T], str]:
+    async def _pages(self, kind: type[T], where: str, query: dict[str, str]) -> Listed[T]:
         items: builtins.list[T] = []
+        left_out: builtins.list[Unreadable] = []
         asked = {**query, "limit": str(self._http.limits.page)}
         while True:
             page, unreadable = wire.parse_page(kind, await self._call("GET", where, query=asked))
-            for each in unreadable:
-                log.warning("object.unreadable", **each._asdict())
+            left_out += unreadable
             items += page.items or []
             if not page.metadata.continue_:
-                return items, page.metadata.resource_version
+                return Listed(items, page.metadata.resource_version, left_out)
             asked["continue"] = page.metadata.continue_
 
     async def _call(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
 import ssl
 from datetime import datetime, timedelta
@@ -25,6 +26,8 @@ from healthd.clock import Clock
 from healthd.cluster.port import Unavailable, Unusable
 from healthd.cluster.remote.connection import Access
 
+logging.getLogger("kubernetes.aio.config").setLevel(logging.ERROR)
+"""It warns of a file that is not there; we refuse it, and say so in our own words."""
 REREAD = timedelta(minutes=1)
 """How often the file is read again: tokens in it, and files that it names, are replaced by other programs."""
 EARLY = timedelta(minutes=1)

@@ -56,7 +56,7 @@ async def follow(
                 while lines := await stream.lines():
                     told_something = True
                     for line in lines:
-                        event = _event(kind, line, stream.where)
+                        event = wire.parse_event(kind, line, stream.where)
                         version = event.resource_version
                         yield event
         except (Refused, Unavailable, TooManyRequests) as error:
@@ -101,13 +101,6 @@ def _request(limits: Limits, luck: Luck, path: str, selecting: dict[str, str], v
     }
     query = {**selecting, **asking}
     return Request(method="GET", path=path, query=query, silence=limits.stall_after, buffer=limits.watch_buffer)
-
-
-def _event(kind: type[T], line: bytes, where: str) -> Event[T]:
-    event, unreadable = wire.parse_event(kind, line, where)
-    if unreadable:
-        log.warning("object.unreadable", **unreadable._asdict())
-    return event
 
 
 def _passing(error: Exception) -> Exception:

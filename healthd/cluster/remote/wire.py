@@ -1,19 +1,20 @@
 """
-Between bytes and slim objects. Pure.
+Between the bytes of an API server and slim objects. Pure.
 
-One object that does not fit its struct (a newer healthd may have written it) is left out of a list and told, because
-thousands of others are worth more than it. Asked for by its name, it is an error.
+An object that does not fit its struct is left out of a list, and told (`healthd.cluster.decoding`). Asked for by its
+name, it is an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from healthd.cluster.port import Event, EventType, Invalid, Unavailable
+from healthd.cluster.decoding import decoded, decoded_all, version_in
+from healthd.cluster.port import Event, EventType, Invalid, Unavailable, Unreadable
 from healthd.cluster.remote.answers import Status, failure
 from healthd.core.objects import RESOURCES, AnyObject, Lease, Slim, to_wire
 
@@ -41,38 +42,13 @@ class _RawPage(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    namespace: str = ""
-    name: str = ""
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
-
-
 class _Line(msgspec.Struct, frozen=True):
     type: str
     object: msgspec.Raw
 
 
-class Unreadable(NamedTuple):
-    """An object that does not fit its struct."""
-
-    kind: str
-    namespace: str
-    name: str
-    reason: str
-
-
 _RAW_PAGE = msgspec.json.Decoder(_RawPage)
-_NAMED = msgspec.json.Decoder(_Named)
 _LINE = msgspec.json.Decoder(_Line)
-
-
-@cache
-def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    return msgspec.json.Decoder(kind)
 
 
 @cache
@@ -83,13 +59,12 @@ def _page_decoder(kind: type[T]) -> msgspec.json.Decoder[Page[T]]:
 def parse_object(kind: type[T], body: bytes) -> T:
     """Raises Invalid when it does not fit the struct, Unavailable when it is no JSON: not an API server's answer."""
     try:
-        obj: T = _decoder(kind).decode(body)
-    except msgspec.ValidationError as error:
-        unreadable = _unreadable(kind, body, error)
-        name = "/".join(part for part in (unreadable.namespace, unreadable.name) if part)
-        raise Invalid(f"{unreadable.kind} {name}: cannot be read: {error}") from error
+        obj = decoded(kind, body)
     except msgspec.DecodeError as error:
         raise _foreign(body, error) from error
+    if isinstance(obj, Unreadable):
+        name = "/".join(part for part in (obj.namespace, obj.name) if part)
+        raise Invalid(f"{obj.kind} {name}: cannot be read: {obj.reason}")
     return obj
 
 
@@ -97,7 +72,7 @@ def parse_page(kind: type[T], body: bytes) -> tuple[Page[T], list[Unreadable]]:
     """One page of a list, decoded in one pass, and what had to be left out. Raises Unavailable for what is no list."""
     try:
         return _page_decoder(kind).decode(body), []
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, RecursionError):
         return _sifted(kind, body)
     except msgspec.DecodeError as error:
         raise _foreign(body, error) from error
@@ -106,19 +81,13 @@ def parse_page(kind: type[T], body: bytes) -> tuple[Page[T], list[Unreadable]]:
 def _sifted(kind: type[T], body: bytes) -> tuple[Page[T], list[Unreadable]]:
     try:
         page = _RAW_PAGE.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _foreign(body, error) from error
-    items: list[T] = []
-    unreadable: list[Unreadable] = []
-    for raw in page.items or []:
-        try:
-            items.append(_decoder(kind).decode(raw))
-        except msgspec.ValidationError as error:
-            unreadable.append(_unreadable(kind, raw, error))
+    items, unreadable = decoded_all(kind, page.items or [])
     return Page(page.metadata, items), unreadable
 
 
-def parse_event(kind: type[T], line: bytes, where: str) -> tuple[Event[T], Unreadable | None]:
+def parse_event(kind: type[T], line: bytes, where: str) -> Event[T]:
     """
     One line of a watch; an object that cannot be read becomes a bookmark of its version.
 
@@ -126,33 +95,20 @@ def parse_event(kind: type[T], line: bytes, where: str) -> tuple[Event[T], Unrea
     """
     try:
         told = _LINE.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _foreign(line, error) from error
     if told.type == "ERROR":
         raise failure(msgspec.json.decode(told.object, type=Status), where)
     if told.type == EventType.BOOKMARK:
-        return Event(EventType.BOOKMARK, None, _version(told.object)), None
-    try:
-        obj: Any = _decoder(kind).decode(told.object)
-    except msgspec.ValidationError as error:
-        return Event(EventType.BOOKMARK, None, _version(told.object)), _unreadable(kind, told.object, error)
-    return Event(EventType(told.type), obj, obj.metadata.resource_version), None
+        return Event(EventType.BOOKMARK, None, version_in(told.object))
+    obj: Any = decoded(kind, told.object)
+    if isinstance(obj, Unreadable):
+        return Event(EventType.BOOKMARK, None, version_in(told.object), obj, told.type == EventType.DELETED)
+    return Event(EventType(told.type), obj, obj.metadata.resource_version)
 
 
 def _foreign(body: bytes, error: Exception) -> Unavailable:
     return Unavailable(f"not the answer of an API server: {error}: {body[:200].decode(errors='replace')}")
-
-
-def _version(raw: msgspec.Raw) -> str:
-    return _NAMED.decode(raw).metadata.resource_version
-
-
-def _unreadable(kind: type[Slim], raw: msgspec.Raw | bytes, error: Exception) -> Unreadable:
-    try:
-        metadata = _NAMED.decode(raw).metadata
-    except msgspec.MsgspecError:
-        metadata = _Meta()
-    return Unreadable(RESOURCES[kind].kind, metadata.namespace, metadata.name, str(error))
 
 
 def new_body(obj: Slim) -> bytes:

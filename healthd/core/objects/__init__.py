@@ -16,6 +16,7 @@ from healthd.core.objects.health import (
     NodeHealthStatus,
     PodEnd,
     RepairSeen,
+    Shape,
 )
 from healthd.core.objects.leases import (
     Lease,
@@ -235,6 +236,7 @@ __all__ = [
     "Running",
     "SchedulingGate",
     "SecurityContext",
+    "Shape",
     "Slim",
     "StatefulSet",
     "StatefulSetManifest",

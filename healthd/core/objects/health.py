@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Annotated
+
+import msgspec
 
 from healthd.core.model import Finding, Verdict
 from healthd.core.objects.meta import ObjectMeta, Slim
+from healthd.core.untrusted import Moment
+
+MOST_POWER = 64
+"""No counter exceeds it: a power of two is computed from what stands here."""
+Power = Annotated[int, msgspec.Meta(ge=0, le=MOST_POWER)]
 
 
 class Device(Slim, frozen=True, kw_only=True):
@@ -44,7 +51,7 @@ class Nic(Slim, frozen=True, kw_only=True):
     """Which rail it is, counted from 0 in the order of the GPUs; absent: it is no GPU's nearest port."""
     gpu: str = ""
     """The address of the GPU whose traffic goes through it."""
-    growth: dict[str, int] = {}
+    growth: dict[str, Power] = {}
     """
     By reading, such as `roce.out_of_sequence`: the power of two that it grew by in the last hour, 0 below 2^10. What is
     not there is not counted, or not yet for an hour.
@@ -71,17 +78,30 @@ class PodEnd(Slim, frozen=True, kw_only=True):
 
     uid: str
     """The pod."""
-    at: datetime
+    at: Moment
     """When its last process was seen to be gone."""
 
 
 class RepairSeen(Slim, frozen=True, kw_only=True):
     """A repair that was said, and since when it counts: a stamp ahead of time counts from when it was first seen."""
 
-    stamp: datetime
+    stamp: Moment
     """As it stood on the node."""
-    at: datetime
+    at: Moment
     """What is older no longer acts."""
+
+
+class Shape(Slim, frozen=True, kw_only=True):
+    """The most that was seen of a node's hardware since its last repair, in whatever boot."""
+
+    gpus: int = 0
+    """GPUs on the PCI bus."""
+    rdma_devices: int = 0
+    """RDMA devices, without virtual ones."""
+    memory_kb: int = 0
+    """Of the machine itself."""
+    rates: dict[str, float] = {}
+    """Gb/s by port that was ever up, such as `ib 0000:5c:00.0 port 1`."""
 
 
 class NodeHealthStatus(Slim, frozen=True, kw_only=True):
@@ -98,11 +118,15 @@ class NodeHealthStatus(Slim, frozen=True, kw_only=True):
     """The RDMA ports of the node."""
     boot_id: str = ""
     """The boot in which the agent runs."""
-    seen_at: datetime | None = None
+    seen_at: Moment | None = None
     """When the agent last wrote this. It does so every hour or two, however quiet it is: an old one tells nothing."""
     cursor: KernelLogCursor = KernelLogCursor()
     repair_seen: RepairSeen | None = None
     """The last repair that the agent took note of."""
+    sources: list[str] = []
+    """Sources that had readings since the last repair, sorted: without them the verdict is unknown."""
+    best: Shape = Shape()
+    """What there should be, as far as it was ever there."""
     lost_records: int = 0
     """Kernel records that were overwritten before they were read, ever."""
     live_pods: list[str] = []

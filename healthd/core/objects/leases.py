@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from healthd.core.objects.meta import ObjectMeta, Slim
+from healthd.core.untrusted import Moment
 
 
 class LeaseSpec(Slim, frozen=True, kw_only=True):
     """Who holds a lease."""
 
     holder_identity: str = ""
-    acquire_time: datetime | None = None
-    renew_time: datetime | None = None
+    acquire_time: Moment | None = None
+    renew_time: Moment | None = None
     lease_duration_seconds: int | None = None
     lease_transitions: int = 0
     """How often it went from one holder to another."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
+
+from healthd.core.untrusted import Moment
 
 
 class Slim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -35,8 +35,8 @@ class ObjectMeta(Slim, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Moment | None = None
+    deletion_timestamp: Moment | None = None
     deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -55,7 +55,7 @@ class Condition(Slim, frozen=True, kw_only=True):
     """Why, in one word for programs."""
     message: str = ""
     """Why, for a person."""
-    last_transition_time: datetime | None = None
+    last_transition_time: Moment | None = None
     """When the status last changed."""
-    last_heartbeat_time: datetime | None = None
+    last_heartbeat_time: Moment | None = None
     """When it was last confirmed."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from healthd.core.objects.meta import Condition, ObjectMeta, Slim
+from healthd.core.untrusted import Moment
 
 
 class Taint(Slim, frozen=True, kw_only=True):
@@ -16,7 +15,7 @@ class Taint(Slim, frozen=True, kw_only=True):
     value: str = ""
     effect: str = msgspec.field(default_factory=lambda: "NoSchedule")
     """Made by a factory, and so never left out on the wire: an API server has no default for it."""
-    time_added: datetime | None = None
+    time_added: Moment | None = None
 
 
 class Toleration(Slim, frozen=True, kw_only=True):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from healthd.core.objects.meta import ObjectMeta, Slim
+from healthd.core.untrusted import Moment
 
 
 class ObjectReference(Slim, frozen=True, kw_only=True):
@@ -36,8 +35,8 @@ class Occurrence(Slim, frozen=True, kw_only=True):
     reason: str = ""
     """One word in CamelCase: what happened."""
     message: str = ""
-    first_timestamp: datetime | None = None
-    last_timestamp: datetime | None = None
+    first_timestamp: Moment | None = None
+    last_timestamp: Moment | None = None
     count: int = 1
     source: EventSource = EventSource()
     reporting_controller: str = msgspec.field(default="", name="reportingComponent")

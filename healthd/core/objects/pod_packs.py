@@ -16,9 +16,11 @@ import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+
+from healthd.core.untrusted import inflated
 
 if TYPE_CHECKING:
     from healthd.core.objects.recoveries import FencedPod
@@ -35,6 +37,33 @@ _SAME = b"="
 """Stands for the boot that the agent tells, where the kubelet tells the same."""
 _HERE = "\0"
 """Stands for the node of a pod in the words of its proof, and for its index in its name."""
+MOST_PODS = 20_000
+MOST_BYTES = 6 * 1024 * 1024
+"""Of the pods of a gang, unpacked: twice what those of twenty thousand take."""
+LONGEST_CELL = 4096
+"""Characters of a name or a proof, written out."""
+_LATEST = 253_402_300_799
+"""The last second that a datetime can hold."""
+
+Cells = Annotated[list[Annotated[str, msgspec.Meta(max_length=LONGEST_CELL)]], msgspec.Meta(max_length=MOST_PODS)]
+Places = Annotated[dict[str, str], msgspec.Meta(max_length=MOST_PODS)]
+Identities = bytes | Annotated[list[bytes], msgspec.Meta(max_length=MOST_PODS)]
+
+
+class _Columns(msgspec.Struct):
+    name: Cells
+    uid: bytes | Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_PODS)]
+    node: Cells
+    index: Cells
+    proof: Cells
+    since: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=_LATEST)]], msgspec.Meta(max_length=MOST_PODS)]
+    boot: Identities
+    agent: Annotated[list[bytes], msgspec.Meta(max_length=MOST_PODS)]
+    machine: Identities
+    moved: Places
+    left: Cells | None
+
+
 _COLUMNS = ("name", "uid", "node", "index", "proof", "since", "boot", "agent", "machine")
 
 
@@ -61,16 +90,17 @@ def packed(pods: Sequence[FencedPod], placement: Mapping[str, str]) -> str:
 def unpacked(text: str, kind: type[FencedPod]) -> tuple[list[FencedPod], dict[str, str]]:
     """The pods, and the placement. Raises ValueError where *text* is none of ours."""
     try:
-        columns = msgspec.msgpack.decode(zlib.decompress(base64.b64decode(text)))
-        count = len(columns["name"])
-        rows = zip(*(_apart(columns[name], count) for name in _COLUMNS), strict=True)
-        pods = [_pod(kind, *row) for row in rows]
-        moved, left = columns["moved"], columns["left"]
-    except (zlib.error, msgspec.MsgspecError, KeyError, TypeError) as error:
+        columns = msgspec.msgpack.decode(inflated(text, MOST_BYTES), type=_Columns)
+        count = len(columns.name)
+        cells = {name: _apart(getattr(columns, name), count) for name in _COLUMNS}
+        cells["uid"] = [_uid(cell, is_packed=isinstance(columns.uid, list)) for cell in cells["uid"]]
+        pods = [_pod(kind, *row) for row in zip(*cells.values(), strict=True)]
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ValueError(f"the packed pods of a recovery cannot be read: {error}") from error
-    if left is None:
-        return pods, moved
-    return pods, {index: node for index, node in _places(pods).items() if index not in set(left)} | moved
+    if columns.left is None:
+        return pods, columns.moved
+    left = set(columns.left)
+    return pods, {index: node for index, node in _places(pods).items() if index not in left} | columns.moved
 
 
 def is_same(recorded: str, now: str) -> bool:
@@ -81,7 +111,7 @@ def is_same(recorded: str, now: str) -> bool:
 def _pod(
     kind: type[FencedPod],
     name: str,
-    uid: bytes | str,
+    uid: str,
     node: str,
     index: str,
     proof: str,
@@ -91,16 +121,26 @@ def _pod(
     boot, agent, machine = map(_text_of, identities)
     agent = boot if identities[1] == _SAME else agent
     return kind(
-        name=name.replace(_HERE, f"-{index}"),
-        uid=uid if isinstance(uid, str) else str(uuid.UUID(bytes=uid)),
+        name=_with(name, f"-{index}"),
+        uid=uid,
         node=node,
         index=index,
         since=datetime.fromtimestamp(since, UTC) if since else None,
         boot_id=boot,
         agent_boot_id=agent,
         machine=machine,
-        proof=proof.replace(_HERE, node),
+        proof=_with(proof, node),
     )
+
+
+def _uid(cell: bytes, *, is_packed: bool) -> str:
+    """A UUID by its bytes; where a column has texts, too, each cell *is_packed* by itself."""
+    if not is_packed:
+        return str(uuid.UUID(bytes=cell))
+    try:
+        return str(uuid.UUID(bytes=msgspec.msgpack.decode(cell, type=bytes)))
+    except msgspec.ValidationError:
+        return msgspec.msgpack.decode(cell, type=str)
 
 
 def _places(pods: Sequence[FencedPod]) -> dict[str, str]:
@@ -147,3 +187,10 @@ def _seconds(at: datetime | None) -> int:
 def _without(text: str, what: str, known: str) -> str:
     """*text* without what another column has, where that has it."""
     return text.replace(what, _HERE) if known else text
+
+
+def _with(text: str, what: str) -> str:
+    """*text* with what `_without` took from it. Raises ValueError for one that would grow without bound."""
+    if len(text) + text.count(_HERE) * len(what) > LONGEST_CELL:
+        raise ValueError("the packed pods of a recovery hold a text that is too long")
+    return text.replace(_HERE, what)

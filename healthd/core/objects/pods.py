@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from healthd.core.objects.meta import Condition, ObjectMeta, Slim
 from healthd.core.objects.nodes import Toleration
+from healthd.core.untrusted import Moment
 
 
 class EnvVar(Slim, frozen=True, kw_only=True):
@@ -95,14 +94,14 @@ class Terminated(Slim, frozen=True, kw_only=True):
     signal: int = 0
     reason: str = ""
     message: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
 
 
 class Running(Slim, frozen=True, kw_only=True):
     """Since when a container runs."""
 
-    started_at: datetime | None = None
+    started_at: Moment | None = None
 
 
 class ContainerState(Slim, frozen=True, kw_only=True):
@@ -129,7 +128,7 @@ class PodStatus(Slim, frozen=True, kw_only=True):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
-    start_time: datetime | None = None
+    start_time: Moment | None = None
     init_container_statuses: list[ContainerStatus] = []
     container_statuses: list[ContainerStatus] = []
     conditions: list[Condition] = []

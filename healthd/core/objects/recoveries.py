@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -10,6 +9,11 @@ import msgspec
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects.meta import Condition, ObjectMeta, Slim
 from healthd.core.objects.pod_packs import PACKED_ABOVE, packed, unpacked
+from healthd.core.printable import printable
+from healthd.core.untrusted import AttemptNumber, Moment, Step
+
+LONGEST_MESSAGE = 1024
+"""Characters of a cause: a pod says what it likes, and a recovery keeps many causes."""
 
 
 class GangRef(Slim, frozen=True, kw_only=True):
@@ -31,19 +35,23 @@ class Cause(Slim, frozen=True, kw_only=True):
     kind: CauseKind
     message: str
     """What happened, for a person."""
-    at: datetime
+    at: Moment
     """When it happened, as far as is known."""
     node: str = ""
     """The node to blame."""
     finding: str = ""
     """The finding on that node, `<device>/<rule>`, where one was the reason."""
 
+    def __post_init__(self) -> None:
+        """Pods, kernels and kubelets said what happened, and people read it on terminals."""
+        msgspec.structs.force_setattr(self, "message", printable(self.message)[:LONGEST_MESSAGE])
+
 
 class RecoverySpec(Slim, frozen=True, kw_only=True):
     """What started a recovery. *first_attempt* is the attempt that its first restart begins."""
 
     gang: GangRef
-    first_attempt: int
+    first_attempt: AttemptNumber
     """The attempt that the first restart begins; the gang's very first run is attempt 0."""
     cause: Cause
 
@@ -52,7 +60,7 @@ class TimelineEntry(Slim, frozen=True, kw_only=True):
     """When a phase began, and why."""
 
     phase: Phase
-    at: datetime
+    at: Moment
     """When it began."""
     message: str = ""
     """Why."""
@@ -69,7 +77,7 @@ class FencedPod(Slim, frozen=True, kw_only=True):
     """Where it ran; empty: it never got a node."""
     index: str = ""
     """Its place in the gang; empty where members have none."""
-    since: datetime | None = None
+    since: Moment | None = None
     """When it was made or, where its kubelet said so, started there."""
     boot_id: str = ""
     """The boot of its machine, as the kubelet first told it."""
@@ -86,7 +94,7 @@ class FenceOverride(Slim, frozen=True, kw_only=True):
 
     said: str
     """The person's words."""
-    attempt: int
+    attempt: AttemptNumber
     """The attempt that they were given for."""
 
 
@@ -95,7 +103,7 @@ class RejectedCheckpoint(Slim, frozen=True, kw_only=True):
 
     path: str
     """Where it is."""
-    step: int
+    step: Step
     """Its step; -1: not known."""
     reason: str
     """What is wrong with it."""
@@ -106,7 +114,7 @@ class ChosenCheckpoint(Slim, frozen=True, kw_only=True):
 
     path: str = ""
     """Where it is; empty: there is none to load."""
-    step: int = -1
+    step: Step = -1
     """Its step; -1: not known."""
     saved_ns: int = 0
     """When its newest file was written, in nanoseconds of the store's clock; 0: not known."""
@@ -117,7 +125,7 @@ class ChosenCheckpoint(Slim, frozen=True, kw_only=True):
 class Attempt(Slim, frozen=True, kw_only=True):
     """One start of the gang by a recovery: what it was told, and where."""
 
-    number: int
+    number: AttemptNumber
     """The attempt, counted from 1."""
     checkpoint: ChosenCheckpoint
     placement: dict[str, str] = {}
@@ -135,11 +143,11 @@ class PodHint(Slim, frozen=True, kw_only=True):
     starts later, by its user's doing or its own controller's, finds the newest one as it does without healthd.
     """
 
-    attempt: int
+    attempt: AttemptNumber
     """The attempt that the pods belong to."""
     resume_from: str = ""
     """The checkpoint to load, as the pods see it; empty: a fresh start, or the recovery is over."""
-    resume_step: int = -1
+    resume_step: Step = -1
     """The step of that checkpoint; -1: not known."""
     reserved_for: str = ""
     """The value of the taint on the spares of this gang, which its pods tolerate; empty: it has none."""
@@ -153,7 +161,7 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """The state of a recovery: intent is written here before each act."""
 
     phase: Phase = Phase.DETECTED
-    phase_since: datetime | None = None
+    phase_since: Moment | None = None
     """When the phase began."""
     message: str = ""
     """Why it is in this phase, for a person."""
@@ -163,7 +171,7 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """Every phase that began, oldest first."""
     causes: list[Cause] = []
     """Every cause: the first, and those that joined."""
-    attempt: int = 0
+    attempt: AttemptNumber = 0
     """The attempt being prepared or confirmed; 0 until the first stop is recorded."""
     pods: list[FencedPod] = []
     """The pods of the attempt being stopped."""
@@ -175,13 +183,13 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     checkpoint: ChosenCheckpoint | None = None
     rejected: list[RejectedCheckpoint] = []
     """Checkpoints that were newer than the chosen one, and why each was refused."""
-    step_at_fault: int = -1
+    step_at_fault: Step = -1
     """The furthest step known to have been reached before the stop; -1 when unknown."""
     no_advance: int = 0
     """Restarts in a row that brought no new step."""
-    let_through: datetime | None = None
+    let_through: Moment | None = None
     """When the breaker let it go on; until then its gang is not started."""
-    not_before: datetime | None = None
+    not_before: Moment | None = None
     """Back-off: the next start waits for this."""
     replacements: dict[str, str] = {}
     """Bad node -> spare, written before the spare is claimed."""
@@ -193,7 +201,7 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """What the pods of the present attempt are told; recorded before each start."""
     attempts: list[Attempt] = []
     """Every start, oldest first."""
-    confirmed_step: int = -1
+    confirmed_step: Step = -1
     """The step that showed that training moved on; -1: none was seen."""
     gang: str = ""
     """The root as people name it: `job/llama`."""
@@ -201,10 +209,14 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """The nodes to blame, in words; empty where none is."""
     resumes_from: str = ""
     """The checkpoint that was chosen, in words: `step 1200`, or `a fresh start`."""
-    ended_at: datetime | None = None
+    ended_at: Moment | None = None
     """When it was over."""
+    running_since: Moment | None = None
+    """Since when every member runs again, whether or not progress was seen; empty while not all do."""
+    running_after: str = ""
+    """How long that took from the fault, such as `5s`."""
     took: str = ""
-    """How long it took from the fault to the end, such as `2m13s`."""
+    """How long it took from the fault to the end, such as `2m13s`; to the confirmed progress, where it recovered."""
     conditions: list[Condition] = []
     """`Progressing`, `Held` and `Recovered`, for whoever waits for one: `kubectl wait --for=condition=Recovered`."""
 
@@ -232,3 +244,15 @@ class Recovery(Slim, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: RecoverySpec
     status: RecoveryStatus = RecoveryStatus()
+
+    def __post_init__(self) -> None:
+        """
+        The gang is one of the recovery's own namespace, whatever its spec says.
+
+        The right to write recoveries is given by namespace. Set here, where every recovery is made and decoded, so that
+        no reader can be led to the gang of another one.
+        """
+        gang, namespace = self.spec.gang, self.metadata.namespace
+        if gang.namespace != namespace:
+            own = msgspec.structs.replace(gang, namespace=namespace)
+            msgspec.structs.force_setattr(self, "spec", msgspec.structs.replace(self.spec, gang=own))

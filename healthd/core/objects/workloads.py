@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from healthd.core.objects.meta import Condition, ObjectMeta, Slim
+from healthd.core.objects.nodes import Toleration
 from healthd.core.objects.pods import PodTemplate
+from healthd.core.untrusted import Moment
 
 
 class JobSpec(Slim, frozen=True, kw_only=True):
@@ -29,8 +32,8 @@ class JobStatus(Slim, frozen=True, kw_only=True):
     succeeded: int = 0
     failed: int = 0
     completed_indexes: str = ""
-    start_time: datetime | None = None
-    completion_time: datetime | None = None
+    start_time: Moment | None = None
+    completion_time: Moment | None = None
     conditions: list[Condition] = []
 
 
@@ -115,8 +118,28 @@ class Manifest(Slim, frozen=True, kw_only=True):
     spec: dict[str, Any] = {}
 
 
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _ContainerShape(msgspec.Struct, frozen=True, rename="camel"):
+    env: list[_Named] = []
+    volume_mounts: list[_Named] = []
+
+
+class _PodShape(msgspec.Struct, frozen=True, rename="camel"):
+    containers: list[_ContainerShape] = []
+    init_containers: list[_ContainerShape] = []
+    volumes: list[_Named] = []
+    tolerations: list[Toleration] = []
+
+
 class PodManifest(Manifest, frozen=True, kw_only=True):
     """A pod as it was written, to remember it and make it again."""
+
+    def __post_init__(self) -> None:
+        """Raises ValidationError for a spec of another shape than what is read of it."""
+        msgspec.convert(self.spec, _PodShape)
 
 
 class JobManifest(Manifest, frozen=True, kw_only=True):

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from healthd.clock import SystemClock
-from healthd.cluster.remote import Limits, RemoteCluster, connect, from_kubeconfig
+from healthd.cluster.remote import Limits, RemoteCluster, connect
+from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from tests.cluster.remote.proxy import Proxy, proxying
 from tests.lab.control_plane import ControlPlane
 

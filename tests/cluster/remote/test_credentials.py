@@ -17,7 +17,8 @@ import yaml
 from aiohttp import web
 
 from healthd.cluster.port import Unavailable, Unusable
-from healthd.cluster.remote import from_kubeconfig, in_cluster
+from healthd.cluster.remote import in_cluster
+from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from tests.cluster.remote.scripted import Scripted, says, serving
 from tests.fakes import START, ManualClock
 

@@ -1,22 +1,19 @@
-"""A namespace with real controllers, and simulated nodes under it."""
+"""A namespace with real controllers, and simulated nodes under it. healthd has the rights that are shipped there."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from healthd.clock import SystemClock
-from healthd.cluster.remote import RemoteCluster, connect
-from healthd.cluster.remote.kubeconfig import from_kubeconfig
+from healthd.cluster.port import Cluster
+from tests.deploy.accounts import as_holder_of, bind_controller
+from tests.deploy.manifests import DEPLOY
 from tests.gangs.lab.theatre import Theatre
 from tests.lab.control_plane import ControlPlane
 from tests.lab.simulated import SimulatedNodes
 
 NODES = 8
-CRDS = Path(__file__).parents[3] / "deploy" / "crds.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -25,19 +22,23 @@ def nodes(simulated_nodes: SimulatedNodes) -> list[str]:
     return simulated_nodes.add(NODES)
 
 
+@pytest.fixture(scope="module")
+def token(control_plane: ControlPlane) -> str:
+    """The controller's, bound by the policies that are shipped."""
+    return bind_controller(control_plane)
+
+
 @pytest.fixture
-async def remote(control_plane: ControlPlane) -> AsyncIterator[RemoteCluster]:
+async def remote(control_plane: ControlPlane, token: str) -> AsyncIterator[Cluster]:
     """The cluster as healthd speaks to it."""
-    clock = SystemClock()
-    access = from_kubeconfig(control_plane.kubeconfig, clock=clock)
-    async with connect(access, clock=clock, luck=random.random) as cluster:
+    async with as_holder_of(control_plane, token) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def own_kinds(control_plane: ControlPlane) -> None:
     """The kinds of healthd itself are known, also to the garbage collector: it looks for new ones when it starts."""
-    control_plane.apply(CRDS)
+    control_plane.apply(DEPLOY / "crds.yaml")
     control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
     collector = control_plane.programs["kube-controller-manager"]
     collector.stop()
@@ -46,7 +47,7 @@ def own_kinds(control_plane: ControlPlane) -> None:
 
 @pytest.fixture
 def theatre(
-    remote: RemoteCluster,
+    remote: Cluster,
     namespace: str,
     control_plane: ControlPlane,
     simulated_nodes: SimulatedNodes,

@@ -9,8 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from healthd.clock import SystemClock
-from healthd.cluster.port import Conflict, NotFound
-from healthd.cluster.remote import RemoteCluster
+from healthd.cluster.port import Cluster, Conflict, NotFound
 from healthd.core.gang import Root, StartHint, attempt_of, will_not_run
 from healthd.core.objects import ChosenCheckpoint, Pod
 from healthd.gangs import ADAPTERS
@@ -25,9 +24,7 @@ _PAUSE = timedelta(milliseconds=50)
 class Theatre:
     """Drives one gang in a namespace of its own."""
 
-    def __init__(
-        self, cluster: RemoteCluster, namespace: str, control_plane: ControlPlane, nodes: SimulatedNodes
-    ) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, control_plane: ControlPlane, nodes: SimulatedNodes) -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.nodes = nodes
