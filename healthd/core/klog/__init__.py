@@ -4,12 +4,14 @@ Reading kernel-log lines: prefix grammar, then message grammar. Pure; the judgin
 
 from __future__ import annotations
 
+from healthd.core.klog.device_tag import TAGGED, is_of_its_device
 from healthd.core.klog.host import parse_host
 from healthd.core.klog.kernel import parse_kernel
 from healthd.core.klog.message import CONTRACT, Kind, LinkFault, Message, Mig, first_address, normal_address
 from healthd.core.klog.network import parse_network
 from healthd.core.klog.nvidia import parse_nvidia
 from healthd.core.klog.prefix import LONGEST_PREFIX, KernelLine, parse_line, unescape
+from healthd.core.klog.process import begins_with_a_name, parse_process, without_names
 from healthd.core.klog.stitch import Partial, stitch
 from healthd.core.klog.storage import parse_storage
 
@@ -17,18 +19,22 @@ __all__ = [
     "CONTRACT",
     "LONGEST_MESSAGE",
     "LONGEST_PREFIX",
+    "TAGGED",
     "KernelLine",
     "Kind",
     "LinkFault",
     "Message",
     "Mig",
     "Partial",
+    "begins_with_a_name",
     "first_address",
+    "is_of_its_device",
     "normal_address",
     "parse_line",
     "parse_message",
     "stitch",
     "unescape",
+    "without_names",
 ]
 
 LONGEST_MESSAGE = 8192
@@ -38,5 +44,7 @@ LONGEST_MESSAGE = 8192
 def parse_message(text: str) -> Message | None:
     """Read one kernel message, which must start with *text*; None if it means nothing to healthd."""
     text = text[:LONGEST_MESSAGE].strip("\r\n\x00 ")
+    if begins_with_a_name(text):
+        return parse_process(text)
     known = parse_host(text) or parse_nvidia(text) or parse_network(text)
     return known or parse_kernel(text) or parse_storage(text)

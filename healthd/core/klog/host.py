@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from healthd.core.klog.message import FULL_ADDRESS, Kind, Message, first_address
+from healthd.core.klog.process import without_names
 
 _DEVICE = rf"(?:[a-zA-Z0-9_.-]{{1,32}} )?{FULL_ADDRESS}:(?:pcie\w{{2,4}}:)?"
 _AER = re.compile(
@@ -29,7 +30,7 @@ _AER = re.compile(
     r"|broadcast \w{1,24} message"
     r"|aer_(?:status|layer|agent|uncor_severity)"
     r"|(?:Root|Downstream|Upstream) \w{0,12} ?[Ll]ink has been reset"
-    r")|AER:|pcieport: AER|aer_recover_queue)",
+    r")|AER: (?:Multiple )?(?:C|Unc)orrect(?:ed|able) (?:\(|error )|pcieport: AER|aer_recover_queue)",
     re.ASCII,
 )
 _MCE = re.compile(
@@ -55,8 +56,6 @@ _MCE_STATUS = re.compile(
     r"Machine Check(?: Exception| Event)?: {0,24}[0-9a-f]{1,16} Bank [0-9]{1,3}: (?P<status>[0-9a-f]{16})",
     re.ASCII,
 )
-_OOM_INVOKED = re.compile(r"(?P<process>.{1,15}?|[^:\[\]]{16,32}?) invoked oom-killer:(?:\s|$)", re.ASCII)
-"""The kernel keeps 15 bytes of a name; longer ones are of people who tell of it, and a colon there is another tag's."""
 _OOM_KILLED = re.compile(
     r"(?:(?:Memory cgroup )?[Oo]ut of [Mm]emory(?: \([^)]{1,48}\))?: )?"
     r"(?:Kill(?:ed)?|kill(?:ed)?|OOM victim|Sacrifice child:?)(?: process)? "
@@ -84,7 +83,8 @@ def parse_host(text: str) -> Message | None:
     if _AER.match(text):
         return Message(kind=Kind.AER, text=text, pci=first_address(text), fatal=_aer_fatal(text))
     if _MCE.match(text):
-        return Message(kind=Kind.MCE, text=text, pci=first_address(text), fatal=_mce_fatal(text))
+        plain = without_names(text)
+        return Message(kind=Kind.MCE, text=text, pci=first_address(plain), fatal=_mce_fatal(plain))
     return _parse_oom(text)
 
 
@@ -104,8 +104,6 @@ def _mce_fatal(text: str) -> bool | None:
 
 def _parse_oom(text: str) -> Message | None:
     """The reaper's line only repeats a kill that was told before, so it names no process here."""
-    if found := _OOM_INVOKED.match(text):
-        return Message(kind=Kind.OOM, text=text, process=found["process"])
     if found := _OOM_KILLED.match(text) or _OOM_TASK.match(text):
         return Message(kind=Kind.OOM, text=text, pid=int(found["pid"]), process=found["process"])
     if found := _OOM_NUMBER.match(text):

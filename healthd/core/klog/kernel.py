@@ -1,6 +1,5 @@
 """
-The grammar of the kernel's own distress: stalls, oopses, NMIs, heat, devices that left the bus; and of processes that
-crash in the libraries through which they use GPUs.
+The grammar of the kernel's own distress: stalls, oopses, NMIs, heat, devices that left the bus.
 
 Source: `kernel/hung_task.c`, `kernel/watchdog*.c`, `kernel/workqueue.c`, `kernel/rcu`, `arch/*/kernel/traps.c`,
 `arch/x86/mm/fault.c`, `arch/arm64/mm/fault.c`, `kernel/panic.c`, `arch/x86/kernel/nmi.c`, `mm/memory.c`,
@@ -20,6 +19,11 @@ _STALL = re.compile(
     r"|(?:rcu: )?(?:INFO: )?rcu\w{0,24} (?:self-)?(?:detected .{0,16}stalls?|kthread starved)\b",
     re.ASCII,
 )
+_EXPEDITED = re.compile(
+    r"(?<=expedited stalls on CPUs/tasks: \{)[^}]{0,4000}\} (?P<jiffies>[0-9]{1,9}) jiffies", re.ASCII
+)
+SHORT_STALL = 2000
+"""Jiffies: 2 to 20 seconds. Kernels that are built for phones, too, tell of 20 ms."""
 _OOPS = re.compile(
     r"BUG: |kernel BUG at |Kernel BUG at |Oops(?:: | - )|Internal error: |Unable to handle kernel "
     r"|general protection fault(?:, |: [0-9a-f]{4} \[#)"
@@ -42,16 +46,10 @@ _THERMAL = re.compile(
 _PCIE = re.compile(
     rf"(?:pciehp {FULL_ADDRESS}:pcie\w{{2,4}}: Slot|(?:[\w.-]{{1,32}} )?{FULL_ADDRESS}: (?:pciehp: "
     r"|not ready [0-9]{1,9}ms after|[Uu]nable to change power state|[Rr]efused to change power state"
-    r"|.{0,64}device inaccessible|can't change power state))",
+    r"|.{0,64}device inaccessible|can't change power state|broken device|retraining failed|AMD-Vi: Event logged)"
+    r"|DMAR: \[(?:DMA|INTR)|AMD-Vi: Event logged)",
     re.ASCII,
 )
-_CRASH = re.compile(
-    r"(?:(?P<process>.{1,15}?)\[(?P<pid>[0-9]{1,10})\]: segfault at "
-    r"|traps: (?P<trapped>.{1,15}?)\[(?P<trapped_pid>[0-9]{1,10})\] (?:general protection |trap ))"
-    r".{1,200}? in lib(?:nccl|nvidia-|cuda|cudart|cudnn|cublas|nvrtc|mlx5|ibverbs|efa|fabric)[\w.+-]{0,64}\[",
-    re.ASCII,
-)
-
 _GRAMMARS = (
     (Kind.STALL, _STALL),
     (Kind.OOPS, _OOPS),
@@ -65,8 +63,14 @@ def parse_kernel(text: str) -> Message | None:
     """Read a message of the kernel about itself; None if it is none of these."""
     for kind, grammar in _GRAMMARS:
         if grammar.match(text):
-            return Message(kind=kind, text=text, pci=first_address(text) if kind is Kind.PCIE else None)
-    if found := _CRASH.match(text):
-        pid, process = found["pid"] or found["trapped_pid"], found["process"] or found["trapped"]
-        return Message(kind=Kind.CRASH, text=text, pid=int(pid), process=process)
+            pci = first_address(text) if kind is Kind.PCIE else None
+            return Message(kind=kind, text=text, pci=pci, fatal=_is_long(text) if kind is Kind.STALL else None)
     return None
+
+
+def _is_long(text: str) -> bool | None:
+    """Whether an expedited stall was more than a hiccup; what does not say how long it was is taken for one."""
+    if "expedited stalls" not in text:
+        return None
+    found = _EXPEDITED.search(text)
+    return found is not None and int(found["jiffies"]) >= SHORT_STALL

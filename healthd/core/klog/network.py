@@ -14,16 +14,24 @@ _MLX5 = re.compile(
     r"|NETDEV WATCHDOG: \S{1,32} \(mlx5_core\):",
     re.ASCII,
 )
-_EFA = re.compile(rf"efa(?: {FULL_ADDRESS})?(?: [\w.-]{{1,32}})?:", re.ASCII)
+_EFA = re.compile(
+    rf"efa(?: {FULL_ADDRESS})?(?: [\w.-]{{1,32}})?:|infiniband (?:rdmap\w{{1,24}}|efa_\d{{1,4}}):", re.ASCII
+)
+"""Without its PCI device a line of EFA begins with the name of the RDMA device, `rdmap…` by the rules of udev."""
 _IB = re.compile(
     rf"infiniband [\w.-]{{1,32}}:|ib(?:\d{{1,3}}|[ps]\d\w{{0,12}})(?:\.\w{{1,8}})?:|IPoIB:"
     rf"|(?:(?:ib|rdma|iw)_\w{{1,16}}|mlx4_ib|hfi1|irdma|i40iw|bnxt_re)(?: {FULL_ADDRESS})?:|<mlx4_ib>"
     rf"|bnxt_en {FULL_ADDRESS}(?: bnxt_re\d{{1,4}}:|: QPLIB:)",
     re.ASCII,
 )
+_DRIVERS = (
+    "bnxt_en|bnx2x|tg3|e1000e?|igbv?f?|igc|ixgbe|ixgbevf|i40e|iavf|ice|idpf|fm10k|ena|gve|mana|ionic|pds_core|be2net|enic"
+    "|qede|qed|cxgb4|sfc|atlantic|r8169|hns3|nfp|octeon_ep|hinic3?|ngbe|txgbe"
+)
 _NET = re.compile(
     rf"(?:[\w.-]{{1,32}} {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: )?NETDEV WATCHDOG: "
-    rf"|(?:bnxt_en|ice|i40e|ixgbe|ena|ionic|gve|tg3|igb) {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: "
+    rf"|(?:{_DRIVERS}): probe of {FULL_ADDRESS} "
+    rf"|(?:{_DRIVERS}) {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: "
     r"|unregister_netdevice: waiting for |(?:nf_conntrack: )?(?:nf|ip)_conntrack: table full",
     re.ASCII,
 )

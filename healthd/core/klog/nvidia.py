@@ -11,7 +11,17 @@ from __future__ import annotations
 
 import re
 
-from healthd.core.klog.message import FULL_ADDRESS, Kind, LinkFault, Message, Mig, first_address, normal_address
+from healthd.core.klog.message import (
+    ADDRESS,
+    FULL_ADDRESS,
+    Kind,
+    LinkFault,
+    Message,
+    Mig,
+    first_address,
+    normal_address,
+)
+from healthd.core.klog.process import COMM_LENGTH, VGPU_MANAGER
 
 _XID = re.compile(
     r"NVRM:[ \t]{1,8}Xid\s{0,4}\(\s{0,4}(?:"
@@ -35,10 +45,18 @@ _MODULES = r"drm|modeset|uvm|nvlink|nvswitch[0-9]{0,4}|peermem|fs|gpu|vgpu[-_]vf
 """Named one by one: `nvidia-smi: command not found` and its like are of programs."""
 _MODULE = re.compile(
     rf"(?:NVRM:|NVRM(?=\s\w{{1,64}}:)|nvidia(?:[-_](?:{_MODULES}))?(?:\s{FULL_ADDRESS})?:"
-    r"|nvidia[-_]peermem|nv_peer_mem:?|\[nvidia-vgpu-vfio\]|nvrm-nvlog:|nvidia-vgpu(?:d|-mgr)\[[0-9]{1,10}\]:)(?=\s|$)"
+    rf"|nvidia[-_]peermem|nv_peer_mem:?|\[nvidia-vgpu-vfio\]|nvrm-nvlog:|{VGPU_MANAGER})(?=\s|$)"
     r"|nvidia[-_]fs:\w"
 )
-_LOST = re.compile(r"has fallen off the bus|fallen off the bus and is not responding", re.IGNORECASE)
+_LOST = re.compile(
+    rf"NVRM: (?:GPU (?:at )?(?:PCI:)?{ADDRESS}:? (?:GPU )?has fallen off the bus"
+    rf"|(?:The NVIDIA GPU {FULL_ADDRESS}\s{{1,2}}(?:NVRM: )?\(PCI ID: [0-9a-fA-F:]{{1,32}}\)"
+    r"(?: installed in this system has)?\s{1,2}(?:NVRM: )?)?fallen off the bus and is not responding(?: to commands)?)"
+    r"[.!]?$",
+)
+"""Whole lines: this alone takes a node out of service, and what a program says may stand in other lines."""
+_QUOTES_A_CLIENT = re.compile(r"NVRM: (?:API mismatch|has the version)")
+"""Here the driver repeats what a program told it: any text, in any number of lines."""
 _NVRM_ADDRESS = re.compile(
     r"PCI:(?P<slot>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?![.0-9a-fA-F])"
     r"|GPU (?:at )?(?P<local>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])(?![.0-9a-fA-F])"
@@ -47,16 +65,14 @@ _RECOVERY = re.compile(
     r"recovery action changed from 0x[0-9a-fA-F]{1,8}(?: \([^)]{0,64}\))? to 0x(?P<new>[0-9a-fA-F]{1,8})"
 )
 _NVLINK5 = re.compile(
-    r"(?P<unit>[A-Za-z][\w/ ]{0,40}?)\s{1,8}(?P<severity>Fatal|Non-?fatal)\b[^(]{0,64}?"
-    r"\bLink\s{1,4}(?P<link>-?[0-9]{1,4})(?P<words>\s?[(\[][^)\]]{0,200})?",
+    r"(?:^|,\s)(?P<unit>[A-Za-z][\w/ ]{0,40}?)\s{1,8}(?P<severity>Fatal|Non-?fatal)\b[^(,]{0,64}?"
+    r"\bLink\s{1,4}(?P<link>-?[0-9]{1,4})(?P<words>\s?[(\[][0-9a-fA-Fx, ]{0,200})?",
     re.IGNORECASE,
 )
-_NVLINK4 = re.compile(r"link\s{1,4}(?P<link>[0-9]{1,4})\s?\((?P<words>[^)]{0,200})", re.IGNORECASE)
+_NVLINK4 = re.compile(r"link\s{1,4}(?P<link>[0-9]{1,4})\s?\((?P<words>[0-9a-fA-Fx, ]{0,200})", re.IGNORECASE)
 _WORD = re.compile(r"0x([0-9a-fA-F]{1,16})")
 
 FIRST_NVLINK5, LAST_NVLINK5 = 144, 150
-COMM_LENGTH = 15
-"""The kernel keeps this many bytes of a process name."""
 
 
 def parse_nvidia(text: str) -> Message | None:
@@ -65,8 +81,10 @@ def parse_nvidia(text: str) -> Message | None:
         return _parse_xid(text, found)
     if found := _SXID.match(text):
         return _parse_sxid(text, found)
+    if _QUOTES_A_CLIENT.match(text):
+        return Message(kind=Kind.NVRM, text=text)
     if _MODULE.match(text) and not _NOISE.match(text):
-        return Message(kind=Kind.NVRM, text=text, pci=_module_address(text), gpu_lost=_LOST.search(text) is not None)
+        return Message(kind=Kind.NVRM, text=text, pci=_module_address(text), gpu_lost=_LOST.match(text) is not None)
     return None
 
 
@@ -126,9 +144,9 @@ def _recovery(detail: str) -> int | None:
 
 
 def _link_fault(code: int, detail: str) -> LinkFault | None:
-    if code == 74 and (found := _NVLINK4.search(detail)):
+    if code == 74 and (found := _last(_NVLINK4, detail)):
         return LinkFault(link=int(found["link"]), words=_words(found["words"]))
-    if FIRST_NVLINK5 <= code <= LAST_NVLINK5 and (found := _NVLINK5.match(detail)):
+    if FIRST_NVLINK5 <= code <= LAST_NVLINK5 and (found := _last(_NVLINK5, detail)):
         link = int(found["link"])
         return LinkFault(
             link=None if link < 0 else link,
@@ -137,6 +155,11 @@ def _link_fault(code: int, detail: str) -> LinkFault | None:
             fatal=found["severity"].lower() == "fatal",
         )
     return None
+
+
+def _last(grammar: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """The last place that fits: the name of a process stands before the driver's words, and may look like them."""
+    return max(grammar.finditer(text), key=lambda found: found.start(), default=None)
 
 
 def _words(text: str) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """
 The grammar of disks and file systems. What is trouble and what is chatter is said by the words in `healthd.core.xid`.
 
-Source: `drivers/nvme`, `block/blk-core.c`, `fs/buffer.c`, `drivers/scsi`, `drivers/ata`, `drivers/md`, and the file
-systems of Linux; Lustre's client.
+Source: `drivers/nvme`, `block/blk-core.c`, `fs/buffer.c`, `mm/page_io.c`, `drivers/scsi`, `drivers/ata`, `drivers/md`,
+`drivers/block/rbd.c`, and the file systems of Linux; Lustre's client and its network (LNet).
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ _DISK = re.compile(
     r"|(?:kernel|device) resource|operation not supported|reservation conflict) error, dev \w"
     r"|Buffer I/O error on dev"
     r"|sd [0-9]{1,5}:[0-9]{1,5}:[0-9]{1,5}:[0-9]{1,20}: |ata[0-9]{1,5}(?:\.[0-9]{1,4})?: "
+    r"|(?:Read|Write)-error on swap-device |rbd: |mpt[23]sas_cm[0-9]{1,3}: "
+    rf"|(?:megaraid_sas|mpt[23]sas|hpsa|smartpqi|aacraid) {FULL_ADDRESS}: "
     r"|md(?:/raid\w{0,24}(?::\w{1,32})?)?: |device-mapper: |attempt to access beyond end of device",
     re.ASCII,
 )
 _FILESYSTEM = re.compile(
     r"EXT[234]-fs[ :]|JBD2: |Aborting journal on device |XFS(?: \([^)]{1,64}\))?: |BTRFS:? |FAT-fs \(|SQUASHFS error: "
-    r"|F2FS-fs \(|nfs: server |NFS: |CIFS: |libceph: |ceph: |Lustre(?:Error)?: |WARNING: Pool '|VFS: file-max limit ",
+    r"|F2FS-fs \(|nfs: server |NFS[4v]{0,2}: |CIFS: |libceph: |ceph: |L(?:ustre|Net)(?:Error)?: |WARNING: Pool '"
+    r"|VFS: file-max limit ",
     re.ASCII,
 )
 

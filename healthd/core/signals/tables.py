@@ -15,14 +15,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from healthd.core.policy import JudgePolicy, parse_duration
+from healthd.core.policy import JudgePolicy, format_duration, parse_duration
 from healthd.core.signals import dcgm, efa, ethernet, host, infiniband, nvml, pcie, roce
 from healthd.core.signals.rule import AtLeast, Below, Changes, Grows, OutOfLine, Rule, Test
+from healthd.core.site_rules import SHORTEST, rules_about_readings, tiers_of
 
 TABLES = (nvml, dcgm, pcie, host, infiniband, roce, efa, ethernet)
 """In the order in which the documentation has them."""
 
 _LIMIT = re.compile(r"(?P<rule>[a-z0-9-]+) (?P<number>\d+(?:\.\d+)?)(?: in (?P<within>\S+))?")
+MOST = 1e15
+PLAUSIBLE = {
+    "nvml.temperature": (40, 150),
+    "nvml.temperature.margin": (0, 50),
+    "thermal.margin_c": (0, 50),
+    "filesystem.free_inodes_percent": (0, 99),
+}
+"""Where a limit makes sense: beyond, what is measured is always bad, or never."""
 GRAMMAR = "RULE NUMBER [in DURATION]"
 """How a limit is written in the configuration."""
 
@@ -41,13 +50,14 @@ def known_rules() -> Mapping[str, Rule]:
 
 
 def rules_of(policy: JudgePolicy) -> tuple[Rule, ...]:
-    """The rules that *policy* leaves on, with its limits."""
-    limits = dict(map(parse_limit, policy.limits))
-    return tuple(
-        msgspec.structs.replace(rule, test=limits.get(rule.name, rule.test))
+    """The rules that *policy* leaves on, with its limits and tiers, and those that it adds."""
+    limits, tiers = dict(map(parse_limit, policy.limits)), tiers_of(policy.tiers)
+    known = tuple(
+        msgspec.structs.replace(rule, test=limits.get(rule.name, rule.test), tier=tiers.get(rule.name, rule.tier))
         for rule in known_rules().values()
         if rule.name not in policy.off
     )
+    return (*known, *rules_about_readings(policy.rules))
 
 
 def parse_limit(text: str) -> Limit:
@@ -69,6 +79,7 @@ def check_rule(name: str) -> str:
 
 def _with_limit(rule: Rule, number: float, within: str | None) -> Test:
     test = rule.test
+    _check_number(rule, number)
     if isinstance(test, AtLeast) and within is None:
         return AtLeast(number)
     if isinstance(test, Below) and within is None and not test.other:
@@ -76,10 +87,27 @@ def _with_limit(rule: Rule, number: float, within: str | None) -> Test:
     if not isinstance(test, Grows | Changes | OutOfLine):
         raise ValueError(f"{rule.name} has no limit that could be another" + (" with a span" if within else ""))
     span = parse_duration(within) if within else test.within
+    if span < SHORTEST:
+        raise ValueError(f"{rule.name} cannot be counted in {within}: a span is at least {format_duration(SHORTEST)}")
     match test:
         case Grows():
             return Grows(number, span)
         case Changes():
+            if number % 1:
+                raise ValueError(f"{rule.name} counts whole changes, not {number:g}")
             return Changes(int(number), span)
         case OutOfLine():
             return OutOfLine(test.score, number, span)
+
+
+def _check_number(rule: Rule, number: float) -> None:
+    """Raises ValueError for a limit that every reading passes, or none."""
+    if number == 0:
+        raise ValueError(
+            f"{rule.name} with a limit of 0 would always be true, or never; to leave it out, use judge.off"
+        )
+    least, most = PLAUSIBLE.get(rule.reads, (0, MOST))
+    if not least <= number <= most:
+        raise ValueError(
+            f"{rule.name} with a limit of {number:g} would always be true, or never; {least:g} to {most:g} make sense"
+        )

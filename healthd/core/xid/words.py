@@ -14,6 +14,7 @@ import msgspec
 
 from healthd.core.judgement import Needs
 from healthd.core.klog.message import Kind, Message
+from healthd.core.klog.process import without_names
 from healthd.core.model import Blame
 from healthd.core.xid.tables import read_data
 
@@ -65,7 +66,7 @@ class _Words(msgspec.Struct, frozen=True, kw_only=True):
 
 def wording_of(message: Message) -> Wording | None:
     """The row that *message* fits; None where it says nothing worth knowing."""
-    words = message.text.lower()
+    words = without_names(message.text).lower()
     return next((row for row in _by_kind().get(message.kind, ()) if row.fits(message, words)), None)
 
 

@@ -35,6 +35,7 @@ class Entry(msgspec.Struct):
     facility: str = msgspec.field(default="0", name="SYSLOG_FACILITY")
     transport: str = msgspec.field(default="", name="_TRANSPORT")
     stamp: str = msgspec.field(default="", name="_SOURCE_MONOTONIC_TIMESTAMP")
+    device: str = msgspec.field(default="", name="_KERNEL_DEVICE")
 
 
 class Journal:
@@ -104,5 +105,12 @@ def parse_entry(line: bytes, *, boot_id: str, time: KernelTime) -> KernelRecord 
         return None
     if entry.transport != "kernel" or priority > 7:
         return None
-    at = time.at(stamp)
-    return KernelRecord(sequence=stamp, at=at, text=text, priority=priority, boot_id=boot_id, source="journal")
+    return KernelRecord(
+        sequence=stamp,
+        at=time.at(stamp),
+        text=text,
+        priority=priority,
+        boot_id=boot_id,
+        source="journal",
+        tags={"DEVICE": entry.device} if entry.device else {},
+    )

@@ -61,9 +61,18 @@ def listen(path: str, uid: int) -> _socket.socket:
     listener.bind(path)
     posix.umask(before)
     if posix.geteuid() == 0:
-        posix.chown(path, uid, -1)
+        give_to(uid, path)
     listener.listen(BACKLOG)
     return listener
+
+
+def give_to(uid: int, path: str) -> None:
+    """
+    Let *uid* own what is at *path*, and nothing that a link there leads to. Raises OSError.
+
+    Who serves that user may write to the folder, and may have put a link in the place of the socket meanwhile.
+    """
+    posix.chown(path, uid, -1, follow_symlinks=False)
 
 
 def drop_rights() -> str:

@@ -7,6 +7,7 @@ The format is the kernel's Documentation/ABI/testing/dev-kmsg. Whether a record 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from healthd.clock import Clock
@@ -17,17 +18,19 @@ DRIFT = timedelta(milliseconds=250)
 
 _BEGINS = re.compile(
     rb";\s*(?:"
-    rb"N(?:VRM|ETDEV WATCHDOG|MI|FS:)|n(?:vrm|vidia|v_peer|vme|fs: s)|\[(?:nvidia|Hardware)"
-    rb"|m(?:lx|ce|d[:/])|<mlx|e(?:fa|nd_req)|i(?:b|nfiniband|w_|rdma|40iw|nvalid op|nt3)|IPoIB|r(?:dma_|cu)"
-    rb"|p(?:cie|rint_req|rotection)|A(?:ER|borting)|a(?:er|ta\d)|E(?:DAC|rror Severity|XT)|\+--"
+    rb"N(?:VRM|ETDEV WATCHDOG|MI|FS[:v4])|n(?:vrm|vidia|v_peer|vme|fs: s)|\[(?:nvidia|Hardware)"
+    rb"|m(?:lx|ce|d[:/]|pt[23]sas)|<mlx|e(?:fa|nd_req)|i(?:b|nfiniband|w_|rdma|40iw|nvalid op|nt3)|IPoIB"
+    rb"|r(?:dma_|cu|bd: )"
+    rb"|p(?:cie|rint_req|rotection)|A(?:ER|borting|MD-Vi: E)|a(?:er|ta\d)|E(?:DAC|rror Severity|XT)|\+--"
     rb"|M(?:CE|achine|emory)|C(?:MCI|PU ?\d{1,5}: (?:Mach|Core|Pack|Sock|Watch)|IFS|ritical)"
     rb"|HARDWARE|\{\d|B(?:ERT|UG|TRFS|uffer I)|GHES|g(?:hes|eneral pr)|s(?:bridge|kx|d \d|tack )|i7core"
     rb"|O(?:ut of|OM|ops)|o(?:ut of|om|peration)|attempt to acc|[Kk](?:ill|ernel (?:panic|BUG|stack|tried|resource))"
     rb"|S(?:acrifice|Error|QUASH)|Task|I(?:NFO: (?:task|rcu)|nternal err|/O err)|[Ww]atchdog"
-    rb"|U(?:hhuh|nable to h)|D(?:isabling lock|azed)|d(?:ouble f|ivide|evice)|F(?:ixing|AT-fs|2FS)|h(?:fi|pwdt)"
+    rb"|U(?:hhuh|nable to h)|D(?:isabling lock|azed|MAR: \[)|d(?:ouble f|ivide|evice)|F(?:ixing|AT-fs|2FS)|h(?:fi|pwdt)"
     rb"|t(?:hermal|imeout|raps: )|c(?:ritical|eph)|re(?:coverable|servation)|b(?:nxt_re|lk_upd|lock nvme)"
-    rb"|libceph|Lustre|JBD2|XFS|WARNING: Pool|VFS: file|unregister_n|(?:nf|ip)_conntr"
-    rb"|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|[\w.-]{1,32}+ [0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"  # whoever names a PCI device
+    rb"|libceph|L(?:ustre|Net)|(?:Read|Write)-err|JBD2|XFS|WARNING: Pool|VFS: file|unregister_n|(?:nf|ip)_conntr"
+    rb"|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"
+    rb"|[\w.-]{1,32}+(?:: probe of)? [0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"  # whoever names a PCI device
     rb")"
 )
 """
@@ -50,6 +53,12 @@ def may_matter(raw: bytes) -> bool:
     quarter of reading them, where looking at each would cost more than that.
     """
     return _BEGINS.search(raw) is not None or _OOM in raw or _CRASH in raw
+
+
+def may_matter_or(beginnings: Iterable[str]) -> Callable[[bytes], bool]:
+    """`may_matter`, where lines that begin with one of *beginnings* are of interest, too."""
+    heads = tuple(f";{beginning}".encode() for beginning in beginnings)
+    return (lambda raw: may_matter(raw) or any(head in raw for head in heads)) if heads else may_matter
 
 
 def sequence_of(raw: bytes) -> int:

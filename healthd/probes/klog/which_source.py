@@ -5,7 +5,7 @@ Which source of kernel records is read: the one that the policy names, or the be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ from healthd.probes.klog.journal import Journal
 from healthd.probes.klog.kmsg import open_kmsg
 from healthd.probes.klog.log import KernelLog
 from healthd.probes.klog.log_file import FileLog
-from healthd.probes.klog.record import KernelTime
+from healthd.probes.klog.record import KernelTime, may_matter_or
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,7 @@ class _Sources:
     boot_id: str
     booted_at: datetime
     cursor: KernelLogCursor | None
+    also: Sequence[str]
 
     def kmsg(self) -> KernelLog:
         return open_kmsg(
@@ -40,6 +41,7 @@ class _Sources:
             cursor=self.cursor,
             fd=receive_kmsg(self.policy.socket) if self.policy.socket else None,
             trust_user_space=self.policy.trust_user_space,
+            wanted=may_matter_or(self.also),
         )
 
     def journal(self) -> KernelLog:
@@ -66,11 +68,20 @@ class _Sources:
 
 
 def open_kernel_log(
-    policy: KernelLogPolicy, clock: Clock, *, boot_id: str, cursor: KernelLogCursor | None = None
+    policy: KernelLogPolicy,
+    clock: Clock,
+    *,
+    boot_id: str,
+    cursor: KernelLogCursor | None = None,
+    also: Sequence[str] = (),
 ) -> KernelLog:
-    """The kernel log after *cursor*. Raises CannotRead with the way to allow it."""
+    """
+    The kernel log after *cursor*. Raises CannotRead with the way to allow it.
+
+    *also*: how lines begin that matter beside those that healthd knows.
+    """
     booted_at = clock.now() - timedelta(seconds=time.monotonic())
-    sources = _Sources(policy=policy, clock=clock, boot_id=boot_id, booted_at=booted_at, cursor=cursor)
+    sources = _Sources(policy=policy, clock=clock, boot_id=boot_id, booted_at=booted_at, cursor=cursor, also=also)
     match policy.source:
         case KernelLogSource.KMSG:
             return sources.kmsg()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from healthd.cli.klog import printable, read_line
+from healthd.cli.klog import printable
 from healthd.clock import SystemClock
 from healthd.core.findings.tally import Tally, counted
 from healthd.core.judgement import Needs
@@ -19,6 +19,7 @@ from healthd.core.xid import judge
 from healthd.core.xid.nvlink import TIERS_OF_74, TIERS_OF_LINKS, tier_of_74, tier_of_link
 from healthd.probes.klog.record import KernelTime, may_matter, parse_record
 from tests.core.xid.messages import ENDED, HARMLESS, RAISED
+from tests.fuzz.klog import read_line
 
 small = settings(max_examples=100)
 """The same examples each time, and few: `tests.fuzz` looks further."""

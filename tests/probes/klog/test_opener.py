@@ -141,6 +141,35 @@ def test_another_user_is_kept_out_by_the_socket_and_one_that_gets_through_gets_n
 
 
 @ROOT_ONLY
+def test_a_link_in_the_place_of_the_socket_gives_nothing_away(path: Path, device: Path) -> None:
+    path.symlink_to(device)
+
+    opener_file.give_to(STRANGER, str(path))
+
+    assert device.stat().st_uid == 0
+    assert path.lstat().st_uid == STRANGER
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("left_behind", ["a link", "a file", "a pipe"])
+def test_what_was_left_in_the_place_of_the_socket_is_replaced_and_not_followed(
+    opener: Opener, path: Path, device: Path, left_behind: str
+) -> None:
+    match left_behind:
+        case "a link":
+            path.symlink_to(device)
+        case "a file":
+            path.write_bytes(b"")
+        case _:
+            os.mkfifo(path)
+
+    with opener(uid=STRANGER):
+        assert path.is_socket()
+
+    assert (device.stat().st_uid, device.read_bytes()) == (0, b"6,1,1,-;one\n")
+
+
+@ROOT_ONLY
 def test_it_gives_every_right_away_but_that_of_opening_the_log(opener: Opener) -> None:
     with opener() as process:
         status = status_of(process.pid)
