@@ -26,12 +26,14 @@ from healthd.agent.publish import Reporter, repaired_at
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, Conflict, Unusable
 from healthd.core import quarantine
+from healthd.core.blindness import KERNEL_LOG, Sources
 from healthd.core.findings import BY_DEFAULT
 from healthd.core.model import Finding, KernelRecord
 from healthd.core.objects import Device, KernelLogCursor, Nic, Node, NodeHealthStatus, RepairSeen
 from healthd.core.pod_lives import PodLives, PodTasks
 from healthd.core.policy import JudgePolicy, QuarantinePolicy
 from healthd.core.readings import Look
+from healthd.core.shape import NO_SHAPE, expecting, grown
 from healthd.core.signals.rule import Rule
 from healthd.core.waits import Luck, Waits, alone
 from healthd.telemetry.events import Announce, about, silently
@@ -62,7 +64,8 @@ class Agent:
     """
     Judges and guards the node *node_name*.
 
-    *owns*, *job* and *trust_user_space* are for its judge's `Bench`, *rules* are those about readings. *view* is where
+    *owns*, *job* and *trust_user_space* are for its judge's `Bench`, *rules* are those about readings. *sources* says
+    what the configuration expects to be told. *view* is where
     the agent looks at its node; the default asks the cluster each time. In the second half of *report_within* after a
     quarantine, done or refused, its report follows and then the event on the node: where many fail at once, what the
     first have to say must not hold up the cordons of the last.
@@ -83,6 +86,7 @@ class Agent:
         job: Callable[[], str] = str,
         inventory: Sequence[Device] = (),
         trust_user_space: bool = False,
+        sources: Sources | None = None,
         view: NodeView | None = None,
         luck: Luck = alone,
         report_within: timedelta = timedelta(0),
@@ -100,7 +104,9 @@ class Agent:
         self._status = NodeHealthStatus(boot_id=boot_id, inventory=list(inventory))
         self._seen_this_boot: tuple[Sequence[Device], Sequence[Nic]] = ((), ())
         self._lives = PodLives()
-        self._log_readable = True
+        self._sources = sources or Sources()
+        self._log_trouble = ""
+        self._blind: dict[str, str] = {}
         self._guard = Guard(
             cluster,
             clock,
@@ -135,13 +141,19 @@ class Agent:
         """GPUs and ports that an earlier life of this agent saw since the node booted: they should still be there."""
         return self._seen_this_boot
 
+    def expecting(self, look: Look) -> Look:
+        """*look* beside what this node had at its best."""
+        return expecting(look, self._status.best)
+
     async def load(self, now: datetime) -> None:
         """Take up what an earlier life of this agent knew. Raises ClusterError."""
         node = await self._view.node()
+        self._sources.hear(node)
         known = await self._reporter.read(now)
         if known is not None:
             if known.boot_id == self._boot_id:
                 self._seen_this_boot = known.inventory, known.nics
+            self._sources.load(known.sources, is_same_boot=known.boot_id == self._boot_id)
             self._judge.load(known.findings, now)
             self._lives = PodLives(frozenset(known.live_pods), tuple(known.gone_pods))
             self._status = msgspec.structs.replace(
@@ -152,6 +164,8 @@ class Agent:
                 live_pods=known.live_pods,
                 gone_pods=known.gone_pods,
                 repair_seen=known.repair_seen,
+                sources=known.sources,
+                best=known.best,
             )
             if known.repair_seen is not None:
                 self._judge.repaired(known.repair_seen.at)
@@ -160,9 +174,13 @@ class Agent:
             self._judge.believe(quarantine.finding_of(record))
         self._note_repair(node)
 
-    def set_log_readable(self, readable: bool) -> None:
+    def set_log_readable(self, readable: bool, why: str = "it cannot be read") -> None:
         """Whether the kernel log can be read: an agent that sees nothing must not say healthy."""
-        self._log_readable = readable
+        self._log_trouble = "" if readable else why
+
+    def begin(self, sources: Iterable[str], now: datetime) -> None:
+        """These sources of readings will be looked at: until then nobody knows what they would tell."""
+        self._sources.begin(sources, now)
 
     def set_gpus(self, gpus: Sequence[Device]) -> None:
         """The GPUs of the node, once they are known."""
@@ -193,8 +211,13 @@ class Agent:
         return changed
 
     def look(self, look: Look, now: datetime) -> bool:
-        """Judge what another probe read. True when a finding changed, so that `cycle` should run at once."""
-        return self._judge.look(look, now)
+        """Judge what another probe read. True when the verdict may be another, so that `cycle` should run at once."""
+        self._sources.take(look)
+        if (best := grown(self._status.best, look)) is not self._status.best:
+            self._status = msgspec.structs.replace(self._status, best=best)
+        changed = self._judge.look(look, now)
+        # Not with each of the sources that answer for the first time: a start would be a write for every one of them.
+        return changed or bool(self._see(now)) != bool(self._blind)
 
     async def cycle(self, now: datetime) -> timedelta:
         """Look at the node and do what its findings ask for. Returns when to look again if nothing happens."""
@@ -227,6 +250,8 @@ class Agent:
                 node = await self._view.reread()
 
     async def _act(self, node: Node, now: datetime) -> None:
+        self._sources.hear(node)
+        self._blind = self._see(now)
         self._fade(node, now)
         said = self._status.repair_seen
         done = await self._guard.guard(node, self._judge.findings, now, repaired=said.at if said is not None else None)
@@ -259,9 +284,12 @@ class Agent:
         stamp, known = repaired_at(node), self._status.repair_seen
         if stamp is not None and (known is None or stamp != known.stamp):
             # Never later than when it was first seen: a stamp ahead of time must not hide later faults, from no life.
-            seen = RepairSeen(stamp=stamp, at=min(stamp, self._clock.now()))
+            now = self._clock.now()
+            seen = RepairSeen(stamp=stamp, at=min(stamp, now))
             self._status = msgspec.structs.replace(self._status, repair_seen=seen)
-            self._judge.repaired(seen.at)
+            self._judge.repaired(seen.at, noticed=now)
+            self._sources.settle()
+            self._status = msgspec.structs.replace(self._status, best=NO_SHAPE)
 
     def _report_soon(self, now: datetime) -> None:
         if self._report_within:
@@ -274,9 +302,9 @@ class Agent:
         if (nics := self._judge.measure(self._status.nics, now)) is not None:
             self._status = msgspec.structs.replace(self._status, nics=nics)
         known = self._known()
-        self._metrics.show_node(self.node_name, known.verdict, known.findings)
+        self._metrics.show_node(self.node_name, known.verdict, known.findings, self._blind)
         await self._reporter.report(node, known, now)
-        written = await self._reporter.show(node, known.findings, reading_works=self._log_readable, now=now)
+        written = await self._reporter.show(node, known.findings, self._blind, now)
         if written is not None:
             self._view.wrote(written)
 
@@ -287,9 +315,18 @@ class Agent:
             self._announce(about(node), kind, reason, message)
 
     def _known(self) -> NodeHealthStatus:
-        verdict, message = self._judge.verdict(reading_works=self._log_readable)
+        verdict, message = self._judge.verdict(self._blind)
         message = f"{message} {self._guard.remark}".rstrip()
         self._status = msgspec.structs.replace(
-            self._status, verdict=verdict, message=message, findings=self._judge.findings
+            self._status,
+            verdict=verdict,
+            message=message,
+            findings=self._judge.findings,
+            sources=self._sources.answered,
         )
         return self._status
+
+    def _see(self, now: datetime) -> dict[str, str]:
+        """Why each blind source has no readings."""
+        blind = self._sources.blind(now)
+        return {KERNEL_LOG: self._log_trouble, **blind} if self._log_trouble else blind

@@ -9,8 +9,7 @@ can never work ends the process.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -24,6 +23,7 @@ from healthd.agent.probing import Probe, Prober
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
+from healthd.core.blindness import Sources, expected_by
 from healthd.core.klog import parse_message
 from healthd.core.objects import Device, KernelLogCursor, Nic
 from healthd.core.pod_lives import PodTasks
@@ -37,6 +37,7 @@ from healthd.probes.klog.log import KernelLog
 from healthd.probes.nvml.inventory import Inventory
 from healthd.telemetry.events import Announcer
 from healthd.telemetry.metrics import Metrics
+from healthd.telemetry.serving import serving
 from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)
@@ -104,6 +105,7 @@ class AgentDaemon:
             rules=rules_of(config.judge),
             metrics=self.metrics,
             trust_user_space=config.kernel_log.trust_user_space,
+            sources=Sources(expected_by(config.probes)),
             view=self._view,
             luck=luck,
             report_within=REPORT_WITHIN,
@@ -123,7 +125,7 @@ class AgentDaemon:
     async def run(self) -> None:
         """Until `stop`. Raises Unusable, AddressError."""
         self.metrics.quarantine_budget.set(self._config.quarantine.budget)
-        async with self._serving(), asyncio.TaskGroup() as group:
+        async with serving(self._config.http, self.metrics, self.ready_checks), asyncio.TaskGroup() as group:
             work = [
                 group.create_task(self._view.follow(), name="watch"),
                 group.create_task(self._guard(), name="guard"),
@@ -175,10 +177,11 @@ class AgentDaemon:
 
     async def _look_around(self) -> None:
         probes = self._sources.make_probes(*self._agent.seen_this_boot)
+        self._agent.begin([probe.source for probe in probes], self._clock.now())
         await Prober(probes, self._clock, self._luck, self.metrics, self._look).run()
 
     def _look(self, look: Look) -> None:
-        if self._agent.look(look, self._clock.now()):
+        if self._agent.look(self._agent.expecting(look), self._clock.now()):
             self._wake.set()
 
     async def _take_inventory(self) -> None:
@@ -187,7 +190,7 @@ class AgentDaemon:
             log.info("gpus.none", why=found.reason, so="findings name devices by their PCI address alone")
         for gpu in found.unreadable:
             log.warning("gpu.unreadable", why=gpu)
-        if found.devices or not found.reason:
+        if found.devices:  # an empty list is no news of GPUs that were there before
             self._agent.set_gpus(found.devices)
         try:
             if nics := await in_thread(self._sources.read_nics, "ports"):
@@ -223,15 +226,3 @@ class AgentDaemon:
 
     def _not_loaded(self) -> str | None:
         return None if self._is_loaded else "what is stored of this node could not be read yet"
-
-    @contextlib.asynccontextmanager
-    async def _serving(self) -> AsyncIterator[None]:
-        address = self._config.http.address
-        if not address:
-            yield
-            return
-        from healthd.telemetry.http import serve  # here: nobody should pay for a server that is not asked for
-
-        async with await serve(address, self.metrics, self.ready_checks) as server:
-            log.info("http.serving", url=server.url)
-            yield

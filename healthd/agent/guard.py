@@ -107,6 +107,10 @@ class Guard:
         )
         if isinstance(decision, quarantine.Quarantine):
             return await self._quarantine(node, decision.record, findings, now)
+        if isinstance(decision, quarantine.Hold):
+            if not await self._refused(node, now):
+                log.warning("quarantine.slot_again", node=node.metadata.name, why="the slot that it held was deleted")
+            return Guarded(node)
         self._forget_refusal()
         match decision:
             case quarantine.Release(reason):

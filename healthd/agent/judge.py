@@ -7,7 +7,7 @@ it, when it was last repaired), and the telling: metrics and log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -24,6 +24,7 @@ from healthd.core.readings import Look
 from healthd.core.signals.engine import Engine
 from healthd.core.signals.entering import reconcile
 from healthd.core.signals.rule import Rule
+from healthd.core.tiers import tier
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -76,9 +77,9 @@ class Judge:
         """The finding with this id. Raises KeyError."""
         return self._ledger.entries[finding]
 
-    def verdict(self, *, reading_works: bool) -> tuple[Verdict, str]:
-        """What all standing findings add up to, with the worst of them as the reason."""
-        return self._ledger.verdict(reading_works=reading_works)
+    def verdict(self, blind: Mapping[str, str]) -> tuple[Verdict, str]:
+        """What all standing findings add up to, with the worst as the reason; *blind*: why sources tell nothing."""
+        return self._ledger.verdict(blind)
 
     def load(self, findings: Iterable[Finding], now: datetime) -> None:
         """Take up what an earlier life published, but for what a reboot put right, or the policy leaves out now."""
@@ -86,14 +87,18 @@ class Judge:
         self._ledger = ledger.clear_left_out(now)
 
     def believe(self, finding: Finding) -> None:
-        """A finding that is told elsewhere and not known here; one about readings ends by itself as any other."""
-        if finding.rule in self._ledger.policy.off:
+        """
+        A finding that is told elsewhere and not known here; one about readings ends by itself as any other.
+
+        Where it takes the node out and its own rule does not, another witness asked for that; only a repair ends it.
+        """
+        if self._ledger.policy.leaves_out(finding.rule):
             return
         rule = self._rules.get(finding.rule)
         finding = msgspec.structs.replace(
             finding,
             cause=rule.same_as if rule else cause_of(finding.rule),
-            watched=rule is not None and rule.clears_after is not None,
+            watched=rule is not None and rule.clears_after is not None and tier(rule.tier).quarantines,
         )
         self._ledger = replace(self._ledger, entries={**self._ledger.entries, finding.id: finding})
 
@@ -133,10 +138,10 @@ class Judge:
         hourly = self._meter.hourly()
         return [with_growth(nic, hourly) for nic in nics]
 
-    def repaired(self, at: datetime) -> None:
-        """Somebody repaired the node: nothing from before acts any more."""
+    def repaired(self, at: datetime, noticed: datetime | None = None) -> None:
+        """Somebody repaired the node, which became known just now, at *noticed*: nothing from before acts any more."""
         self._repaired_at = at
-        self._ledger = self._ledger.clear_by_repair(at)
+        self._ledger = self._ledger.clear_by_repair(at, noticed)
         self._engine.settle(at)
         self._meter.settle()
 

@@ -73,7 +73,7 @@ class Listener:
         self._decided.set()
         self._metrics.kernel_log_up.set(0)
         for agent in self._agents:
-            agent.set_log_readable(False)
+            agent.set_log_readable(False, why)
         log.error("kernel_log.blind", why=why, so="hardware faults that only the kernel log tells of are not seen")
         self._on_news()
 

@@ -4,7 +4,7 @@ Write what the agent knows to its `NodeHealth` and to the conditions of its node
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -16,6 +16,7 @@ from healthd.core.model import Finding
 from healthd.core.objects import ANNOTATION_REPAIRED, Node, NodeHealth, NodeHealthStatus, ObjectMeta
 from healthd.core.patches import diff
 from healthd.core.reporting import REFRESH_AFTER, write_at
+from healthd.core.untrusted import Moment
 from healthd.core.waits import Luck
 
 
@@ -63,9 +64,11 @@ class Reporter:
         self._stored, self._written = known, now
         self.due = self._due(known, now)
 
-    async def show(self, node: Node, findings: Sequence[Finding], *, reading_works: bool, now: datetime) -> Node | None:
+    async def show(
+        self, node: Node, findings: Sequence[Finding], blind: Mapping[str, str], now: datetime
+    ) -> Node | None:
         """Set the node's conditions. Answers the node as written, None when that was not due. Raises ClusterError."""
-        wanted = conditions.state(findings, reading_works=reading_works)
+        wanted = conditions.state(findings, blind)
         to_write = conditions.to_write(node.status.conditions, wanted, now, refresh_after=self._refresh_after)
         if to_write is None:
             return None
@@ -103,6 +106,6 @@ class Reporter:
 def repaired_at(node: Node) -> datetime | None:
     """When somebody said that *node* was repaired; None when nobody did or the time is not readable."""
     try:
-        return msgspec.convert(node.metadata.annotations.get(ANNOTATION_REPAIRED), datetime | None)
+        return msgspec.convert(node.metadata.annotations.get(ANNOTATION_REPAIRED), Moment | None)
     except msgspec.ValidationError:
         return None

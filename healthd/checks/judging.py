@@ -7,11 +7,12 @@ it becomes a finding if it holds. Rules about counters need two looks, and say n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
+from healthd.core.blindness import KERNEL_LOG, NOT_BLIND, Sources
 from healthd.core.findings import Ledger
 from healthd.core.model import Finding, KernelRecord, Verdict
 from healthd.core.policy import JudgePolicy
@@ -19,9 +20,6 @@ from healthd.core.readings import Look
 from healthd.core.signals.engine import Engine
 from healthd.core.signals.entering import reconcile
 from healthd.core.signals.tables import rules_of
-
-_MUST_BE_READ = frozenset({"nvml", "pcie", "infiniband"})
-"""Sources without which nobody can say that GPUs and their network are well."""
 
 
 class SeenNow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -38,6 +36,8 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     findings: list[Finding]
     seen_now: list[SeenNow]
+    blind: dict[str, str]
+    """By source: why it does not tell what it should."""
 
 
 class Onlooker:
@@ -47,7 +47,15 @@ class Onlooker:
     The kernel log may be told again from its beginning each time: a record counts once.
     """
 
-    def __init__(self, policy: JudgePolicy, boot_id: str, *, trust_user_space: bool = False) -> None:
+    def __init__(
+        self,
+        policy: JudgePolicy,
+        boot_id: str,
+        *,
+        expected: Mapping[str, str] = NOT_BLIND,
+        trust_user_space: bool = False,
+    ) -> None:
+        """*expected*: see `healthd.core.blindness.Sources`."""
         rules = rules_of(policy)
         at_once = [msgspec.structs.replace(rule, holds=timedelta(0)) for rule in rules]
         self._boot_id = boot_id
@@ -55,21 +63,22 @@ class Onlooker:
         self._holds = {rule.name: rule.holds.total_seconds() for rule in rules}
         self._engine, self._eager = Engine(rules), Engine(at_once)
         self._ledger = Ledger(policy=policy)
+        self._sources = Sources(expected, patience=timedelta(0))
 
     def judge(
-        self, looks: Sequence[Look], records: Iterable[KernelRecord], *, now: datetime, log_is_read: bool = True
+        self, looks: Sequence[Look], records: Iterable[KernelRecord], *, now: datetime, log_trouble: str = ""
     ) -> Judged:
         """What *looks* of one moment and the kernel log say."""
+        for look in looks:
+            self._sources.take(look)
+        blind = self._sources.blind(now) | ({KERNEL_LOG: log_trouble} if log_trouble else {})
         for record in records:
             self._ledger = self._ledger.observe(record, now=now, trust_user_space=self._trust_user_space)
         self._ledger = self._entered(self._engine, looks, now).decay(now)
         if_it_holds = self._entered(self._eager, looks, now)
-        verdict, message = if_it_holds.verdict(reading_works=log_is_read)
-        blind = [look for look in looks if look.trouble and look.source in _MUST_BE_READ]
-        if verdict is not Verdict.UNHEALTHY and blind:
-            verdict, message = Verdict.UNKNOWN, f"{blind[0].source} cannot be read: {blind[0].trouble}."
+        verdict, message = if_it_holds.verdict(blind)
         seen = self._not_yet(if_it_holds)
-        return Judged(verdict=verdict, message=message, findings=self._ledger.standing, seen_now=seen)
+        return Judged(verdict=verdict, message=message, findings=self._ledger.standing, seen_now=seen, blind=blind)
 
     def _entered(self, engine: Engine, looks: Sequence[Look], now: datetime) -> Ledger:
         for look in looks:

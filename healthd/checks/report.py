@@ -4,6 +4,7 @@ The report of `healthd check`, and what it is worth to whoever wants to put the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import msgspec
@@ -27,7 +28,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `--json` prints. *result* is `pass`, `fail` or `busy`; *busy* says who computes."""
+    """What `--json` prints. *result* is that of `result_of`, or `busy`, and then *busy* says who computes."""
 
     node: str
     at: datetime
@@ -35,6 +36,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     checks: list[Done] = []
     busy: list[str] = []
     seconds: float = 0
+
+
+def result_of(checks: Iterable[Done]) -> Outcome:
+    """The worst of them; `skip` where every one was skipped, because what nothing checked is not known to be good."""
+    seen = {one.status for one in checks}
+    return next((outcome for outcome in (Outcome.FAIL, Outcome.PASS) if outcome in seen), Outcome.SKIP)
 
 
 def refusal(report: Report, node: str, now: datetime) -> str:

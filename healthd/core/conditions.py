@@ -8,11 +8,12 @@ A finding belongs to one of them by its rule. What no row of the table names is 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
+from healthd.core.blindness import KERNEL_LOG, NOT_BLIND, said_of
 from healthd.core.model import Blame, Finding, Severity
 from healthd.core.objects import Condition
 
@@ -25,6 +26,8 @@ _FABRIC = re.compile(
     r"|xid-(?:74|108|136|137|14[4-9]|150|155|166|170)"  # NVLink in NVIDIA's Xid catalogue; C2C (121, 173) is in a chip
     r"|(?:mlx5|efa|ib)-.*"  # network drivers
 )
+_NETWORK = re.compile(r"infiniband.*|ethernet.*|ethtool")
+"""Sources that speak of what connects the node."""
 LONGEST_MESSAGE = 800
 """Characters: a person reads it in `kubectl describe node`."""
 WORDS_AFTER = timedelta(minutes=5)
@@ -47,16 +50,20 @@ def condition_of(rule: str) -> str:
     return FABRIC_HEALTHY if _FABRIC.fullmatch(rule) else ACCELERATOR_HEALTHY
 
 
-def state(findings: Sequence[Finding], *, reading_works: bool) -> list[Statement]:
+def state(findings: Sequence[Finding], blind: Mapping[str, str] = NOT_BLIND) -> list[Statement]:
     """
-    What all *findings* of a node, cleared ones included, make its conditions say.
+    What all *findings* of a node, cleared ones included, make its conditions say. *blind*: why sources tell nothing.
 
     The worst finding gives reason and message. One that does not take the node out of service leaves the condition
-    True, but is named in it. Without findings, a node whose kernel log nobody reads is Unknown.
+    True, but is named in it. Where nothing takes the node out and a source is blind, the condition is Unknown.
     """
     standing = [finding for finding in findings if finding.cleared_at is None and _speaks_of_the_node(finding)]
     return [
-        _state(type_, [finding for finding in standing if condition_of(finding.rule) == type_], reading_works)
+        _state(
+            type_,
+            [finding for finding in standing if condition_of(finding.rule) == type_],
+            {source: why for source, why in blind.items() if type_ in _spoken_to(source)},
+        )
         for type_ in CONDITIONS
     ]
 
@@ -83,13 +90,26 @@ def _speaks_of_the_node(finding: Finding) -> bool:
     return finding.quarantines or (finding.severity is not Severity.INFO and finding.blame is not Blame.APPLICATION)
 
 
-def _state(type_: str, findings: list[Finding], reading_works: bool) -> Statement:
-    if findings:
-        worst = max(findings, key=lambda finding: (finding.quarantines, _BADNESS.index(finding.severity)))
+def _spoken_to(source: str) -> Collection[str]:
+    """The conditions about which a blind *source* leaves us in the dark."""
+    if source == KERNEL_LOG:
+        return CONDITIONS
+    return (FABRIC_HEALTHY,) if _NETWORK.fullmatch(source) else (ACCELERATOR_HEALTHY,)
+
+
+def _state(type_: str, findings: list[Finding], blind: Mapping[str, str]) -> Statement:
+    worst = max(findings, key=lambda one: (one.quarantines, _BADNESS.index(one.severity)), default=None)
+    if blind and not (worst and worst.quarantines):
+        besides = f" Besides, {_message(worst, len(findings))}" if worst else ""
+        return Statement(type_, "Unknown", _reason(min(blind)), f"{said_of(blind)}{besides}"[:LONGEST_MESSAGE])
+    if worst:
         return Statement(type_, "False" if worst.quarantines else "True", worst.rule, _message(worst, len(findings)))
-    if not reading_works:
-        return Statement(type_, "Unknown", "KernelLogUnreadable", "The kernel log cannot be read on this node.")
     return Statement(type_, "True", "NoFindings", "No standing finding.")
+
+
+def _reason(source: str) -> str:
+    """`pcie-aer` as `PcieAerUnreadable`."""
+    return "".join(word.capitalize() for word in re.split("[ -]", source)) + "Unreadable"
 
 
 def _message(finding: Finding, count: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from healthd.core.foreign import Effect, Sign
-from healthd.core.gang import GangView, Root, index_of, members
+from healthd.core.gang import GangView, Root, deletion_asked_at, index_of, members
 from healthd.core.model import CauseKind, Verdict
 from healthd.core.objects import Cause, Node, NodeHealth, Pod, Terminated
 from healthd.core.policy import HangPolicy
@@ -65,16 +65,17 @@ def _made_again(view: GangView) -> list[Pod]:
         return []
     gone = [pod for pod in members(replace(view, pods=view.departed)) if pod.status.phase != "Succeeded"]
     missed = [pod for pod in gone if (lost := _lost_at(pod)) is not None and lost > min(made)]
-    return [pod for pod in missed if _has_seat(pod, root) and not _is_history(pod, present, root)]
+    return [pod for pod in _with_seats(missed, root) if not _is_history(pod, present, root)]
 
 
-def _has_seat(pod: Pod, root: Root) -> bool:
-    """It would be a member still, had it not gone: the gang was not made smaller."""
-    return not root.seats or index_of(pod) in ("", *root.seats)
+def _with_seats(pods: Sequence[Pod], root: Root) -> list[Pod]:
+    """Those that would be members still, had they not gone: the gang was not made smaller."""
+    seats = {"", *root.seats} if pods else set()
+    return [pod for pod in pods if len(seats) == 1 or index_of(pod) in seats]
 
 
 def _is_going(root: Root | None) -> bool:
-    return root is not None and not root.suspended and root.has_begun
+    return root is not None and not (root.suspended or root.deleting or root.invalid) and root.has_begun
 
 
 def _unfinished(view: GangView) -> list[Pod]:
@@ -151,9 +152,8 @@ def _lost_at(pod: Pod) -> datetime | None:
     ends = [status.state.terminated for status in pod.status.container_statuses if status.state.terminated]
     ends += [end for end in [_ended_before(pod)] if end is not None]
     moments = [end.finished_at for end in ends if end.finished_at is not None]
-    if pod.metadata.deletion_timestamp is not None:
-        grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
-        moments.append(pod.metadata.deletion_timestamp - grace)
+    if (asked := deletion_asked_at(pod)) is not None:
+        moments.append(asked)
     return min(moments, default=None)
 
 

@@ -59,6 +59,17 @@ def in_shadow(judgement: Judgement) -> Judgement:
     )
 
 
+def in_tier(judgement: Judgement, tier: Tier) -> Judgement:
+    """The judgement with what *tier* makes of it, where an operator chose another than the rule's own."""
+    return msgspec.structs.replace(
+        judgement,
+        severity=tier.severity,
+        action=tier.action,
+        quarantines=tier.quarantines,
+        message=f"{without_advice(judgement.message)} {tier.advice or ADVICE[tier.action]}",
+    )
+
+
 def sentence(subject: str, summary: str, tier: Tier, advice: str = "") -> str:
     """What happened to *subject*, and what a person should do."""
     return f"{subject}: {summary}. {advice or tier.advice or ADVICE[tier.action]}"

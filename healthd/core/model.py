@@ -4,10 +4,11 @@ The words of the judging side: readings become findings, findings add up to a ve
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 
 import msgspec
+
+from healthd.core.untrusted import Moment
 
 
 class Severity(StrEnum):
@@ -90,6 +91,8 @@ class Hold(StrEnum):
     """None will load."""
     SPARE = "spare"
     """There is no node to take the place of the bad one."""
+    INVALID = "invalid"
+    """Its owner wrote what cannot be read."""
 
 
 class Crowd(StrEnum):
@@ -121,7 +124,7 @@ class KernelRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     sequence: int
-    at: datetime
+    at: Moment
     text: str
     priority: int = 3
     boot_id: str = ""
@@ -140,7 +143,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
     source: str
     """Who saw it: `kmsg`, `nvml`, …"""
-    at: datetime
+    at: Moment
     """When it was seen."""
     text: str
     """What was seen, word for word."""
@@ -168,9 +171,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     blame: Blame
     message: str
     """What happened and what a person should do."""
-    raised_at: datetime
+    raised_at: Moment
     """When it was first seen."""
-    last_at: datetime
+    last_at: Moment
     """When it was last seen."""
     boot_id: str = ""
     """The boot in which it was seen."""
@@ -180,7 +183,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """By its rule, this alone takes the node out of service."""
     evidence: list[Evidence] = []
     """The newest few, oldest first."""
-    cleared_at: datetime | None = None
+    cleared_at: Moment | None = None
     """When it was cleared; absent while it stands."""
     cleared_by: str = ""
     """`repair`, `reset`, `reboot`, `decay`, `recovered` or `configuration`; empty while the finding stands."""

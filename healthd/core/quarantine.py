@@ -22,6 +22,7 @@ from healthd.core.objects import (
     Taint,
 )
 from healthd.core.policy import GiveBack
+from healthd.core.untrusted import Moment, Unreadable, read_json
 
 OWNER = "healthd"
 
@@ -32,8 +33,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     owner: str = OWNER
     finding: str
     message: str
-    since: datetime
-    seen_at: datetime | None = None
+    since: Moment
+    seen_at: Moment | None = None
     """When the fault was last seen, which may be long before: a repair in between has put it right."""
     prior_unschedulable: bool = False
     """A person had cordoned the node before: it stays so when the quarantine ends."""
@@ -43,6 +44,10 @@ class Quarantine(msgspec.Struct, frozen=True):
     """Take the node out of service, once slots of the budget are held."""
 
     record: Record
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Take slots for a quarantine that has none: somebody deleted them. Without one it is not counted any more."""
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -61,7 +66,7 @@ class Keep(msgspec.Struct, frozen=True):
     """Nothing to do."""
 
 
-Decision = Quarantine | Release | Await | Keep
+Decision = Quarantine | Hold | Release | Await | Keep
 
 
 def read_record(node: Node) -> Record | None:
@@ -70,8 +75,8 @@ def read_record(node: Node) -> Record | None:
     if raw is None:
         return None
     try:
-        record = msgspec.json.decode(raw, type=Record)
-    except msgspec.MsgspecError:
+        record = read_json(raw, Record)
+    except Unreadable:
         return None
     return record if record.owner == OWNER else None
 
@@ -93,12 +98,15 @@ def decide(
     """
     ours = read_record(node)
     worst = next((f for f in findings if f.quarantines and f.cleared_at is None), None)
-    if worst is not None:
-        return Keep() if ours else Quarantine(_record_for(node, worst, now))
-    if ours is None and not holds_slots:
+    if worst is not None and ours is None:
+        return Quarantine(_record_for(node, worst, now))
+    awaits = ours is not None and give_back is GiveBack.REPAIRED and not _was_repaired(findings, ours, repaired)
+    if ours is not None and not holds_slots and (worst is not None or awaits):
+        return Hold()
+    if worst is not None or (ours is None and not holds_slots):
         return Keep()
     why = _why_released(findings, ours)
-    if ours is not None and give_back is GiveBack.REPAIRED and not _was_repaired(findings, ours, repaired):
+    if awaits:
         name = node.metadata.name
         return Await(f"{why}, but quarantine.give_back waits for the word: check it, then `healthd repair {name}`")
     return Release(why)

@@ -36,10 +36,16 @@ class Look:
     What one look at *source* showed at *at*.
 
     What the source does not have (an old driver, a file that is not there) is left out: no reading, no judgement. When
-    it could not be read at all, *trouble* says why, for a person; that says nothing about the hardware.
+    it could not be read at all, *trouble* says why, for a person; that says nothing about the hardware. *unread* says
+    what of it could not be read though it is there; the rest is in the readings.
+
+    *empty* says why there is nothing to tell about: no driver, no device. Whether there should be something is said in
+    `healthd.core.blindness`, as of a look that has no readings at all.
     """
 
     source: str
     at: datetime
     readings: Sequence[Reading] = ()
     trouble: str = ""
+    unread: str = ""
+    empty: str = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 
 PAGE = 4096
 """Bytes: no attribute of /sys is longer."""
@@ -74,16 +75,19 @@ def names_in(folder: str) -> list[str]:
         return []
 
 
-def listed(sys: str, name: str) -> list[str]:
+def listed(sys: str, name: str, before: Collection[str] = ()) -> list[str]:
     """
     The devices of a class, in order; none where the kernel does not have the class.
 
-    Raises OSError, with the path, where that cannot be known: this is no /sys, or it cannot be listed.
+    *before*: what was listed the last time. Raises OSError, with the path, where that cannot be known: this is no /sys,
+    it cannot be listed, or a class that had devices is gone with all of them.
     """
     try:
         return sorted(os.listdir(f"{sys}/class/{name}"))  # noqa: PTH208 - the names are wanted, not paths
     except FileNotFoundError:
         os.stat(f"{sys}/class")  # noqa: PTH116 - paths are words here
+        if before:
+            raise
         return []
 
 

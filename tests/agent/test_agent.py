@@ -157,6 +157,68 @@ async def test_a_log_that_cannot_be_read_makes_the_node_unknown_and_nothing_more
     assert not await one.is_quarantined()
 
 
+ON_THE_BUS = Look(source="pcie", at=START, readings=[Reading("0000:3b:00.0", "pcie.gpu_driver", "nvidia")])
+
+
+async def test_gpus_on_the_bus_that_nvml_does_not_list_make_the_node_unknown_and_nothing_more(one: OneNode) -> None:
+    agent = await one.agent()
+    agent.look(ON_THE_BUS, START)
+    changed = agent.look(Look(source="nvml", at=START, empty="NVML: Driver Not Loaded"), START)
+    await one.look(agent)
+
+    node = await one.node()
+    assert changed
+    assert await one.verdict() is Verdict.UNKNOWN
+    assert not node.spec.unschedulable
+    assert {c.type: (c.status, c.reason) for c in node.status.conditions}["AcceleratorHealthy"] == (
+        "Unknown",
+        "NvmlUnreadable",
+    )
+    assert next(iter(one.metrics.source_blind.collect())).samples[0].labels == {"node": "node-a", "source": "nvml"}
+
+
+async def test_sources_that_answer_for_the_first_time_make_one_write_together(one: OneNode) -> None:
+    agent = await one.agent()
+    agent.begin(["pcie", "edac", "host"], START)
+    await one.look(agent)
+    wakes = [
+        agent.look(Look(source=source, at=START, readings=[Reading("node", f"{source}.x", 0)]), START)
+        for source in ("pcie", "edac", "host")
+    ]
+
+    assert await one.verdict() is Verdict.UNKNOWN
+    assert wakes == [False, False, True]
+
+
+async def test_a_source_that_told_something_is_missed_by_the_next_life_of_the_agent(one: OneNode) -> None:
+    agent = await one.agent()
+    agent.look(Look(source="edac", at=START, readings=[Reading("node", "edac.corrected", 0)]), START)
+    await one.look(agent)
+    one.boot_id = "boot-2"
+    agent = await one.agent()
+    agent.look(Look(source="edac", at=START), START)
+    await one.look(agent)
+
+    assert await one.verdict() is Verdict.UNKNOWN
+
+
+async def test_what_the_node_had_is_remembered_over_a_reboot_and_until_a_repair(one: OneNode) -> None:
+    def gpus(count: int) -> Look:
+        return Look(source="pcie", at=one.clock.now(), readings=[Reading("node", "pcie.gpus", count)])
+
+    agent = await one.agent()
+    agent.look(agent.expecting(gpus(8)), START)
+    await one.look(agent)
+    one.boot_id = "boot-2"
+    agent = await one.agent()
+    remembered = agent.expecting(gpus(7)).readings
+    await one.repair(one.clock.now())
+    await one.look(agent)
+
+    assert Reading("node", "pcie.gpus.before", 8) in remembered
+    assert agent.expecting(gpus(7)).readings == gpus(7).readings
+
+
 async def test_the_quarantine_ends_with_the_repair_and_the_slot_is_free_again(one: OneNode) -> None:
     agent = await one.agent()
     await one.look(agent, one.a_record())

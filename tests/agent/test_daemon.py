@@ -17,7 +17,7 @@ from healthd.cluster.port import Unavailable, Unusable
 from healthd.core.model import Verdict
 from healthd.core.objects import ANNOTATION_QUARANTINE, Device, KernelLogCursor, Nic, Node, NodeHealth, Occurrence, Slim
 from healthd.core.pod_lives import PodTasks
-from healthd.core.policy import Config, HttpPolicy
+from healthd.core.policy import Config, HttpPolicy, ProbesPolicy
 from healthd.core.readings import Look, Reading
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import open_kmsg
@@ -46,8 +46,9 @@ class Gauge:
         self.state = "ok"
 
     def look(self, now: datetime) -> Look:
-        """As it is."""
-        return Look(source=self.source, at=now, readings=[Reading(GPU.pci, "nvml.state", self.state)])
+        """As it is; nothing where it has no state."""
+        readings = [Reading(GPU.pci, "nvml.state", self.state)] if self.state else []
+        return Look(source=self.source, at=now, readings=readings)
 
 
 class Machine:
@@ -234,6 +235,26 @@ async def test_the_gpus_of_the_node_are_in_its_report(node: Node1) -> None:
         health = await node.until(NodeHealth, lambda health: bool(health.status.inventory))
 
     assert health.status.inventory == [GPU]
+
+
+async def test_a_list_without_gpus_does_not_make_those_forgotten_that_were_there(node: Node1) -> None:
+    async with node.running():
+        await node.until(NodeHealth, lambda health: bool(health.status.inventory))
+    node.machine.inventory = Inventory()
+    node.daemon = node.new_daemon()
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+
+    assert (await node.truth.get(NodeHealth, "node-a")).status.inventory == [GPU]
+
+
+async def test_a_node_with_gpus_is_unknown_until_nvml_has_answered(node: Node1) -> None:
+    node.machine.gpu.state = ""
+    node.daemon = node.new_daemon(Config(probes=ProbesPolicy(gpus=8)))
+    async with node.running():
+        health = await node.until(NodeHealth, lambda health: "nvml cannot be read" in health.status.message)
+
+    assert health.status.verdict is Verdict.UNKNOWN
 
 
 async def test_a_node_without_gpus_is_no_trouble(node: Node1) -> None:

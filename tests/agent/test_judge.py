@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from healthd.agent.judge import Bench, Judge
 from healthd.core.findings import BY_DEFAULT
 from healthd.core.model import Action, Blame, Finding, Severity
 from healthd.core.policy import JudgePolicy
 from healthd.core.readings import Look, Reading
+from healthd.core.signals.rule import Rule
 from healthd.core.signals.tables import known_rules
 from healthd.telemetry.metrics import Metrics
 
 NIC = "0000:5d:00.0"
 GPU = "0000:3b:00.0"
 PORT_DOWN, GPU_LOST = known_rules()["ib-port-down"], known_rules()["nvml-gpu-lost"]
+MILD = replace(PORT_DOWN, name="ib-mild", tier="pending")
 START = datetime.fromisoformat("2026-03-01T12:00:00Z")
 
 
 class Node:
     """One node with a port, and its judge."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: Rule = PORT_DOWN) -> None:
         self.now = START
-        self.judge = Judge(Bench(node="node-a", boot_id="boot-1"), BY_DEFAULT, [PORT_DOWN, GPU_LOST], Metrics())
+        self.judge = Judge(Bench(node="node-a", boot_id="boot-1"), BY_DEFAULT, [port, GPU_LOST], Metrics())
 
     def sees(self, link: str, *, minutes: float = 1) -> bool:
         """One more look at the port."""
@@ -98,6 +102,15 @@ def test_quarantine_for_a_reading_ends_by_itself_though_its_finding_was_never_pu
     node.sees("up", minutes=10)
 
     assert node.standing == []
+
+
+def test_quarantine_under_the_name_of_a_milder_rule_stands_until_the_repair() -> None:
+    node = Node(MILD)
+    node.judge.believe(told_by_a_quarantine(NIC, MILD.name))
+    node.sees("up")
+    node.sees("up", minutes=10)
+
+    assert node.standing == [f"{NIC}/{MILD.name}"]
 
 
 def test_quarantine_for_a_kernel_line_stands_though_its_finding_was_never_published() -> None:

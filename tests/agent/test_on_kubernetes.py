@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -110,16 +110,18 @@ class RealAgent:
 
 
 @asynccontextmanager
-async def a_running_agent(control_plane: ControlPlane, name: str) -> AsyncIterator[RealAgent]:
-    """On a new node of that name; it has said that the node is healthy."""
+async def a_running_agent(
+    control_plane: ControlPlane, name: str, *, labels: Mapping[str, str] | None = None, says: Verdict = Verdict.HEALTHY
+) -> AsyncIterator[RealAgent]:
+    """On a new node of that name, of which it has said that it is healthy, or what it *says*."""
     async with connected(control_plane) as cluster:
-        await cluster.create(a_node(name))
+        await cluster.create(a_node(name, labels=labels))
         with tempfile.TemporaryDirectory() as folder:
             Path(folder).chmod(0o755)  # the opener is nobody when it opens the log
             running = RealAgent(name, Path(folder), control_plane, cluster)
             await running.start()
             try:
-                await running.until_verdict(Verdict.HEALTHY)
+                await running.until_verdict(says)
                 yield running
             finally:
                 await running.end()
@@ -168,3 +170,14 @@ async def test_what_it_sees_while_the_api_server_is_away_is_done_when_it_is_back
         node = await running.until(Node, lambda node: read_record(node) is not None)
 
     assert node.spec.unschedulable
+
+
+async def test_a_node_with_the_label_of_gpus_on_a_machine_without_one_is_unknown(control_plane: ControlPlane) -> None:
+    labels = {"nvidia.com/gpu.count": "8"}
+    async with a_running_agent(control_plane, "blind", labels=labels, says=Verdict.UNKNOWN) as running:
+        told = await running.until(Node, lambda node: any(c.reason == "NvmlUnreadable" for c in node.status.conditions))
+        health = await running.until(NodeHealth, lambda health: "nvml" in health.status.message)
+
+    assert {c.type: c.status for c in told.status.conditions}[ACCELERATOR_HEALTHY] == "Unknown"
+    assert "the node's label nvidia.com/gpu.count is 8" in health.status.message
+    assert not told.spec.unschedulable

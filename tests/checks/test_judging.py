@@ -20,8 +20,8 @@ def a_look(state: str = "ok", *, after: float = 0, width: int = 16, trouble: str
     return Look(source="nvml", at=at, readings=[] if trouble else readings, trouble=trouble)
 
 
-def judged(onlooker: Onlooker, look: Look, records: Sequence[KernelRecord] = (), *, log_is_read: bool = True) -> Judged:
-    return onlooker.judge([look], records, now=look.at, log_is_read=log_is_read)
+def judged(onlooker: Onlooker, look: Look, records: Sequence[KernelRecord] = (), *, log_trouble: str = "") -> Judged:
+    return onlooker.judge([look], records, now=look.at, log_trouble=log_trouble)
 
 
 def an_onlooker() -> Onlooker:
@@ -77,4 +77,4 @@ def test_what_is_certain_is_not_made_unknown_by_what_cannot_be_read() -> None:
 
 
 def test_without_the_kernel_log_it_is_unknown() -> None:
-    assert judged(an_onlooker(), a_look(), log_is_read=False).verdict is Verdict.UNKNOWN
+    assert judged(an_onlooker(), a_look(), log_trouble="no permission").verdict is Verdict.UNKNOWN

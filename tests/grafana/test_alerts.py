@@ -11,6 +11,7 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
+from healthd.core.model import Verdict
 from healthd.core.saves import Concern
 from healthd.telemetry.metrics import GangSaves, Metrics
 from tests.fakes import START
@@ -53,8 +54,9 @@ def test_the_rules_tell_and_are_silent_as_they_should(promtool: str, file: Path)
 
 
 def shown() -> str:
-    """What a controller serves of a gang with which everything is wrong."""
+    """What is served of a gang with which everything is wrong, and of a node that is blind."""
     metrics = Metrics()
+    metrics.show_node("gpu-1", Verdict.UNKNOWN, [], ["nvml"])
     gang = GangSaves("ml", "llama", saved=START, interval=START - START, lost=START - START, concerns=list(Concern))
     metrics.show_saves([gang])
     return generate_latest(metrics.registry).decode()

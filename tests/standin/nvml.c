@@ -15,7 +15,8 @@
  *   print TEXT                      nvmlInit prints TEXT on stdout
  *   event N GPU XID                 the Nth Xid event; each is delivered once to each process
  *
- * A symbol that a driver does not have yet, or no more, is left out by building with -DSYMBOL=something_else.
+ * A symbol that a driver does not have yet, or no more, is left out by building with -DSYMBOL=something_else. Where a
+ * function has several versions, the older ones are here, too, as in a driver.
  */
 #define _GNU_SOURCE
 #include <libgen.h>
@@ -191,6 +192,11 @@ int nvmlInitWithFlags(u32 flags)
     return met;
 }
 
+int nvmlInit_v2(void)
+{
+    return nvmlInitWithFlags(0);
+}
+
 int nvmlShutdown(void)
 {
     return meet("nvmlShutdown", -1);
@@ -215,10 +221,20 @@ int nvmlDeviceGetCount_v2(u32 *count)
     return met;
 }
 
+int nvmlDeviceGetCount(u32 *count)
+{
+    return nvmlDeviceGetCount_v2(count);
+}
+
 int nvmlDeviceGetHandleByIndex_v2(u32 index, gpu_t *gpu)
 {
     *gpu = (gpu_t)(long)(index + 1);
     return index < gpus() ? meet("nvmlDeviceGetHandleByIndex", index) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetHandleByIndex(u32 index, gpu_t *gpu)
+{
+    return nvmlDeviceGetHandleByIndex_v2(index, gpu);
 }
 
 typedef struct {
@@ -242,7 +258,16 @@ int nvmlDeviceGetPciInfo_v3(gpu_t gpu, pci_info *info)
     info->bus = bus + number_of(gpu);
     snprintf(usual, sizeof usual, "%08lX:%02lX:00.0", domain, bus + number_of(gpu));
     word("nvmlDeviceGetPciInfo", number_of(gpu), info->bus_id, sizeof info->bus_id, usual);
+    snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%s", info->bus_id + strlen("0000"));
     return OK;
+}
+
+/* The older structure ends with four reserved numbers where the newer one has the longer address. */
+int nvmlDeviceGetPciInfo_v2(gpu_t gpu, pci_info *info)
+{
+    int met = nvmlDeviceGetPciInfo_v3(gpu, info);
+    memset(info->bus_id, 0xff, 16);
+    return met;
 }
 
 int nvmlDeviceGetUUID(gpu_t gpu, char *uuid, u32 length)
@@ -372,6 +397,11 @@ int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t gpu, u32 *count, void *infos)
     memset(infos, 0, (size_t)number[0] * 24);
     *count = number[0];
     return OK;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v2(gpu_t gpu, u32 *count, void *infos)
+{
+    return nvmlDeviceGetComputeRunningProcesses_v3(gpu, count, infos);
 }
 
 int nvmlDeviceGetRowRemapperHistogram(gpu_t gpu, u32 *into)

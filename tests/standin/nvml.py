@@ -6,10 +6,13 @@ A `libnvidia-ml.so.1` that does as a script says, compiled from `nvml.c` and fou
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,14 @@ def build(folder: Path, *, without: Iterable[str] = ()) -> Path:
     library = folder / "libnvidia-ml.so.1"
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-w", *renamed, "-o", library, str(SOURCE)], check=True)
     return folder
+
+
+@cache
+def built() -> Path:
+    """The folder of a driver that has everything, for as long as this process lasts."""
+    folder = tempfile.TemporaryDirectory(prefix="healthd-nvml-")
+    atexit.register(folder.cleanup)
+    return build(Path(folder.name))
 
 
 class StandIn:

@@ -8,7 +8,7 @@ The agent holds one and replaces it, with its own clock's `now`:
     ledger = ledger.lost(count, first=..., last=..., boot_id=...)
     ledger = ledger.clear_by_repair(at)    # or .clear_by_reset(device, at), .clear_by_reboot(boot_id, at)
     ledger = ledger.decay(now)
-    verdict, message = ledger.verdict(reading_works=...)
+    verdict, message = ledger.verdict(blind)
     status.findings = ledger.findings
 
 What must hold: one kernel record counts once; a record older than the last repair or reset of its device never acts;
@@ -17,21 +17,24 @@ a fault of an application takes no node out of service unless different jobs mee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 
 import msgspec
 
+from healthd.core.blindness import NOT_BLIND, said_of
 from healthd.core.causes import is_the_kernels, with_cause
 from healthd.core.findings import life
 from healthd.core.findings.tally import Tally, counted
-from healthd.core.judgement import Judgement, in_shadow
-from healthd.core.klog import Partial, parse_message, stitch
+from healthd.core.judgement import Judgement, in_shadow, in_tier
+from healthd.core.klog import TAGGED, Partial, is_of_its_device, parse_message, stitch
 from healthd.core.model import Action, Blame, Evidence, Finding, KernelRecord, Severity, Verdict
 from healthd.core.policy import JudgePolicy
 from healthd.core.readings import NODE
+from healthd.core.site_rules import judge_line, tiers_of
+from healthd.core.tiers import tier
 from healthd.core.xid import RECOVERY_RULE, judge, rules
 
 KMSG_LOST = "kmsg-lost"
@@ -88,22 +91,31 @@ class Ledger:
 
         *job* is the gang that used the device then; its name must be the same across its restarts. A record at or
         before *repaired_at* (the node's last repair) changes nothing. A record of user space counts only with
-        *trust_user_space*, the option of drills and the demo.
+        *trust_user_space*, the option of drills and the demo; one of the kernel only if its tags agree with it.
         """
-        if record.facility and not trust_user_space:
+        if not _is_believed(record, trust_user_space=trust_user_space):
             return self
         partial, text = stitch(self.partial, record.text)
         ledger = self if partial is self.partial else replace(self, partial=partial)
-        message = parse_message(text)
-        judgement = with_cause(judge(message)) if message else None
-        if judgement is None or not (judgement.raises or judgement.clears or judgement.ends):
-            return ledger
-        if _is_settled(self.entries, judgement.device, record, repaired_at):
+        told = [one for one in self._judged(text) if not _is_settled(self.entries, one.device, record, repaired_at)]
+        if not told:
             return ledger
         seen = Evidence(
             source=record.source, at=record.at, text=text[:LONGEST_EVIDENCE], sequence=record.sequence, job=job
         )
-        return ledger.decay(now).enter(judgement, seen, record.boot_id)
+        ledger = ledger.decay(now)
+        for judgement in told:
+            ledger = ledger.enter(judgement, seen, record.boot_id)
+        return ledger
+
+    def _judged(self, text: str) -> Iterator[Judgement]:
+        """What healthd's own rules say of a kernel message, and what the site's say beside them."""
+        message = parse_message(text)
+        judgement = with_cause(judge(message)) if message else None
+        if judgement and (judgement.raises or judgement.clears or judgement.ends):
+            chosen = tiers_of(self.policy.tiers).get(judgement.rule) if judgement.raises else None
+            yield in_tier(judgement, tier(chosen)) if chosen else judgement
+        yield from judge_line(self.policy.rules, text)
 
     def enter(self, judgement: Judgement, seen: Evidence, boot_id: str = "") -> Ledger:
         """Enter a judgement of any source: a new finding, a repeat, or one more witness of a fault that stands."""
@@ -122,7 +134,7 @@ class Ledger:
 
     def tries(self, rule: str) -> bool:
         """Whether *rule* is in shadow."""
-        return any(fnmatchcase(rule, pattern) for pattern in self.policy.shadow)
+        return any(fnmatchcase(rule, pattern) for pattern in self.policy.tried)
 
     def lost(self, count: int, *, first: datetime, last: datetime, boot_id: str = "") -> Ledger:
         """Say that *count* kernel records between *first* and *last* were overwritten before anybody read them."""
@@ -143,9 +155,20 @@ class Ledger:
         )
         return replace(self, entries=_put(self.entries, lost))
 
-    def clear_by_repair(self, at: datetime) -> Ledger:
-        """Clear all that was last seen at or before *at*: somebody repaired or replaced the node."""
-        return replace(self, entries=_cleared(self.entries, "repair", at, lambda finding: finding.last_at <= at))
+    def clear_by_repair(self, at: datetime, noticed: datetime | None = None) -> Ledger:
+        """
+        Clear all that was last seen at or before *at*: somebody repaired or replaced the node.
+
+        What probes read between the repair and *noticed*, when it became known, may have come before it: a counter grew
+        since the look before. It is cleared, too, and raised again by the next look that sees it.
+        """
+
+        def is_put_right(finding: Finding) -> bool:
+            late = [seen for seen in finding.evidence if seen.at > at]
+            is_only_read = noticed is not None and all(seen.sequence < 0 and seen.at <= noticed for seen in late)
+            return finding.last_at <= at or (bool(late) and is_only_read)
+
+        return replace(self, entries=_cleared(self.entries, "repair", at, is_put_right))
 
     def clear_by_reset(self, device: str, at: datetime) -> Ledger:
         """Clear what a reset of *device* at *at* puts right."""
@@ -171,7 +194,7 @@ class Ledger:
         """Clear what only rules tell of that the policy leaves out: nobody would ever see the end of it."""
 
         def is_left_out(finding: Finding) -> bool:
-            return {finding.rule, *finding.also} <= set(self.policy.off)
+            return all(map(self.policy.leaves_out, (finding.rule, *finding.also)))
 
         return replace(self, entries=_cleared(self.entries, "configuration", at, is_left_out))
 
@@ -181,16 +204,27 @@ class Ledger:
         kept = {key: finding for key, finding in faded.items() if not life.is_forgotten(finding, now)}
         return replace(self, entries=kept)
 
-    def verdict(self, *, reading_works: bool = True) -> tuple[Verdict, str]:
-        """What all standing findings add up to, with the worst of them as the reason."""
+    def verdict(self, blind: Mapping[str, str] = NOT_BLIND) -> tuple[Verdict, str]:
+        """What all standing findings add up to, with the worst as the reason; *blind*: why sources tell nothing."""
         standing = [finding for finding in self.standing if not finding.shadow]
         if bad := [finding for finding in standing if finding.quarantines]:
             return Verdict.UNHEALTHY, _reason(bad)
-        if worth_knowing := [finding for finding in standing if _degrades(finding)]:
+        worth_knowing = [finding for finding in standing if _degrades(finding)]
+        if blind:
+            besides = f" Besides, {_reason(worth_knowing)}" if worth_knowing else ""
+            return Verdict.UNKNOWN, f"{said_of(blind)}{besides}"
+        if worth_knowing:
             return Verdict.DEGRADED, _reason(worth_knowing)
-        if not reading_works:
-            return Verdict.UNKNOWN, "The kernel log cannot be read, and nothing else is known."
+        if self.standing:
+            return Verdict.HEALTHY, f"Nothing speaks against the node. {_reason(self.standing)}"
         return Verdict.HEALTHY, "No standing finding."
+
+
+def _is_believed(record: KernelRecord, *, trust_user_space: bool) -> bool:
+    """Whether the kernel wrote *record*, and about the device that it names; a drill has neither."""
+    if record.facility:
+        return trust_user_space
+    return record.source not in TAGGED or is_of_its_device(record.text, record.tags)
 
 
 def _entered(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: str, policy: JudgePolicy) -> Entries:

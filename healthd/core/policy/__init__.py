@@ -13,6 +13,7 @@ from healthd.core.policy.durations import format_duration, parse_duration
 from healthd.core.policy.gangs import HangPolicy, RecoveryPolicy, StartFresh
 from healthd.core.policy.nodes import GiveBack, JudgePolicy, QuarantinePolicy
 from healthd.core.policy.process import HttpPolicy, LeaderPolicy, LogFormat, LogLevel, LogPolicy
+from healthd.core.policy.site_rules import SiteRule
 from healthd.core.policy.sources import ForeignPolicy, KernelLogPolicy, KernelLogSource, PodsPolicy, ProbesPolicy
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "ProbesPolicy",
     "QuarantinePolicy",
     "RecoveryPolicy",
+    "SiteRule",
     "StartFresh",
     "format_duration",
     "parse_duration",

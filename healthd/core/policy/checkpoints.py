@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from posixpath import normpath
 from typing import Annotated
 
 from msgspec import Meta
 
+from healthd.core.locations import is_below, parse_allowed
 from healthd.core.policy.base import Policy, span
 
 
@@ -25,12 +27,13 @@ class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
     allowed: Annotated[
         tuple[str, ...],
         Meta(
-            description="What gangs may name besides claims, each with all that is below it: folders in the "
-            "controller's pod for `file:///path`, such as `/shared`, and buckets that the controller's credentials can "
-            "read, such as `s3://training/team-a`. The folder `volumes_at` is always allowed. Everything else is "
-            "refused: who may annotate a job could have any file of the controller read, its token among them.",
-            pattern=r"^(/|(s3|gs|az|abfss)://[^/\[\]]+(/|$))",
-            extra={"shape": "an absolute path, or a URL such as s3://bucket/path"},
+            description="What gangs may name besides claims, each with all that is below it, and the namespaces whose "
+            "gangs may: folders in the controller's pod for `file:///path`, such as `/shared/team-a for team-a`, and "
+            "buckets that the controller's credentials can read, such as `s3://training for team-a, team-b`. "
+            "`for *` lets gangs of every namespace read what all others save there. Below `volumes_at` a gang reads "
+            "the folder of its own namespace, and nothing else. Everything else is refused: who may annotate a job "
+            "could have any file of the controller read, its token among them.",
+            extra={"shape": "`LOCATION for NAMESPACE, NAMESPACE` or `LOCATION for *`"},
         ),
     ] = ()
     verifier: Annotated[
@@ -44,8 +47,8 @@ class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
     verifier_image: Annotated[
         str,
         Meta(
-            description="The image of that pod. Empty, the default, takes the one of the controller's own pod, and the "
-            "admission policy lets no other pass.",
+            description="The image of that pod. Empty, the default, takes the one of the controller's own pod. Any "
+            "other has to be named in the ClusterRole `healthd-controller-verifier`, or the pod is refused.",
         ),
     ] = ""
     verifier_user: Annotated[
@@ -59,18 +62,29 @@ class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
     verify_within: Annotated[
         timedelta,
         span(
-            "How long that pod may read. Half an hour is a terabyte at 600 MB/s; what takes longer is refused, and "
-            "the gang is held.",
+            "How long that pod, or the controller, may read for one gang. Half an hour is a terabyte at 600 MB/s; what "
+            "takes longer is refused, and the gang is held.",
             at_least=timedelta(minutes=1),
         ),
     ] = timedelta(minutes=30)
     look_by_pod_every: Annotated[
         timedelta,
         span(
-            "How often such a pod looks for a new step of a gang that was restarted, until one confirms it.",
+            "How long it takes at most until such a pod looks again for a new step of a gang that was restarted, "
+            "until one confirms it. The first looks come sooner: when the gang should have saved by its own rhythm, or "
+            "after ten seconds and then ever more rarely.",
             at_least=timedelta(seconds=10),
         ),
     ] = timedelta(minutes=5)
+
+    def __post_init__(self) -> None:
+        volumes = normpath(self.volumes_at)
+        for folder in (parse_allowed(row).location for row in self.allowed):
+            if is_below(folder, volumes) or is_below(volumes, folder):
+                raise ValueError(
+                    f"allowed: {folder} and volumes_at ({self.volumes_at}) are one within the other; below volumes_at "
+                    "each gang reads the folder of its own namespace"
+                )
 
 
 class PrecheckPolicy(Policy, frozen=True, kw_only=True):

@@ -145,12 +145,21 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
     breaker_restarts: Annotated[
         int,
         Meta(
-            description="When so many recoveries have begun within `breaker_window`, across all gangs, the next one is "
+            description="When so many recoveries of a namespace have begun within `breaker_window`, the next one is "
             "held until the window has passed: faults that come in crowds are a broken switch, store or "
             "healthd itself. A gang that lost a member is stopped and waits; one that still runs, runs on.",
             ge=1,
         ),
     ] = 10
+    breaker_others: Annotated[
+        int,
+        Meta(
+            description="So many recoveries at most of each other namespace count with those of its own, so that one "
+            "tenant's crowd holds nobody else, and crowds in several are seen for what they are. For a gang that lost "
+            "hardware only those that lost hardware count. 0: namespaces never hold each other.",
+            ge=0,
+        ),
+    ] = 3
     breaker_window: Annotated[
         timedelta,
         span("The time over which `breaker_restarts` counts.", at_least=timedelta(seconds=1)),

@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from healthd.core.policy.base import Policy, span
+from healthd.core.policy.site_rules import SITE, SiteRule
 
 
 class GiveBack(StrEnum):
@@ -127,8 +128,21 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description="Limits of your own for rules about counters and gauges, such as `ib-symbol-errors 50 in 1h` "
-            "or `nvml-temperature 92`. A span can only be given to a rule that has one."
+            "or `nvml-temperature 92`. A span can only be given to a rule that has one, and is at least 1m. A limit "
+            "that is always true, or never, is refused."
         ),
+    ] = ()
+    tiers: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Other tiers for rules that there are, higher or lower, such as `fs-read-only reboot` or "
+            "`rcu-stall record`; what a tier means is said at `judge.rules.tier`. A rule about faults of the "
+            "application cannot take a node out of service. To see first what it would do, name the rule in `shadow`."
+        ),
+    ] = ()
+    rules: Annotated[
+        tuple[SiteRule, ...],
+        Meta(description="Rules of your own, about lines of the kernel log or readings. docs/klog.md has an example."),
     ] = ()
 
     def __post_init__(self) -> None:
@@ -137,3 +151,18 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
                 f"app_distinct_jobs ({self.app_distinct_jobs}) is more than app_repeats ({self.app_repeats}); "
                 "so many jobs cannot cause so few faults"
             )
+        limited = [text.split(maxsplit=1)[0] for text in self.limits if text.strip()]
+        if twice := sorted({rule for rule in limited if limited.count(rule) > 1}):
+            raise ValueError(f"limits has more than one limit for {', '.join(twice)}")
+        names = [rule.name for rule in self.rules]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"rules has more than one rule named {', '.join(twice)}")
+
+    def leaves_out(self, rule: str) -> bool:
+        """Whether *rule* is off, or was a rule of the site's that is gone."""
+        return rule in self.off or (rule.startswith(SITE) and rule not in {known.name for known in self.rules})
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """Names and patterns of the rules in shadow, those of the site among them."""
+        return (*self.shadow, *(rule.name for rule in self.rules if rule.shadow))

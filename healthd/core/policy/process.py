@@ -27,7 +27,7 @@ class LeaderPolicy(Policy, frozen=True, kw_only=True):
 
 
 class HttpPolicy(Policy, frozen=True, kw_only=True):
-    """The read-only HTTP endpoint: /metrics, /healthz, /readyz."""
+    """The read-only HTTP endpoints: /metrics, /healthz, /readyz."""
 
     address: Annotated[
         str,
@@ -35,6 +35,14 @@ class HttpPolicy(Policy, frozen=True, kw_only=True):
             description="Where to listen, `host:port`: `127.0.0.1:9400`, `[::1]:9400`, or `:9400` for every "
             "interface; port 0 takes a free one. Empty, the default, does not listen: what is not asked "
             "for is not opened.",
+        ),
+    ] = ""
+    probe_address: Annotated[
+        str,
+        Meta(
+            description="Where /healthz and /readyz alone are served as well, `host:port`. The manifests name `:9401`. "
+            "The NetworkPolicy opens that port to no pod, so a flood of the other one takes no connection from "
+            "the kubelet. Empty: nowhere.",
         ),
     ] = ""
 

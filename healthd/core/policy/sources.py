@@ -87,6 +87,14 @@ class ProbesPolicy(Policy, frozen=True, kw_only=True):
         int | None,
         Meta(description="How many GPUs a node has. `null`: as many as were seen before.", ge=1),
     ] = None
+    ports: Annotated[
+        int | None,
+        Meta(description="How many RDMA ports of a node must be up. `null`: those that were up before.", ge=1),
+    ] = None
+    port_rate_gbps: Annotated[
+        float | None,
+        Meta(description="What each of them must run at, in Gb/s. `null`: as fast as before, and as its peers.", gt=0),
+    ] = None
     dcgm_url: Annotated[
         str,
         Meta(

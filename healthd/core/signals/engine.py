@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import verdicts
 from healthd.core.signals.rule import Below, OutOfLine, Rule
-from healthd.core.signals.series import Series
+from healthd.core.signals.series import ALL_ONES, Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,8 @@ class Engine:
             return
         source = self._sources.setdefault(look.source, _Source(look.at))
         at = source.begin_look(look.at)
-        touched = [one for reading in look.readings if (one := self._take(source, reading))]
+        told = (reading for reading in look.readings if reading.value not in ALL_ONES)
+        touched = [one for reading in told if (one := self._take(source, reading))]
         gone = _forget_what_is_gone(source)
         for one in touched:
             for state in one.states:

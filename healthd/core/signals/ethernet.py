@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 
 from healthd.core.model import Blame
+from healthd.core.signals.before import not_up_since_boot, slower_than_before
 from healthd.core.signals.ethernet_statistics import PAUSE, PCI, WIRE
 from healthd.core.signals.ports import beyond_peers, port_rule
 from healthd.core.signals.rule import Below, FellBelowBest, Grows, Is, Rule
@@ -143,4 +144,9 @@ _LINKS = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (*_LINKS, *WIRE, *PAUSE, *PCI)
+_EXPECTED = (
+    not_up_since_boot("eth-port-not-up-since-boot", "eth.up_since_boot"),
+    slower_than_before("eth-speed-below-before", "eth.speed"),
+)
+
+RULES: tuple[Rule, ...] = (*_LINKS, *_EXPECTED, *WIRE, *PAUSE, *PCI)

@@ -57,7 +57,7 @@ _MEMORY = (
     Rule(
         name="memory-missing",
         reads="host.memory_kb",
-        test=Below(other="host.least_memory_kb"),
+        test=Below(other="host.memory_kb.before"),
         tier="ticket",
         blame=Blame.NODE,
         summary="the machine has less memory than before",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from healthd.core.model import Blame
+from healthd.core.signals.before import fewer_than_before, not_up_since_boot, slower_than_before
 from healthd.core.signals.infiniband_counters import COUNTERS, TRANSPORT
 from healthd.core.signals.rule import Below, Changes, FellBelowBest, Grows, Is, Rule
 
@@ -110,6 +111,8 @@ _LINKS = (
         blame=Blame.LINK,
         summary="the link was lost more than three times in three hours",
         advice="Replace or reseat the cable; if it goes on, the module or the switch port.",
+        # A counter that shows nonsense for a moment takes it back meanwhile.
+        holds=timedelta(seconds=10),
         clears_after=timedelta(hours=3),
         same_as="nic-link-flaps",
         source="Azure healthagent: link_downed > 3 in 10 800 s, also the rule by which Azure takes such nodes back",
@@ -171,4 +174,32 @@ _LINKS = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (*_LINKS, *COUNTERS, *TRANSPORT)
+_EXPECTED = (
+    fewer_than_before("ib-fewer-devices", "ib.devices", "fewer RDMA devices are there than there were"),
+    not_up_since_boot("ib-port-not-up-since-boot", "ib.up_since_boot"),
+    slower_than_before("ib-rate-below-before", "ib.rate"),
+    Rule(
+        name="ib-rate-below-expected",
+        reads="ib.rate",
+        test=Below(other="ib.rate.expected"),
+        tier="serious",
+        blame=Blame.LINK,
+        summary="the link runs slower than the configuration expects",
+        advice="Reseat or replace the cable; it trained with fewer lanes or a lower speed.",
+        holds=_MINUTE,
+        same_as="nic-link-slow",
+        source=f"{_OWN}: `probes.port_rate_gbps`",
+    ),
+    Rule(
+        name="ib-too-few-ports",
+        reads="ib.ports_up",
+        test=Below(other="ib.ports_up.expected"),
+        tier="serious",
+        blame=Blame.NODE,
+        summary="fewer RDMA ports are up than the configuration expects",
+        holds=timedelta(minutes=5),
+        source=f"{_OWN}: `probes.ports`",
+    ),
+)
+
+RULES: tuple[Rule, ...] = (*_LINKS, *_EXPECTED, *COUNTERS, *TRANSPORT)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from healthd.core.model import Blame
+from healthd.core.signals.gpus import comes_and_goes
 from healthd.core.signals.nvml_links import FABRIC, NVLINK, PCIE
 from healthd.core.signals.nvml_memory import MEMORY
-from healthd.core.signals.rule import AtLeast, Below, Grows, Is, Rule
+from healthd.core.signals.rule import AtLeast, Below, Grows, Is, IsNot, Rule
 
 _MINUTE = timedelta(minutes=1)
 _TEN_MINUTES = timedelta(minutes=10)
@@ -98,6 +99,11 @@ _STATE = (
     ),
 )
 
+_FLAPS = (
+    comes_and_goes("nvml-gpu-flaps", "nvml.state"),
+    comes_and_goes("nvml-gpu-listing-flaps", "nvml.listed"),
+)
+
 _PULSE = (
     Rule(
         name="nvml-hangs",
@@ -115,11 +121,11 @@ _PULSE = (
 _RECOVERY_SOURCE = f"{_HEADER}: NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, the driver's own advice (as Xid 154)"
 
 
-def _recovery(name: str, tier: str, numbers: str, summary: str) -> Rule:
+def _recovery(name: str, tier: str, test: Is | IsNot, summary: str) -> Rule:
     return Rule(
         name=name,
         reads="nvml.recovery_action",
-        test=Is(frozenset(numbers.split())),
+        test=test,
         tier=tier,
         blame=Blame.DEVICE,
         summary=summary,
@@ -130,12 +136,23 @@ def _recovery(name: str, tier: str, numbers: str, summary: str) -> Rule:
 
 
 _RECOVERY = (
-    _recovery("nvml-wants-reset", "reset", "1 4 6", "the driver asks for a reset of the GPU"),
-    _recovery("nvml-wants-reboot", "reboot", "2 7", "the driver asks for a reboot of the node"),
+    _recovery("nvml-wants-reset", "reset", Is(frozenset("146")), "the driver asks for a reset of the GPU"),
+    _recovery("nvml-wants-reboot", "reboot", Is(frozenset("27")), "the driver asks for a reboot of the node"),
     _recovery(
-        "nvml-wants-drain", "reset", "3", "the driver asks to drain peer-to-peer work before it says what comes next"
+        "nvml-wants-drain",
+        "reset",
+        Is(frozenset("3")),
+        "the driver asks to drain peer-to-peer work before it says what comes next",
     ),
-    _recovery("nvml-wants-imex", "ticket", "5", "the driver asks to recover the IMEX domain, which spans nodes"),
+    _recovery(
+        "nvml-wants-imex", "ticket", Is(frozenset("5")), "the driver asks to recover the IMEX domain, which spans nodes"
+    ),
+    _recovery(
+        "nvml-wants-unknown",
+        "unknown",
+        IsNot(frozenset("01234567")),
+        "the driver asks for an action that this version of healthd does not know",
+    ),
 )
 
 
@@ -253,6 +270,7 @@ XIDS = tuple(code for code, _, _ in _XID_TIERS)
 
 RULES: tuple[Rule, ...] = (
     *_STATE,
+    *_FLAPS,
     *_PULSE,
     *MEMORY,
     *_RECOVERY,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from healthd.core.model import Blame
+from healthd.core.signals.before import fewer_than_before
+from healthd.core.signals.gpus import comes_and_goes
 from healthd.core.signals.rule import Below, FellBelowBest, Grows, Is, IsNot, Rule
 
 _SPEC = "PCI Express Base Specification, link status register; Linux drivers/pci/pci-sysfs.c"
@@ -205,6 +207,8 @@ _SETTINGS = (
 
 RULES: tuple[Rule, ...] = (
     *_LOSSES,
+    comes_and_goes("pcie-gpu-flaps", "pcie.gpu_state"),
+    fewer_than_before("pcie-fewer-gpus", "pcie.gpus", "fewer GPUs are on the PCI bus than there were"),
     *(_narrow(kind) for kind in _LINKED),
     *(_narrow_at_boot(kind) for kind in _LINKED if kind != "nvme"),
     *(_slow(kind) for kind in _LINKED if kind != "gpu"),

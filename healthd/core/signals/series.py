@@ -1,8 +1,9 @@
 """
 The short memory of one reading: how much a counter grew and when, how often a state changed, the best that was seen.
 
-What a counter does besides counting is dealt with here. *Reset*: a smaller value is a counter that began again at zero,
-so it grew by what it shows. *Wrap*: unless it stood near the end of 32 or 64 bits and goes on near zero. *Hot-plug*: a
+What a counter does besides counting is dealt with here. *Wrap*: it stood near the end of 32 or 64 bits and goes on
+near zero. *Reset or glitch*: any other smaller value is no growth. Which of both is not known for a while: growth just
+before and after does not count, and a counter that comes back to where it was showed a glitch. *Hot-plug*: a
 reading that was gone is a new series, because a new device brings its own lifetime counters. *Gaps*: growth over a time
 that is longer than a rule's window counts in proportion.
 """
@@ -16,6 +17,10 @@ from typing import NamedTuple
 WIDTHS = (32, 64)
 NEAR = 1 / 16
 """Of the range of a counter: so close to its end, and then to zero, a smaller value is a wrap and not a reset."""
+ALL_ONES = frozenset({(1 << 32) - 1, (1 << 64) - 1, float(1 << 64)})
+"""What registers of a device show that does not answer, also where 64 bits became a float. No counter gets so far."""
+DOUBT = timedelta(minutes=2)
+"""For so long after a fall a counter may be one that shows nonsense. Two looks at the slowest of the counters."""
 MOST = 512
 """Growths that are remembered; older ones melt into one, so that a counter that always counts costs no more memory."""
 
@@ -31,13 +36,16 @@ class Growth(NamedTuple):
 class Series:
     """One reading over time. *keeps* is the longest window that anybody will ask for."""
 
-    __slots__ = ("_keeps", "_settled", "_value_at", "best", "changes", "growths", "total", "value")
+    __slots__ = ("_fell_at", "_high", "_keeps", "_settled", "_value_at", "best", "changes", "growths", "total", "value")
 
     def __init__(self, value: float | str, at: datetime, keeps: timedelta) -> None:
         self.value = value
         self._value_at = at
         self._keeps = keeps
         self._settled: datetime | None = None
+        self._high: float | None = None
+        """Where it stood before it fell, until it is known whether that was a reset."""
+        self._fell_at = at
         self.best = value if isinstance(value, int | float) else 0.0
         # Nearly all of thousands of readings never change: an empty list for each is worth a megabyte.
         self.growths: Sequence[Growth] = ()
@@ -82,7 +90,7 @@ class Series:
         self.best = self.value if isinstance(self.value, int | float) else 0.0
 
     def _change(self, value: float | str, at: datetime) -> None:
-        grown = growth_of(self.value, value)
+        grown = self._growth(value, at)
         self.total += grown
         best = value if isinstance(value, int | float) else 0.0
         if self._settled is not None and self._value_at < self._settled:
@@ -92,6 +100,42 @@ class Series:
         self.best = max(self.best, best)
         if grown:
             self._add(Growth(self._value_at, at, grown))
+
+    def _growth(self, value: float | str, at: datetime) -> float:
+        before = self.value
+        if isinstance(before, str) or isinstance(value, str):
+            return 0.0
+        if value < before:
+            return self._fall(before, value, at)
+        high = self._high
+        if high is None:
+            return value - before
+        if value < high and at - self._fell_at < DOUBT:
+            return 0.0
+        self._high = None
+        return value - high if value >= high else value - before
+
+    def _fall(self, before: float, value: float, at: datetime) -> float:
+        """What it grew by, all the same: a wrap, or what is left of a rise that is taken back."""
+        if grown := wrapped(before, value):
+            self._high, self._fell_at = before, at - DOUBT
+            return grown
+        if self._high is None:
+            level = self._take_back(before, value, at)
+            if level <= value:
+                return value - level
+            self._high = level
+        self._fell_at = at
+        return 0.0
+
+    def _take_back(self, level: float, value: float, at: datetime) -> float:
+        """Where it stood before it rose to *level* a moment ago, as far as it falls below that."""
+        while level > value and self.growths and at - self.growths[-1].until < DOUBT:
+            *earlier, last = self.growths
+            self.growths = earlier
+            self.total -= last.amount
+            level -= last.amount
+        return level
 
     def _add(self, growth: Growth) -> None:
         self.growths = [*self.growths, growth]
@@ -106,17 +150,13 @@ class Series:
             self.changes = tuple(change for change in self.changes if change > before)
 
 
-def growth_of(before: float | str, now: float | str) -> float:
-    """By how much a counter grew that showed *before* and shows *now*; not at all where either is a word."""
-    if isinstance(before, str) or isinstance(now, str):
-        return 0.0
-    if now >= before:
-        return now - before
+def wrapped(before: float, now: float) -> float:
+    """By how much a counter grew that began again at zero after the end of its range; 0: it did not."""
     for bits in WIDTHS:
         end = float(1 << bits)
         if end * (1 - NEAR) <= before < end and now < end * NEAR:
             return end - before + now
-    return now
+    return 0.0
 
 
 def _part(growth: Growth, since: datetime) -> float:

@@ -17,25 +17,19 @@ from healthd.probes.sysfs import parse_number, read_lines, read_number
 _TAINTS = {"machine_check": 4, "oops": 7, "soft_lockup": 14}
 """Bits of /proc/sys/kernel/tainted, as the kernel's admin guide numbers them."""
 
-_TOLERATED = 0.98
-"""Of the memory: kernels keep a little more or less of it for themselves after a boot. A module is more than this."""
-
 
 class Host:
     """
-    *memory_kb*: the most that an earlier agent saw here; 0: not known. All readings are about the node:
-
-    `host.memory_kb` and `host.least_memory_kb`, what there should be at least; `host.corrupted_memory_kb`, taken out of
-    use after uncorrectable errors; `host.swapped_pages`, in and out since boot; `host.taint_<what>` (`yes` or `no`)
+    All readings are about the node: `host.memory_kb`; `host.corrupted_memory_kb`, taken out of use after uncorrectable
+    errors; `host.swapped_pages`, in and out since boot; `host.taint_<what>` (`yes` or `no`)
     since boot.
     """
 
     source = "host"
     every = timedelta(seconds=10)
 
-    def __init__(self, proc: Path = Path("/proc"), *, memory_kb: int = 0) -> None:
+    def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
-        self._most_kb = memory_kb
 
     def look(self, now: datetime) -> Look:
         """Reads three small files."""
@@ -44,9 +38,7 @@ class Host:
     def _memory(self) -> Iterator[Reading]:
         told = _pairs(f"{self._proc}/meminfo")
         if total := told.get("MemTotal:"):
-            self._most_kb = max(self._most_kb, total)
             yield Reading(NODE, "host.memory_kb", total)
-            yield Reading(NODE, "host.least_memory_kb", int(self._most_kb * _TOLERATED))
         if (corrupted := told.get("HardwareCorrupted:")) is not None:
             yield Reading(NODE, "host.corrupted_memory_kb", corrupted)
 

@@ -20,6 +20,22 @@ REST = timedelta(hours=1)
 REFUSALS = 3
 """After so many refusals in one folder the rest of it rests as well: all of it is answered by one and the same call."""
 
+RANGES = {
+    "symbol_error": 16,
+    "link_error_recovery": 8,
+    "link_downed": 8,
+    "port_rcv_errors": 16,
+    "port_rcv_remote_physical_errors": 16,
+    "port_rcv_switch_relay_errors": 16,
+    "port_xmit_discards": 16,
+    "port_xmit_constraint_errors": 8,
+    "port_rcv_constraint_errors": 8,
+    "local_link_integrity_errors": 4,
+    "excessive_buffer_overrun_errors": 4,
+    "VL15_dropped": 16,
+}
+"""Bits of the counters that stop at their end (PortCounters, InfiniBand specification 16.1.3.5)."""
+
 _LONGEST = 20
 """Digits of 64 bits, or a sign and those of 63."""
 
@@ -30,6 +46,15 @@ def parse_counter(text: str) -> int | None:
         return int(text) if len(text) <= _LONGEST else None
     except ValueError:
         return None
+
+
+def is_full(name: str, value: float) -> bool:
+    """
+    Whether counter *name* stands at the end of its range: it counts no more, or its device answers with all ones.
+
+    Either way it is no number of anything.
+    """
+    return name in RANGES and value == (1 << RANGES[name]) - 1
 
 
 class KeptOpen:

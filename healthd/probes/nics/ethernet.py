@@ -38,6 +38,8 @@ WANTED = frozenset(rule.reads for rule in ethernet.RULES)
 _SOFTWARE = ("rx_crc_errors", "rx_frame_errors", "rx_fifo_errors", "rx_missed_errors", "tx_carrier_errors")
 """Files of `statistics/`."""
 _CARRIER = ("carrier_down_count",)
+_STATES = frozenset({"up", "down", "lowerlayerdown", "notpresent", "dormant", "testing", "unknown"})
+"""The words of `operstate` (RFC 2863)."""
 
 
 def _named() -> dict[str, str]:
@@ -66,7 +68,7 @@ class _Interfaces:
 
     def refresh(self, now: datetime) -> bool:
         """Whether they were looked up anew. Raises OSError where this is no /sys."""
-        names = listed(str(self._sys), "net")
+        names = listed(str(self._sys), "net", self._names)
         if names == self._names and self._until and now < self._until:
             return False
         self._names, self._until = names, now + LOOK_AGAIN
@@ -93,15 +95,25 @@ class Ethernet:
                 self._kept.close()
         except OSError as error:
             return Look(source=self.source, at=now, trouble=trouble_with(error))
-        readings = [reading for interface in self._known.all for reading in self._read_one(interface)]
-        return Look(source=self.source, at=now, readings=readings)
+        read = [(interface, self._read_one(interface)) for interface in self._known.all]
+        unread = ", ".join(interface.name for interface, readings in read if readings is None)
+        return Look(
+            source=self.source,
+            at=now,
+            readings=[reading for _, readings in read for reading in readings or ()],
+            unread=f"the state of {unread} is not readable or none that there is" if unread else "",
+        )
 
-    def _read_one(self, interface: Interface) -> Iterator[Reading]:
+    def _read_one(self, interface: Interface) -> list[Reading] | None:
+        """None where its state cannot be read: that does not make it down."""
         try:
             state = self._read(f"{interface.folder}/operstate")
             changes = parse_counter(self._read(f"{interface.folder}/carrier_changes"))
         except OSError:
-            return
+            return None
+        return list(self._readings(interface, state, changes)) if state in _STATES else None
+
+    def _readings(self, interface: Interface, state: str, changes: int | None) -> Iterator[Reading]:
         yield Reading(interface.pci, "eth.link", self._link(interface, state), interface.part)
         if changes is not None:
             yield Reading(interface.pci, "eth.carrier_changes", changes, interface.part)

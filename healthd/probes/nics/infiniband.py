@@ -7,7 +7,9 @@ Readings, by the function's address and `port N`:
 - `ib.rail_link`: `up` or `down` where one of both is certain and a GPU's traffic goes through the port; only a link
   that is seen to be up makes good one that was down;
 - `ib.link_downed`: how often the link was lost;
-- `ib.present`: `no` once a physical device is no longer listed that was, without a part.
+- `ib.present`: `no` once a physical device is no longer listed that was, without a part;
+- `ib.devices` of the node: how many physical devices were listed in this life of the agent;
+- `ib.ports_up` and `ib.ports_up.expected` of the node, where somebody says how many must be up.
 
 EFA's driver says of every port that it is active, whatever happens, so it is not asked. Nor are virtual functions whose
 physical one is in sight: the wire is that one's, and whoever gives functions to pods switches them on and off.
@@ -15,14 +17,14 @@ physical one is in sight: the wire is that one's, and whoever gives functions to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 from healthd.core.links import Link, PortSeen, judge_links
-from healthd.core.readings import Look, Reading
-from healthd.probes.nics.counter_files import KeptOpen, Patient, Read
+from healthd.core.readings import NODE, Look, Reading
+from healthd.probes.nics.counter_files import KeptOpen, Patient, Read, is_full
 from healthd.probes.nics.netdevs import is_set_up
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_state
 from healthd.probes.sysfs import read_number, trouble_with
@@ -42,7 +44,9 @@ class Infiniband:
     source = "infiniband"
     every = timedelta(seconds=1)
 
-    def __init__(self, sys: Path = SYS, read: Read | None = None) -> None:
+    def __init__(self, sys: Path = SYS, read: Read | None = None, *, expected: int | None = None) -> None:
+        """*expected*: how many ports must be up, where somebody says so."""
+        self._expected = expected
         self._sys = str(sys)
         self._known = Ports(sys)
         self._kept = KeptOpen()
@@ -59,18 +63,29 @@ class Infiniband:
         except OSError as error:
             return Look(source=self.source, at=now, trouble=trouble_with(error))
         ports = [port for port in self._known.physical if port.family is not Family.EFA]
-        told = [(port, words) for port in ports if (words := self._read_words(port, now))]
+        read = [(port, self._read_words(port, now)) for port in ports]
+        told = [(port, words) for port, words in read if words]
+        unread = ", ".join(f"{port.device} {port.part}" for port, words in read if not words)
         links = judge_links({port.key: self._seen(port, words) for port, words in told})
         readings = [reading for port, words in told for reading in self._readings(port, words, links[port.key])]
-        return Look(source=self.source, at=now, readings=[*readings, *self._read_presence()])
+        return Look(
+            source=self.source,
+            at=now,
+            readings=[*readings, *self._read_presence(), *self._counted(links.values())],
+            unread=f"the state of {unread} is not readable or none that there is" if unread else "",
+        )
 
     def _read_words(self, port: Port, now: datetime) -> _Words | None:
+        """None where they cannot be read or are not the kernel's: what nobody can read is not down."""
         try:
             state = parse_state(self._read(f"{port.folder}/state"))
             phys_state = parse_state(self._read(f"{port.folder}/phys_state"))
         except OSError:
             return None
-        return _Words(state, phys_state, self._patient.number(f"{port.folder}/counters", "link_downed", now))
+        if not state or not phys_state:
+            return None
+        downed = self._patient.number(f"{port.folder}/counters", "link_downed", now)
+        return _Words(state, phys_state, None if downed is None or is_full("link_downed", downed) else downed)
 
     def _readings(self, port: Port, words: _Words, link: Link) -> Iterator[Reading]:
         yield Reading(port.pci, "ib.state", words.state, port.part)
@@ -108,8 +123,16 @@ class Infiniband:
             return False
         return read_number(f"{self._sys}/class/net/{port.netdev}/carrier_up_count") not in {None, 0}
 
+    def _counted(self, links: Iterable[Link]) -> Iterator[Reading]:
+        """EFA's driver says nothing of the link: its ports count as up while they are there."""
+        efa = sum(port.family is Family.EFA for port in self._known.physical)
+        if self._expected is not None:
+            yield Reading(NODE, "ib.ports_up", efa + sum(link is Link.UP for link in links))
+            yield Reading(NODE, "ib.ports_up.expected", self._expected)
+
     def _read_presence(self) -> list[Reading]:
         """Virtual functions come and go with the pods that get them; physical ones do not."""
         now_here = {port.pci for port in self._known.physical if not port.parent}
         self._present |= now_here
-        return [Reading(pci, "ib.present", "yes" if pci in now_here else "no") for pci in sorted(self._present)]
+        told = [Reading(pci, "ib.present", "yes" if pci in now_here else "no") for pci in sorted(self._present)]
+        return [*told, Reading(NODE, "ib.devices", len(told))] if told else []

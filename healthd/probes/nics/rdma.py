@@ -25,6 +25,11 @@ LOOK_AGAIN = timedelta(minutes=1)
 """So often devices are looked up anew though their names are the same: links, interfaces and functions can move."""
 
 _RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec")
+_STATE = re.compile(
+    r"\d: (DOWN|INIT|ARMED|ACTIVE|ACTIVE_DEFER"
+    r"|Sleep|Polling|Disabled|PortConfigurationTraining|LinkUp|LinkErrorRecovery|Phy Test)"
+)
+"""The words of the kernel (drivers/infiniband/core/sysfs.c), without those for what it does not know itself."""
 _NVIDIA = "0x10de"
 _DISPLAY = "0x03"
 """The PCI class of GPUs, with and without a display."""
@@ -87,7 +92,7 @@ class Ports:
 
     def refresh(self, now: datetime) -> bool:
         """Whether they were looked up anew. Raises OSError where this is no /sys."""
-        names = device_names(self._sys)
+        names = listed(str(self._sys), "infiniband", self._names)
         if names == self._names and self._until and now < self._until:
             return False
         ports = read_ports(self._sys)
@@ -154,8 +159,9 @@ def parse_rate(text: str) -> float | None:
 
 
 def parse_state(text: str) -> str:
-    """`4: ACTIVE` as `ACTIVE`."""
-    return text.partition(": ")[2]
+    """`4: ACTIVE` as `ACTIVE`; empty for anything that is no state of a port, or of its link."""
+    match = _STATE.fullmatch(text)
+    return match[1] if match else ""
 
 
 def _ports_of(sys: str, device: str) -> list[Port]:

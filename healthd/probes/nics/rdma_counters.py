@@ -5,7 +5,8 @@ Readings, by the function's address and `port N`:
 
 - `ib.<counter>`: a file of `counters/`; and of `hw_counters/` with the family's name in front: `ib.`, `roce.`, `efa.`;
 - `ib.saturated`: counters that stand at the end of their range and count no more, or `none`;
-- `ib.rate`, `ib.peer_rate`: Gb/s of an active port, and of most active ports of its kind;
+- `ib.rate`, `ib.peer_rate`: Gb/s of an active port, and of most active ports of its kind; `ib.rate.expected` where
+  somebody says what it should be;
 - `ib.verbs`: `no` for a device that programs cannot open, without a part, where the kernel lists those that they can.
 
 Files are opened for each read: that is cheap at this pace, and no descriptor can be stale.
@@ -20,32 +21,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from healthd.core.links import usual
-from healthd.core.readings import Look, Reading
+from healthd.core.readings import NODE, Look, Reading
 from healthd.core.signals import efa, infiniband, roce
 from healthd.core.signals.rule import Grows, OutOfLine
-from healthd.probes.nics.counter_files import Patient, Read
+from healthd.probes.nics.counter_files import RANGES, Patient, Read, is_full
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_rate, parse_state, read_usable
 from healthd.probes.sysfs import names_in, read_text, trouble_with
 
 _RULES = (*infiniband.RULES, *roce.RULES, *efa.RULES)
 COUNTERS = frozenset(rule.reads for rule in _RULES if isinstance(rule.test, Grows | OutOfLine))
 """What somebody judges is read, and nothing else: each read is a question to firmware."""
-
-RANGES = {
-    "symbol_error": 16,
-    "link_error_recovery": 8,
-    "link_downed": 8,
-    "port_rcv_errors": 16,
-    "port_rcv_remote_physical_errors": 16,
-    "port_rcv_switch_relay_errors": 16,
-    "port_xmit_discards": 16,
-    "port_xmit_constraint_errors": 8,
-    "port_rcv_constraint_errors": 8,
-    "local_link_integrity_errors": 4,
-    "excessive_buffer_overrun_errors": 4,
-    "VL15_dropped": 16,
-}
-"""Bits of the counters that stop at their end (PortCounters, InfiniBand specification 16.1.3.5)."""
 
 
 class _File(NamedTuple):
@@ -63,7 +48,16 @@ class InfinibandCounters:
     source = "infiniband-counters"
     every = timedelta(seconds=10)
 
-    def __init__(self, sys: Path = SYS, read: Read = read_text, wanted: frozenset[str] = COUNTERS) -> None:
+    def __init__(
+        self,
+        sys: Path = SYS,
+        read: Read = read_text,
+        wanted: frozenset[str] = COUNTERS,
+        *,
+        expected_rate: float | None = None,
+    ) -> None:
+        """*expected_rate*: Gb/s of every port, where somebody says so."""
+        self._expected_rate = expected_rate
         self._sys = sys
         self._known = Ports(sys)
         self._patient = Patient(read)
@@ -96,10 +90,10 @@ class InfinibandCounters:
             value = self._patient.number(file.folder, file.name, now)
             if value is None:
                 continue
-            if file.name != "link_downed":  # told every second by the other probe
-                yield Reading(port.pci, file.reading, value, file.part)
-            if value == (1 << RANGES.get(file.name, 64)) - 1:
+            if is_full(file.name, value):
                 full.append(file.name)
+            elif file.name != "link_downed":  # told every second by the other probe
+                yield Reading(port.pci, file.reading, value, file.part)
         if any(file.name in RANGES for file in files):
             yield Reading(port.pci, "ib.saturated", ", ".join(full) or "none", port.part)
 
@@ -114,6 +108,8 @@ class InfinibandCounters:
             kinds.setdefault(self._known.kind(port), Counter())[rates[port.key]] += 1
         for port in active:
             yield Reading(port.pci, "ib.rate", rates[port.key], port.part)
+            if self._expected_rate is not None:
+                yield Reading(port.pci, "ib.rate.expected", self._expected_rate, port.part)
             if most := usual(kinds[self._known.kind(port)]):
                 yield Reading(port.pci, "ib.peer_rate", most, port.part)
 
@@ -153,6 +149,9 @@ class VirtualFunctions:
             for file in _hardware(port, self._wanted)
             if (value := self._patient.number(file.folder, file.name, now)) is not None
         ]
+        if self._known.physical:
+            # They come and go with the pods that get them: that there are none is an answer, too.
+            readings.append(Reading(NODE, "ib.virtual_functions", len(self._known.virtual)))
         return Look(source=self.source, at=now, readings=readings)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -20,7 +19,8 @@ from healthd.core.signals.nvml import XIDS
 from healthd.probes.nvml.inventory import parse_pci
 from healthd.probes.nvml.process import Process
 
-LIBRARY_NOT_FOUND = 12
+MUTE = "mute"
+"""The state of a GPU that refuses every question, for another reason than a fault."""
 
 Value = int | float | str
 Links = dict[str, list[Value | None]]
@@ -80,12 +80,9 @@ class Nvml:
     every = timedelta(seconds=2)
     """What the child says by itself is fetched; this asks no driver."""
 
-    def __init__(
-        self, process: Teller | None = None, *, proc: Path = Path("/proc"), expected: int | None = None
-    ) -> None:
+    def __init__(self, process: Teller | None = None, *, expected: int | None = None) -> None:
         """*expected*: how many GPUs the node should have, where somebody says so."""
         self._process: Teller = process or Process()
-        self._driver = proc / "driver/nvidia"
         self._expected = expected
         self._lock = threading.Lock()
         self._gpus: dict[str, GpuAnswer] = {}
@@ -95,17 +92,25 @@ class Nvml:
         self._given: set[str] = set()
         self._last: Look | None = None
         self._trouble = ""
+        self._nameless: list[str] = []
+        self._empty = "NVML has not answered yet"
 
     def look(self, now: datetime) -> Look:
         """What the child said last; one whose words nobody understands is as good as none."""
         with self._lock:
             self._hear()
             trouble = self._trouble or self._process.trouble
-            if trouble or not self._gpus:
+            if trouble:
                 self._last = None
                 return Look(source=self.source, at=now, trouble=trouble)
             if self._last is None:
-                self._last = Look(source=self.source, at=now, readings=self._readings())
+                self._last = Look(
+                    source=self.source,
+                    at=now,
+                    readings=self._readings(),
+                    unread=self._unread(),
+                    empty=self._empty,
+                )
             return self._last
 
     def responds(self) -> bool | None:
@@ -133,10 +138,9 @@ class Nvml:
 
     def _take(self, answer: Answer) -> None:
         """Raises ValueError for an address that is none."""
-        is_no_machine_for_gpus = answer.code == LIBRARY_NOT_FOUND and not self._driver.exists()
-        self._trouble = "" if is_no_machine_for_gpus else answer.trouble
-        if answer.trouble:
-            self._gpus = {}
+        self._trouble = ""
+        if answer.trouble:  # NVML says no as well where there is no GPU
+            self._gpus, self._node, self._nameless, self._empty = {}, {}, [], answer.trouble
             return
         self._xids = {parse_pci(pci): counts for pci, counts in answer.xids.items()}
         if answer.gpus is not None:
@@ -145,26 +149,38 @@ class Nvml:
             self._node = {**answer.node, "nvml.gpus.unreadable": len(answer.unreadable)}
             self._seen |= self._gpus.keys()
             self._given = {parse_pci(pci) for pci in answer.given}
+            count = answer.node.get("nvml.gpus", 0)
+            self._nameless = answer.unreadable
+            if count and not self._gpus:
+                self._nameless = [f"NVML counts {count} GPUs and names none of them", *answer.unreadable[:1]]
+            self._empty = "" if count or self._gpus else "NVML lists no GPU"
 
     def _completed(self, pci: str, gpu: GpuAnswer) -> GpuAnswer:
-        """With what is read only now and then, as it was. A GPU that is not well says nothing of the kind."""
+        """With what is read only now and then, as it was; but not of a GPU that answers nothing now."""
         before = self._gpus.get(pci)
-        if before is None or gpu.state in {"lost", "reset-required"}:
+        if before is None or not gpu.values:
             return gpu
         return msgspec.structs.replace(gpu, values=before.values | gpu.values, links=before.links | gpu.links)
 
     def _readings(self) -> list[Reading]:
+        if not self._node:
+            return []
         readings = [Reading(NODE, name, value) for name, value in self._node.items()]
         if self._expected is not None:
             readings.append(Reading(NODE, "nvml.gpus.expected", self._expected))
         known = sorted(self._seen | self._given)
         readings += [Reading(pci, "nvml.listed", "yes" if pci in self._gpus else "no") for pci in known]
-        best = max(_active(gpu) for gpu in self._gpus.values())
+        best = max(map(_active, self._gpus.values()), default=0)
         for pci, gpu in self._gpus.items():
             readings += _of_gpu(pci, gpu, best)
             counts = self._xids.get(pci, {})
             readings += [Reading(pci, f"nvml.xid.{code}", counts.get(code, 0)) for code in _codes(counts)]
         return readings
+
+    def _unread(self) -> str:
+        """GPUs that NVML counts and that answer nothing."""
+        mute = [f"{pci} refuses every question ({gpu.said})" for pci, gpu in self._gpus.items() if gpu.state == MUTE]
+        return "; ".join([*self._nameless, *mute])
 
 
 class NvmlPulse:
@@ -186,6 +202,8 @@ class NvmlPulse:
 def _of_gpu(pci: str, gpu: GpuAnswer, most_active: int) -> list[Reading]:
     readings = [Reading(pci, "nvml.state", gpu.state)]
     readings += [Reading(pci, name, value) for name, value in gpu.values.items()]
+    if gpu.values.get("nvml.mig") == "on":  # NVLinks are off then, and meant to be
+        return readings
     for name, values in gpu.links.items():
         readings += [
             Reading(pci, name, value, f"nvlink {link}") for link, value in enumerate(values) if value is not None

@@ -52,9 +52,6 @@ class Child(Protocol):
     """What is used of `subprocess.Popen`."""
 
     @property
-    def pid(self) -> int: ...
-
-    @property
     def stdout(self) -> IO[bytes] | None: ...
 
     def poll(self) -> int | None: ...
@@ -197,7 +194,7 @@ class Process:
             self._due = max(self._due, now + self._pace.deadline.total_seconds())
         if now > self._due:
             self.responds = False
-            self.trouble = f"NVML does not answer: process {child.pid} hangs in it, and is given up"
+            self.trouble = "NVML does not answer: the process that asks it hangs, and is given up"
             self._leave(child)
 
     def _leave(self, child: Child) -> None:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from healthd.core.readings import Look, Reading
+from healthd.core.readings import NODE, Look, Reading
 from healthd.probes.pci.config_space import redirects_peers
 from healthd.probes.sysfs import link_name, names_in, parse_number, read_bytes, read_lines, read_number, read_word
 
@@ -63,10 +63,13 @@ class Bus:
         self._others: set[str] = set()
         """Never worth watching, whatever driver is loaded later."""
         self._uplinks: dict[str, Function] = {}
+        self.trouble = ""
+        """Why the last answer cannot be the whole bus, for a machine that has one."""
 
     def functions(self) -> dict[str, Function]:
         """Those that are there now, by address. Without a bus there are none."""
         there = [name for name in names_in(str(self._folder)) if _ADDRESS.fullmatch(name)]
+        self.trouble = "" if there else f"{self._folder} lists no device at all: mount the host's /sys there"
         self._others &= set(there)
         self._known = {name: function for name, function in self._known.items() if name in there}
         for name in there:
@@ -102,7 +105,7 @@ class PcieLinks:
     *expected*: addresses that an earlier agent saw in GPUs and RDMA devices, with their kind. Readings:
     `pcie.<kind>_state` (`present`, `silent`: does not answer, `gone`: was there before), `pcie.<kind>_driver` of GPUs
     (a name or `none`), `pcie.<kind>_width` (lanes) and `pcie.<kind>_speed` (GT/s), each with `…_full_…`, what both ends
-    can do. No speed for GPUs: they slow their links when idle.
+    can do; and of the node `pcie.gpus`, how many this boot showed. No speed for GPUs: they slow their links when idle.
     """
 
     source = "pcie"
@@ -115,12 +118,17 @@ class PcieLinks:
     def look(self, now: datetime) -> Look:
         """Costs a few config space reads for each device."""
         functions = self._bus.functions()
+        if self._seen and self._bus.trouble:  # no bus loses all that is on it at once
+            return Look(source=self.source, at=now, trouble=self._bus.trouble)
         self._seen.update({function.address: function.kind for function in functions.values()})
         readings = [
             Reading(address, f"pcie.{kind}_state", "gone")
             for address, kind in self._seen.items()
             if address not in functions
         ]
+        if not self._bus.trouble:
+            gpus = sum(kind is Kind.GPU for kind in self._seen.values())
+            readings.append(Reading(NODE, "pcie.gpus", gpus))
         for function in functions.values():
             readings += _read_function(function)
         for uplink in self._bus.uplinks():

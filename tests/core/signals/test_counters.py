@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from healthd.core.signals.rule import Grows
-from healthd.core.signals.series import MOST, Series, growth_of
+from healthd.core.signals.series import DOUBT, MOST, Series, wrapped
 from tests.core.signals.stage import MINUTE, NIC, START, Bench, read, rule
 
 HOUR = timedelta(hours=1)
@@ -39,20 +41,78 @@ def test_fatal_on_first_increase() -> None:
     assert Bench(FIRST).counts(7, 7, 8) == [False, False, True]
 
 
-def test_counter_that_was_reset_grew_by_what_it_shows() -> None:
-    assert Bench(TEN_AN_HOUR).counts(900, 3, 9) == [False, False, False]
-    assert Bench(TEN_AN_HOUR).counts(900, 3, 10) == [False, False, True]
+def test_counter_that_was_reset_counts_from_there_once_it_is_certain() -> None:
+    bench = Bench(TEN_AN_HOUR)
+
+    assert bench.counts(900, 3, 90) == [False, False, False]
+    assert bench.counts(90, 99, 100, after=DOUBT) == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param((12, 0, 12), id="zero for a moment"),
+        pytest.param((12, 0, 0, 7, 0, 12), id="nonsense for a while"),
+        pytest.param((10_000_000, 9_999_995, 10_000_003), id="a little less"),
+        pytest.param((12, 0xFFFFFFFF, 12), id="32 ones"),
+        pytest.param((12, 0xFFFFFFFFFFFFFFFF, 12), id="64 ones"),
+        pytest.param((12, float(0xFFFFFFFFFFFFFFFF), 12), id="64 ones as a float"),
+        pytest.param((0xFFFFFFF0, 0, 0xFFFFFFF0), id="zero near the end of its range"),
+        pytest.param((12, 9000, 0, 12), id="too much and then too little"),
+        pytest.param((12, 11, 10, 9, 8), id="it falls and falls"),
+    ],
+)
+def test_counter_that_shows_nonsense_did_not_grow(shown: tuple[float, ...]) -> None:
+    a_moment = rule(Grows(17, HOUR), holds=timedelta(seconds=10))
+
+    assert not any(Bench(a_moment).counts(*shown, *shown[-1:] * 20, after=timedelta(seconds=1)))
+
+
+def test_rise_that_is_taken_back_was_none() -> None:
+    bench = Bench(TEN_AN_HOUR)
+
+    assert bench.counts(12, 9000, 13, 13, after=timedelta(seconds=10)) == [False, True, False, False]
+
+
+Nonsense = st.lists(st.sampled_from([0, 1, 5, (1 << 20) - 5, (1 << 20) + 3]) | st.integers(0, 1 << 30), max_size=5)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), Nonsense), min_size=1, max_size=40))
+def test_nonsense_between_true_values_never_makes_a_counter_grow_more_than_it_did(
+    steps: list[tuple[int, list[float]]],
+) -> None:
+    series, true, at = Series(1 << 20, START, HOUR * 1000), 1 << 20, START
+    for grown, nonsense in steps:
+        true += grown
+        for shown in [*nonsense, true]:
+            at += timedelta(seconds=10)
+            series.take(shown, at)
+
+    assert series.grown(START) <= true - (1 << 20)
+    assert series.total == series.grown(START)
+
+
+@given(st.lists(st.integers(0, 100) | st.just(None), min_size=1, max_size=40))
+def test_counter_that_is_reset_again_and_again_never_grows_more_than_it_did(steps: list[int | None]) -> None:
+    series, shown, true = Series(0, START, HOUR * 1000), 0, 0
+    for number, grown in enumerate(steps, start=1):
+        shown = 0 if grown is None else shown + grown
+        true += grown or 0
+        series.take(shown, START + number * MINUTE)
+
+    assert 0 <= series.grown(START) <= true
 
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_wrapped_counter_goes_on(bits: int) -> None:
     end = 1 << bits
 
-    assert growth_of(float(end - 4096), 4096.0) == 8192
+    assert wrapped(float(end - 4096), 4096.0) == 8192
+    assert Bench(rule(Grows(8000, HOUR))).counts(float(end - 4096), 4096.0) == [False, True]
 
 
 def test_counter_that_falls_from_the_middle_did_not_wrap() -> None:
-    assert growth_of(float(1 << 31), 5) == 5
+    assert wrapped(float(1 << 31), 5) == 0
 
 
 def test_device_that_comes_back_brings_its_own_past() -> None:

@@ -13,6 +13,7 @@ from healthd.core.signals import nvml
 from healthd.core.signals.entering import reconcile
 from healthd.core.signals.rule import Grows, Is, Rule
 from tests.core.signals.stage import MINUTE, NIC, Bench, read, rule
+from tests.kernel_log import tags_of
 
 DOWN = rule(Is(frozenset({"DOWN"})), name="ib-link-down", tier="serious", clears_after=5 * MINUTE)
 LOST = rule(Is(frozenset({"lost"})), name="nvml-gpu-lost", tier="reboot", same_as="gpu-lost", clears_after=5 * MINUTE)
@@ -38,7 +39,7 @@ class Node:
         self.ledger = reconcile(self.ledger, self.bench.engine, now=self.bench.now, boot_id="boot")
 
     def hears(self, text: str, sequence: int = 1) -> None:
-        record = KernelRecord(sequence=sequence, at=self.bench.now, text=text, boot_id="boot")
+        record = KernelRecord(sequence=sequence, at=self.bench.now, text=text, boot_id="boot", tags=tags_of(text))
         self.ledger = self.ledger.observe(record, now=self.bench.now)
 
     @property

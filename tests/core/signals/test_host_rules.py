@@ -40,7 +40,7 @@ def test_memory_that_the_kernel_took_out_of_use() -> None:
 
 
 def test_machine_with_less_memory_than_before() -> None:
-    least = ("host.least_memory_kb", 980.0)
+    least = ("host.memory_kb.before", 980.0)
 
     assert told_of("host.memory_kb", 900, 900, beside=least) == "memory-missing"
     assert told_of("host.memory_kb", 980, 980, beside=least) == ""

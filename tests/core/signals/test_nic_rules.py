@@ -96,6 +96,8 @@ WORDS = {
     "ib-counters-full": ("link_downed", "none", MINUTE),
     "eth-link-down": ("down", "unused", 30 * SECOND),
     "eth-link-off": ("off", "unused", MINUTE),
+    "ib-port-not-up-since-boot": ("no", "yes", 10 * MINUTE),
+    "eth-port-not-up-since-boot": ("no", "yes", 10 * MINUTE),
 }
 """This word is bad once it has stood for so long, and that one is not."""
 
@@ -104,8 +106,13 @@ SLOWER = {
     "ib-rate-fell": "",
     "eth-speed-below-peers": "eth.peer_speed",
     "eth-speed-fell": "",
+    "ib-fewer-devices": "ib.devices.before",
+    "ib-rate-below-before": "ib.rate.before",
+    "ib-rate-below-expected": "ib.rate.expected",
+    "ib-too-few-ports": "ib.ports_up.expected",
+    "eth-speed-below-before": "eth.speed.before",
 }
-"""Bad below this other reading, or else below what it was before, after a minute."""
+"""Bad below this other reading, or else below what it was before, once it was so for long enough."""
 
 FLOORS = {
     "ib-out-of-sequence": 1000,
@@ -171,7 +178,7 @@ def test_every_rule_has_its_trace() -> None:
 def test_counter_that_grows_as_much_as_its_limit(name: str) -> None:
     growth, within = GROWTHS[name]
 
-    assert last_of(RULES[name], 40, 40 + growth, after=within / 2)
+    assert last_of(RULES[name], 40, 40 + growth, 40 + growth, after=within / 2)
 
 
 @pytest.mark.parametrize("name", GROWTHS)
@@ -204,7 +211,7 @@ def test_port_that_is_slower_than_others_or_than_before(name: str) -> None:
     def looks(usual: int, *rates: int) -> bool:
         bench = Bench(rule)
         others = [read(usual, name=SLOWER[name])] if SLOWER[name] else []
-        return [bool(bench.look(read(rate, name=rule.reads), *others)) for rate in rates][-1]
+        return [bool(bench.look(read(rate, name=rule.reads), *others, after=rule.holds)) for rate in rates][-1]
 
     assert looks(400, 400, 200, 200)
     assert not looks(400, 400, 200)

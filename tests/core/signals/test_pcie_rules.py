@@ -37,6 +37,10 @@ def test_lost_device_is_told_when_it_stays_away(kind: str) -> None:
 def test_gpu_is_without_a_driver_only_after_half_an_hour() -> None:
     assert told_of("gpu_driver", *["none"] * 30) == set()
     assert told_of("gpu_driver", *["none"] * 31) == {"pcie-gpu-without-driver"}
+
+
+def test_gpu_that_comes_and_goes() -> None:
+    assert told_of("gpu_state", *["present", "gone"] * 3, "present") == {"pcie-gpu-flaps"}
     assert told_of("gpu_driver", *["vfio-pci"] * 31) == set()
 
 

@@ -48,29 +48,10 @@ def test_machine_that_tells_nothing(proc: Proc) -> None:
     assert told_by(proc) == {}
 
 
-def test_memory_is_told_with_the_least_that_there_should_be(proc: Proc) -> None:
+def test_memory_is_told(proc: Proc) -> None:
     proc.put("meminfo", "MemTotal:        1000000 kB\nMemFree:  5 kB\nHardwareCorrupted:     8 kB\n")
 
-    assert told_by(proc) == {
-        "host.memory_kb": 1_000_000,
-        "host.least_memory_kb": 980_000,
-        "host.corrupted_memory_kb": 8,
-    }
-
-
-def test_memory_that_went_missing_is_missed(proc: Proc) -> None:
-    host = Host(proc.root)
-    proc.put("meminfo", "MemTotal: 1000000 kB\n")
-    seen(host)
-    proc.put("meminfo", "MemTotal: 900000 kB\n")
-
-    assert seen(host) == {"host.memory_kb": 900_000, "host.least_memory_kb": 980_000}
-
-
-def test_memory_that_an_earlier_agent_saw_is_missed(proc: Proc) -> None:
-    proc.put("meminfo", "MemTotal: 900000 kB\n")
-
-    assert seen(Host(proc.root, memory_kb=1_000_000))["host.least_memory_kb"] == 980_000
+    assert told_by(proc) == {"host.memory_kb": 1_000_000, "host.corrupted_memory_kb": 8}
 
 
 def test_pages_swapped_in_and_out_are_added(proc: Proc) -> None:

@@ -69,6 +69,19 @@ def test_port_without_a_carrier(sysfs: Sysfs, flags: str, carriers: str, word: s
     assert told(Ethernet(sysfs.root).look(START))["eth.link"] == word
 
 
+@pytest.mark.parametrize("state", ["", "garbage", "\xff"])
+def test_state_that_is_none_is_unread_and_not_down(sysfs: Sysfs, state: str) -> None:
+    folder = sysfs.net("eth0", NIC)
+    probe = Ethernet(sysfs.root)
+    probe.look(START)
+    write(folder, {"operstate": state})
+
+    look = probe.look(START + SECOND)
+
+    assert not look.readings
+    assert look.unread == "the state of eth0 is not readable or none that there is"
+
+
 def test_port_that_was_seen_up_is_down(sysfs: Sysfs) -> None:
     folder = sysfs.net("ens1", NIC, carrier_up_count="0")
     probe = Ethernet(sysfs.root)

@@ -29,7 +29,7 @@ def test_virtual_function_counts_its_own_transport_while_its_physical_one_is_up(
     assert "roce.out_of_sequence" in told(up, VIRTUAL)
     assert "ib.symbol_error" not in told(up, VIRTUAL)
     assert told(up) == {}
-    assert probe.look(START + SECOND).readings == []
+    assert told(probe.look(START + SECOND), VIRTUAL) == {}
 
 
 def test_virtual_function_without_its_physical_one_stands_for_itself(sysfs: Sysfs) -> None:
@@ -46,7 +46,7 @@ def test_sub_function_tells_nothing_beside_the_function_that_it_is_part_of(sysfs
     link(device / "device", made(sysfs.function(NIC) / "mlx5_core.sf.2"))
 
     assert told(Infiniband(sysfs.root).look(START))["ib.state"] == "ACTIVE"
-    assert VirtualFunctions(sysfs.root).look(START).readings == []
+    assert told(VirtualFunctions(sysfs.root).look(START)) == {}
 
 
 def test_missing_virtual_function_is_no_fault(sysfs: Sysfs) -> None:

@@ -44,6 +44,20 @@ def test_folder_that_is_no_sysfs_is_trouble_and_no_device_is_missed(sysfs: Sysfs
         assert (look.readings, look.trouble.split(" cannot")[0]) == ((), f"{sysfs.root}/class")
 
 
+@pytest.mark.parametrize("probe_of", [Infiniband, InfinibandCounters, VirtualFunctions])
+def test_class_that_is_gone_with_all_its_devices_is_trouble_and_no_device_is_missed(
+    sysfs: Sysfs, probe_of: type[Infiniband | InfinibandCounters | VirtualFunctions]
+) -> None:
+    sysfs.rdma("mlx5_0", NIC)
+    probe = probe_of(sysfs.root)
+    probe.look(START)
+    (sysfs.root / "class/infiniband").rename(sysfs.root / "unmounted")
+
+    look = probe.look(START + SECOND)
+
+    assert (look.readings, look.trouble.split(" cannot")[0]) == ((), f"{sysfs.root}/class/infiniband")
+
+
 def test_device_of_software_has_no_hardware_to_judge(sysfs: Sysfs) -> None:
     write(sysfs.root / "class/infiniband/rxe0/ports/1", {"state": "1: DOWN", "phys_state": "3: Disabled"})
 
@@ -141,10 +155,51 @@ def test_port_that_cannot_be_read_is_left_out(sysfs: Sysfs) -> None:
     assert told(Infiniband(sysfs.root, Disk("phys_state")).look(START)) == {}
 
 
+@pytest.mark.parametrize(
+    ("state", "phys_state"),
+    [
+        ("", ""),
+        ("garbage", "5: LinkUp"),
+        ("4: ACTIVE", "\xff\xff"),
+        ("0: NOP", "5: LinkUp"),
+        ("9: UNKNOWN", "9: <unknown>"),
+    ],
+)
+def test_state_that_is_none_is_unread_and_not_down(sysfs: Sysfs, state: str, phys_state: str) -> None:
+    sysfs.gpu("0000:5d:00.0", BRIDGES)
+    port = sysfs.rdma("mlx5_0", NIC, below=BRIDGES)
+    probe = Infiniband(sysfs.root)
+    probe.look(START)
+    set_link(port, state, phys_state)
+
+    look = probe.look(START + SECOND)
+
+    assert told(look) == {}
+    assert look.unread == "the state of mlx5_0 port 1 is not readable or none that there is"
+
+
+def test_counter_of_lost_links_that_is_full_is_not_told(sysfs: Sysfs) -> None:
+    port = sysfs.rdma("mlx5_0", NIC)
+    write(port / "counters", {"link_downed": "255"})
+
+    assert "ib.link_downed" not in told(Infiniband(sysfs.root).look(START))
+
+
+def test_virtual_functions_that_go_with_their_pod_leave_an_answer(sysfs: Sysfs) -> None:
+    sysfs.rdma("mlx5_0", NIC)
+
+    assert VirtualFunctions(sysfs.root).look(START).readings
+
+
 def test_efa_says_active_always_so_it_is_not_asked(sysfs: Sysfs) -> None:
     sysfs.rdma("rdmap16s27", NIC, link_layer="Unspecified", driver="efa")
 
-    assert Infiniband(sysfs.root).look(START).readings == [(NIC, "ib.present", "yes", "")]
+    assert Infiniband(sysfs.root, expected=1).look(START).readings == [
+        (NIC, "ib.present", "yes", ""),
+        ("node", "ib.devices", 1, ""),
+        ("node", "ib.ports_up", 1, ""),
+        ("node", "ib.ports_up.expected", 1, ""),
+    ]
 
 
 def test_lost_links_are_not_counted_every_second_where_that_is_refused(sysfs: Sysfs) -> None:

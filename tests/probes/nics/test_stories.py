@@ -9,6 +9,7 @@ import pytest
 
 from healthd.core.findings import Ledger
 from healthd.core.model import Verdict
+from healthd.core.shape import NO_SHAPE, expecting, grown
 from healthd.core.signals import ethernet, infiniband, roce
 from healthd.core.signals.engine import Engine
 from healthd.core.signals.entering import reconcile
@@ -29,6 +30,7 @@ class Node:
     def __init__(self, root: Path, link_layer: str = "InfiniBand") -> None:
         self.sysfs = Sysfs(root)
         self.ports = [self._add(at, link_layer) for at in RAILS]
+        self.best = NO_SHAPE
         self.restart()
         self.ledger = Ledger()
         self.boot = "first"
@@ -47,7 +49,9 @@ class Node:
             self.now += timedelta(seconds=1)
             for probe in self.probes:
                 if int(self.now.timestamp()) % int(probe.every.total_seconds()) == 0:
-                    self.engine.take(probe.look(self.now))
+                    look = expecting(probe.look(self.now), self.best)
+                    self.engine.take(look)
+                    self.best = grown(self.best, look)
         return {(bad.device, bad.rule.name) for bad in self.engine.bad()}
 
     def judges(self, seconds: int) -> tuple[Verdict, set[str]]:
@@ -189,7 +193,8 @@ def test_loss_at_one_port_alone_is_suspect(tmp_path: Path) -> None:
 def test_port_that_came_back_with_half_its_lanes_is_slow(node: Node) -> None:
     write(node.ports[6], {"rate": "200 Gb/sec (2X NDR)"})
 
-    assert node.runs(90) == {(PORTS[6], "ib-rate-below-peers"), (PORTS[6], "ib-rate-fell")}
+    slow = {"ib-rate-below-peers", "ib-rate-fell", "ib-rate-below-before"}
+    assert node.runs(90) == {(PORTS[6], rule) for rule in slow}
 
 
 def test_driver_that_is_reloaded_resets_its_counters_and_is_no_fault(node: Node) -> None:
@@ -209,3 +214,65 @@ def test_device_that_its_driver_gave_up_is_told(node: Node) -> None:
     node.sysfs.unplug("mlx5_2")
 
     assert node.runs(62) == {(PORTS[2], "ib-device-gone")}
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [("12", "0", "12"), ("12", "4294967295", "12"), ("12", "255", "12"), ("12", "9999", "12"), ("12", "?", "12")],
+)
+def test_port_that_stays_active_is_not_taken_out_for_nonsense_in_its_counters(
+    node: Node, shown: tuple[str, ...]
+) -> None:
+    node.count("counters", link_downed=12)
+    node.restart()
+    for number in shown * 5:
+        write(node.ports[3] / "counters", {"link_downed": number})
+        node.runs(3)
+    verdict, _ = node.judges(60)
+
+    assert verdict in {Verdict.HEALTHY, Verdict.DEGRADED}
+
+
+def test_node_that_boots_with_one_of_its_eight_devices_misses_the_others(node: Node) -> None:
+    for at in RAILS[1:]:
+        node.sysfs.unplug(f"mlx5_{at}")
+    node.boots()
+
+    assert node.judges(120) == (Verdict.DEGRADED, {"ib-fewer-devices"})
+
+
+@pytest.mark.parametrize("link_layer", ["InfiniBand", "Ethernet"])
+def test_node_that_boots_with_all_ports_down_misses_them_and_is_left_in_service(
+    tmp_path: Path, link_layer: str
+) -> None:
+    node = Node(tmp_path / "sys", link_layer)
+    node.runs(20)
+    for port in node.ports:
+        set_link(port, "1: DOWN", "3: Disabled" if link_layer == "Ethernet" else "2: Polling")
+    node.boots()
+
+    assert node.judges(11 * 60) == (Verdict.DEGRADED, {"ib-port-not-up-since-boot"})
+
+
+def test_node_that_boots_with_all_ports_at_half_their_rate_is_slow(node: Node) -> None:
+    for port in node.ports:
+        write(port, {"rate": "200 Gb/sec (4X HDR)"})
+    node.boots()
+
+    assert node.judges(90) == (Verdict.DEGRADED, {"ib-rate-below-before"})
+
+
+def test_node_that_is_repaired_with_less_in_it_is_well(node: Node) -> None:
+    for at in RAILS[1:]:
+        node.sysfs.unplug(f"mlx5_{at}")
+    node.boots()
+    node.best = NO_SHAPE
+
+    assert node.judges(120) == (Verdict.HEALTHY, set())
+
+
+def test_node_that_is_new_is_judged_by_its_configuration(tmp_path: Path) -> None:
+    node = Node(tmp_path / "sys")
+    node.probes = [Infiniband(node.sysfs.root, expected=9), InfinibandCounters(node.sysfs.root, expected_rate=800)]
+
+    assert node.judges(6 * 60) == (Verdict.DEGRADED, {"ib-too-few-ports", "ib-rate-below-expected"})

@@ -48,7 +48,7 @@ class World:
         self.process = Process(
             self.pace, spawn=asking(self.standin.environ, self.root), monotonic=self.clock, waits=waits
         )
-        self.probe = Nvml(self.process, proc=self.root / "proc", expected=self.expected)
+        self.probe = Nvml(self.process, expected=self.expected)
         self.pulse = NvmlPulse(self.probe)
 
     def look_until(self, is_seen: Callable[[Look], object]) -> Look:

@@ -160,6 +160,10 @@ OLD = ["nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetMarginTemperature", "nvmlDev
         (OLD, "nvml.throttle.idle"),
         (["nvmlDeviceGetFieldValues"], "nvml.nvlink.active"),
         (["nvmlDeviceGetNvLinkState"], "nvml.nvlink.active"),
+        (["nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetPciInfo_v3"], "nvml.processes"),
+        ([f"nvmlDeviceGetComputeRunningProcesses_v{version}" for version in (2, 3)], "nvml.temperature"),
+        (["nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"], "nvml.processes"),
+        (["nvmlSystemGetDriverVersion", "nvmlDeviceGetMigMode"], "nvml.temperature"),
         (["nvmlEventSetCreate", "nvmlDeviceGetRowRemapperHistogram"], "nvml.row_remap.pending"),
     ],
 )

@@ -6,13 +6,14 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from healthd.core.readings import Look
 from healthd.probes.nvml.health import Nvml
 from healthd.probes.nvml.process import Pace, Process, asking
-from tests.probes.nvml.stage import ENOUGH, GPU0, GPU1, GPU2, NOW, QUICK, World, by_place, of
+from tests.probes.nvml.stage import GPU0, GPU1, GPU2, NOW, QUICK, World, by_place, of
 from tests.standin.nvml import StandIn
 
 
@@ -98,15 +99,18 @@ def test_nothing_is_said_before_the_first_answer(world: World) -> None:
     world.standin.play("hang nvmlInit *")
 
     assert world.responds() == []
-    assert world.probe.look(NOW) == Look(source="nvml", at=NOW)
+    assert not world.probe.look(NOW).readings
 
 
-def test_a_driver_that_says_no_is_a_reason(world: World) -> None:
-    world.standin.play("error nvmlInit * 9")
+@pytest.mark.parametrize(
+    ("code", "why"), [(9, "Driver Not Loaded"), (18, "RM has detected an NVML/RM version mismatch.")]
+)
+def test_an_nvml_that_does_not_start_has_nothing_to_tell_and_says_why(world: World, code: int, why: str) -> None:
+    world.standin.play(f"error nvmlInit * {code}")
 
-    look = world.look_until(lambda look: look.trouble)
+    look = world.look_until(lambda look: look.empty.startswith("NVML: "))
 
-    assert look.trouble == "NVML: Driver Not Loaded"
+    assert look.empty == f"NVML: {why}"
     assert not look.readings
 
 
@@ -182,7 +186,7 @@ WORDS = st.fixed_dictionaries(
 
 @given(st.lists(st.binary(max_size=30) | WORDS.map(lambda words: json.dumps(words).encode()), max_size=4))
 def test_whatever_a_child_says_is_a_look(lines: list[bytes]) -> None:
-    probe = Nvml(Says(*lines), proc=Path("/nowhere"))
+    probe = Nvml(Says(*lines))
 
     look = probe.look(NOW)
 
@@ -191,28 +195,15 @@ def test_whatever_a_child_says_is_a_look(lines: list[bytes]) -> None:
 
 
 def without_a_library(tmp_path: Path) -> Nvml:
-    return Nvml(Process(QUICK, spawn=asking({"LD_LIBRARY_PATH": str(tmp_path)})), proc=tmp_path)
+    return Nvml(Process(QUICK, spawn=asking({"LD_LIBRARY_PATH": str(tmp_path)})))
 
 
-def test_a_machine_without_gpus_is_in_no_trouble(tmp_path: Path) -> None:
+def test_a_machine_without_the_library_has_nothing_to_tell_and_says_why(tmp_path: Path) -> None:
     probe = without_a_library(tmp_path)
-    probe.look(NOW)
-    probe.wait(ENOUGH)
-    probe.wait(0.1)
-
     look = probe.look(NOW)
-    probe.close()
-
-    assert look == Look(source="nvml", at=NOW)
-
-
-def test_a_machine_with_gpus_and_no_library_is(tmp_path: Path) -> None:
-    (tmp_path / "driver/nvidia").mkdir(parents=True)
-    probe = without_a_library(tmp_path)
-    troubles: list[str] = []
-    while not any(troubles):
-        troubles.append(probe.look(NOW).trouble)
+    while "answered" in look.empty:
         probe.wait(0.1)
+        look = probe.look(NOW)
     probe.close()
 
-    assert troubles[-1] == "NVML: NVML Shared Library Not Found"
+    assert look == Look(source="nvml", at=NOW, readings=[], empty="NVML: NVML Shared Library Not Found")

@@ -24,8 +24,7 @@ ANSWER = "{}"
 class Child:
     """One that says what a test lets it say, and dies when it is killed, unless it is *stuck* in a driver."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self) -> None:
         self.is_stuck = False
         self.was_killed = False
         self._status: int | None = None
@@ -65,7 +64,7 @@ class Machine:
     def _spawn(self, pace: Pace) -> Child:
         if self.refuses:
             raise OSError(11, "Resource temporarily unavailable")
-        self.children.append(Child(len(self.children) + 1))
+        self.children.append(Child())
         return self.children[-1]
 
     @property

@@ -127,6 +127,21 @@ def test_device_that_an_earlier_agent_saw_is_missed(bus: PciTree) -> None:
     assert told(probe.look(START))["0000:08:00.0", "pcie.gpu_state", ""] == "gone"
 
 
+def test_bus_that_lists_nothing_any_more_is_not_seen_rather_than_empty(bus: PciTree) -> None:
+    probe = PcieLinks(bus.sys)
+    probe.look(START)
+    (bus.sys / "bus").rename(bus.sys / "elsewhere")
+
+    look = probe.look(START)
+
+    assert not look.readings
+    assert "lists no device at all" in look.trouble
+
+
+def test_bus_that_an_earlier_agent_saw_is_missed(tmp_path: Path) -> None:
+    assert PcieLinks(tmp_path, [(GPU, Kind.GPU)]).look(START).trouble
+
+
 def test_device_whose_config_space_is_all_ones_is_silent(bus: PciTree) -> None:
     bus.put_config(GPU, b"\xff" * 64)
 

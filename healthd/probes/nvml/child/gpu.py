@@ -12,11 +12,13 @@ from typing import Any
 
 import pynvml
 
-from healthd.probes.nvml.child import fields
+from healthd.probes.nvml.child import fields, symbols
 
 Value = float | str
 
 OK, LOST, RESET_REQUIRED, ERROR = "ok", "lost", "reset-required", "error"
+MUTE = "mute"
+"""It answers nothing at all, for reasons that are no fault: no permission, or nothing is supported."""
 
 _LOST = 15
 _RESET_REQUIRED = 16
@@ -37,25 +39,28 @@ class Gpu:
 
     def __init__(self, index: int) -> None:
         """Raises NVMLError when NVML does not say which one it is."""
-        self._handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        self.pci = short(text(pynvml.nvmlDeviceGetPciInfo(self._handle).busId))
+        self._handle = symbols.handle(index)
+        self.pci = short(symbols.bus_id(self._handle))
         self.key = address(self._handle)
         self.index = index
         self._codes: set[int] = set()
         self._said = ""
+        self._refusal = ""
         self._batches: dict[bool, list[Any]] = {}
         self._links: int | None = None
         self._identity: dict[str, Value] | None = None
 
     def look(self, *, whole: bool) -> dict[str, Any]:
         """Its state and values; *whole*: also those that are read now and then. Raises nothing that NVML says."""
-        self._codes, self._said = set(), ""
+        self._codes, self._said, self._refusal = set(), "", ""
         values = self._vital()
-        if whole:
+        links = self._read_fields(values, whole=whole) if self._state() == OK else {}
+        is_mute = not values and not links
+        if whole and not is_mute:
             values |= self._more()
         state = self._state()
-        links = self._read_fields(values, whole=whole) if state == OK else {}
-        state = self._state()
+        if state == OK and is_mute:
+            state, self._said = MUTE, self._refusal
         if state in {LOST, RESET_REQUIRED}:
             values, links = {}, {}
         return {"pci": self.pci, "state": state, "said": self._said, "values": values, "links": links}
@@ -79,6 +84,7 @@ class Gpu:
             "nvml.pcie.width.most": self._ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth),
             "nvml.pcie.generation": self._ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
             "nvml.pcie.generation.most": self._ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration),
+            "nvml.mig": self._mig(),
         }
         milliwatts = self._ask(pynvml.nvmlDeviceGetPowerUsage)
         values["nvml.power"] = None if milliwatts is None else milliwatts / 1000
@@ -95,9 +101,8 @@ class Gpu:
     def _more(self) -> dict[str, Value]:
         if self._identity is None:
             self._identity = self._who()
-        processes = self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
-        values = _told({"nvml.processes": None if processes is None else len(processes)})
-        return self._identity | values | self._mig() | self._memory() | self._fabric()
+        values = _told({"nvml.processes": self._ask(symbols.processes), "nvml.mig.instances": self._instances()})
+        return self._identity | values | self._memory() | self._fabric()
 
     def _who(self) -> dict[str, Value]:
         """What does not change until NVML is initialised anew. Checking the InfoROM takes long: once is enough."""
@@ -107,7 +112,7 @@ class Gpu:
             "nvml.product": self._ask(pynvml.nvmlDeviceGetName),
             "nvml.gsp.version": self._ask(pynvml.nvmlDeviceGetGspFirmwareVersion),
         }
-        told = {name: text(word) for name, word in words.items() if word}
+        told = {name: symbols.text(word) for name, word in words.items() if word}
         mode = self._ask(pynvml.nvmlDeviceGetGspFirmwareMode)
         if mode is not None:
             told["nvml.gsp"] = "on" if mode[0] else "off"
@@ -118,15 +123,17 @@ class Gpu:
             told["nvml.inforom"] = "corrupted" if corrupted else "valid"
         return {"nvml.index": self.index, **told}
 
-    def _mig(self) -> dict[str, Value]:
+    def _mig(self) -> str | None:
+        """In every look: NVLinks go down the moment that it is switched on."""
         mode = self._ask(pynvml.nvmlDeviceGetMigMode)
-        if mode is None:
-            return {}
-        if not mode[0]:
-            return {"nvml.mig": "off"}
+        return None if mode is None else "on" if mode[0] else "off"
+
+    def _instances(self) -> int | None:
+        if self._mig() != "on":
+            return None
         most = self._ask(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
         there = [self._ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number) for number in range(most)]
-        return {"nvml.mig": "on", "nvml.mig.instances": sum(instance is not None for instance in there)}
+        return sum(instance is not None for instance in there)
 
     def _memory(self) -> dict[str, Value]:
         values: dict[str, Value] = {}
@@ -208,11 +215,13 @@ class Gpu:
         """What NVML answers, None where it does not; why is remembered. *must*: every driver has this call."""
         try:
             return call(self._handle, *arguments)
-        except pynvml.NVMLError as error:
-            self._codes.add(error.value)
-            if must and error.value in _TROUBLE:
+        except symbols.REFUSALS as error:
+            code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+            self._codes.add(code)
+            self._refusal = self._refusal or str(error)
+            if must and code in _TROUBLE:
                 self._codes.add(_FAILED)
-            if error.value in {_LOST, _RESET_REQUIRED} or _FAILED in self._codes:
+            if code in {_LOST, _RESET_REQUIRED} or _FAILED in self._codes:
                 self._said = self._said or str(error)
             return None
 
@@ -228,7 +237,7 @@ _NAMES = fields.VITAL | fields.MORE | fields.LINK_VITAL | fields.LINK_MORE
 
 def absent(pci: str, error: Any) -> dict[str, Any]:
     """What is told of a GPU for which NVML gives no handle."""
-    state = {_LOST: LOST, _RESET_REQUIRED: RESET_REQUIRED}.get(error.value, ERROR)
+    state = {_LOST: LOST, _RESET_REQUIRED: RESET_REQUIRED}.get(error.value, ERROR if error.value in _TROUBLE else MUTE)
     return {"pci": pci, "state": state, "said": str(error), "values": {}, "links": {}}
 
 
@@ -239,11 +248,6 @@ def short(pci: str) -> str:
         return f"{int(domain, 16):04x}:{rest}"
     except ValueError:
         return pci
-
-
-def text(word: str | bytes) -> str:
-    """A string of NVML, whatever the binding makes of it."""
-    return word.decode("utf-8", "replace") if isinstance(word, bytes) else word
 
 
 def address(handle: Any) -> int:

@@ -1,7 +1,7 @@
 """
 Asks NVML once and prints what it said as JSON. Runs as a process of its own, because a sick driver never answers.
 
-Started by path, with nothing of healthd imported: it must begin fast and end whatever happens to its parent.
+Started by path, with next to nothing of healthd imported: it must begin fast and end whatever happens to its parent.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from typing import Any
 
 import pynvml
 
+sys.path.append(os.path.abspath(f"{__file__}/../../../../.."))  # noqa: PTH100 - as in `watch`
+
+from healthd.probes.nvml.child import symbols
+
 
 def read_device(index: int) -> dict[str, Any]:
     """One GPU as NVML names it. Raises NVMLError."""
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    handle = symbols.handle(index)
     return {
         "index": index,
-        "pci": _text(pynvml.nvmlDeviceGetPciInfo(handle).busId),
-        "uuid": _text(pynvml.nvmlDeviceGetUUID(handle)),
-        "name": _text(pynvml.nvmlDeviceGetName(handle)),
+        "pci": symbols.bus_id(handle),
+        "uuid": symbols.text(pynvml.nvmlDeviceGetUUID(handle)),
+        "name": symbols.text(pynvml.nvmlDeviceGetName(handle)),
     }
 
 
@@ -31,8 +35,8 @@ def read_all() -> dict[str, Any]:
     devices: list[dict[str, Any]] = []
     unreadable: list[str] = []
     try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
+        symbols.initialise()
+        count = symbols.count()
     except pynvml.NVMLError as error:
         return {"reason": f"NVML: {error}"}
     for index in range(count):
@@ -41,10 +45,6 @@ def read_all() -> dict[str, Any]:
         except pynvml.NVMLError as error:
             unreadable.append(f"GPU {index}: {error}")
     return {"devices": devices, "unreadable": unreadable}
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def main() -> None:

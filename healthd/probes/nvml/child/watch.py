@@ -23,7 +23,8 @@ import pynvml
 
 sys.path.append(os.path.abspath(f"{__file__}/../../../../.."))  # noqa: PTH100 - pathlib costs memory
 
-from healthd.probes.nvml.child.gpu import OK, Gpu, absent, short, text
+from healthd.probes.nvml.child import symbols
+from healthd.probes.nvml.child.gpu import OK, Gpu, absent, short
 
 _MOST_EVENTS = 100
 """Between two looks; a driver that tells more is told no more, so that a storm costs nothing."""
@@ -51,10 +52,10 @@ class Session:
 
     def begin(self) -> None:
         """Initialise NVML. Raises NVMLError."""
-        pynvml.nvmlInit()
+        symbols.initialise()
         self._began = time.monotonic()
-        count = pynvml.nvmlDeviceGetCount()
-        self._node = {"nvml.driver": text(pynvml.nvmlSystemGetDriverVersion()), "nvml.gpus": count}
+        count = symbols.count()
+        self._node = {"nvml.gpus": count, **_driver()}
         self._name(count)
         self._events = self._listen()
 
@@ -122,6 +123,13 @@ class Session:
                 pynvml.nvmlShutdown()
             except pynvml.NVMLError:
                 self._events = None
+
+
+def _driver() -> dict[str, str]:
+    try:
+        return {"nvml.driver": symbols.text(pynvml.nvmlSystemGetDriverVersion())}
+    except pynvml.NVMLError:
+        return {}
 
 
 def given(root: str) -> list[str]:
