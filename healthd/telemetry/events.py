@@ -25,6 +25,8 @@ from healthd.core.objects import (
     Occurrence,
     Slim,
 )
+from healthd.core.printable import printable
+from healthd.telemetry.isolation import Isolation
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -73,6 +75,7 @@ class Announcer:
         self._component = component
         self._instance = instance
         self._metrics = metrics
+        self._isolation = Isolation(metrics)
         self._queue: deque[Said] = deque()
         self._bell = asyncio.Event()
         self._last: dict[str, tuple[str, str]] = {}
@@ -117,7 +120,8 @@ class Announcer:
 
     async def _tell(self, said: Said, *, again: bool = True) -> None:
         try:
-            await self._cluster.create(self._occurrence(said))
+            with self._isolation.of("event", f"{said.about.kind} {said.about.namespace}/{said.about.name}"):
+                await self._cluster.create(self._occurrence(said))
         except Unavailable as error:
             log.debug("event.waits", error=str(error))
             if again and len(self._queue) < QUEUE:
@@ -136,7 +140,7 @@ class Announcer:
             involved_object=said.about,
             type=said.kind,
             reason=said.reason,
-            message=said.message[:LONGEST_MESSAGE],
+            message=printable(said.message)[:LONGEST_MESSAGE],
             first_timestamp=said.at,
             last_timestamp=said.at,
             source=EventSource(component=self._component),

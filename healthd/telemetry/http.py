@@ -1,37 +1,63 @@
 """
-The HTTP contract: `/metrics`, `/healthz` and `/readyz`. Read-only; it takes no orders.
+The one place that makes HTTP servers, each with bounds that no caller can pass; the linter refuses others.
 
-`/healthz` says only that this process' event loop still turns: a supervisor restarts on it, and a restart heals nothing
-outside. `/readyz` answers 503 with the reasons while a reader is dead or stale: that is for people and for alerts.
+A server answers GET requests of paths that it was given, read-only. One connection carries one request and is closed
+after the answer, or cut off when it took too long: so one deadline covers late headers, endless bodies and readers that
+do not read. When there are too many connections, the address that holds the most loses its oldest. So a flood from one
+address takes no place of another, and a program that asks at once is answered before its turn to be cut off comes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, NamedTuple, Self
 
-from aiohttp import web
-from prometheus_client.exposition import choose_encoder
+import structlog
+from aiohttp import hdrs, web
 
 from healthd.telemetry.address import Address, AddressError, parse_address
-from healthd.telemetry.metrics import Metrics
 
-ReadyCheck = Callable[[], str | None]
-"""Answers None when all is well, else the reason, quickly and without I/O."""
+log = structlog.get_logger(__name__)
+
+Page = Callable[[web.BaseRequest], web.Response]
+"""Answers one request, quickly and without I/O: nothing else of the process runs meanwhile."""
 
 _CLOSE_SECONDS = 1.0
 """How long an answer that is being sent may take when the server closes."""
+_RECEIVE_BYTES = 16384
+"""What the kernel holds of a connection, and so what is parsed at once: chunks of one byte take a hundred times as much
+memory."""
+_ACCEPTED_AT_ONCE, _WAITING = 8, 128
+"""Connections. asyncio accepts all that may wait in one turn of its loop, and the process does nothing else then."""
+_READ_ONLY = (hdrs.METH_GET, hdrs.METH_HEAD)
+
+
+class Limits(NamedTuple):
+    """What a server grants to all of its callers together, and to each."""
+
+    connections: int = 64
+    seconds: float = 10.0
+    """From the connection to the last byte of the answer. Prometheus waits as long by default."""
+    line_bytes: int = 4096
+    """Of the request line, and of each header."""
+    headers: int = 64
+    """Of a request. aiohttp keeps what it has of unfinished headers: 64 connections hold 16 MB at most."""
+
+
+LIMITS = Limits()
 
 
 class Server:
     """A server that listens; `address` has the real port. Close it, or use it as `async with`."""
 
-    def __init__(self, runner: web.AppRunner, address: Address) -> None:
+    def __init__(self, runner: web.ServerRunner, address: Address) -> None:
         self._runner = runner
         self.address = address
 
@@ -53,19 +79,100 @@ class Server:
         await self.close()
 
 
-async def serve(address: str, metrics: Metrics, ready_checks: Mapping[str, ReadyCheck]) -> Server:
+async def serve(address: str, pages: Mapping[str, Page], limits: Limits = LIMITS) -> Server:
     """Listen on *address*, such as `127.0.0.1:9400`. Raises AddressError when that cannot be."""
     wanted = parse_address(address)
     listening = await _listen(wanted)
-    runner = web.AppRunner(_application(metrics, ready_checks), access_log=None, shutdown_timeout=_CLOSE_SECONDS)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)  # each connection inherits it
+    runner = web.ServerRunner(_BoundedServer(pages, limits), shutdown_timeout=_CLOSE_SECONDS)
     try:
         await runner.setup()
-        await web.SockSite(runner, listening).start()
+        await web.SockSite(runner, listening, backlog=_ACCEPTED_AT_ONCE).start()
+        listening.listen(_WAITING)
     except BaseException:
         await runner.cleanup()
         listening.close()
         raise
     return Server(runner, wanted._replace(port=listening.getsockname()[1]))
+
+
+class _BoundedServer(web.Server):
+    """Holds every connection to the limits, whatever state it is in."""
+
+    def __init__(self, pages: Mapping[str, Page], limits: Limits) -> None:
+        super().__init__(
+            self._answer,
+            request_factory=_request,
+            access_log=None,
+            logger=_SILENT,
+            auto_decompress=False,
+            lingering_time=0,
+            max_line_size=limits.line_bytes,
+            max_field_size=limits.line_bytes,
+            max_headers=limits.headers,
+        )
+        self._pages = pages
+        self._limits = limits
+        self._open: dict[web.RequestHandler, _Connection] = {}
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        if len(self._open) >= self._limits.connections:
+            self._cut_off_one()
+        deadline = asyncio.get_running_loop().call_later(self._limits.seconds, transport.abort)
+        self._open[handler] = _Connection(_address_of(transport), transport, deadline)
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        if ended := self._open.pop(handler, None):
+            ended.deadline.cancel()
+
+    def _cut_off_one(self) -> None:
+        (busiest, _), *_ = Counter(one.address for one in self._open.values()).most_common(1)
+        oldest = next(handler for handler, one in self._open.items() if one.address == busiest)
+        ended = self._open.pop(oldest)
+        ended.deadline.cancel()
+        ended.transport.abort()
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        answer = self._page(request)
+        answer.force_close()
+        return answer
+
+    def _page(self, request: web.BaseRequest) -> web.Response:
+        page = self._pages.get(request.path)
+        if page is None:
+            return web.Response(status=404, text=f"healthd: {' '.join(self._pages)}\n")
+        if request.method not in _READ_ONLY:
+            return web.Response(status=405, headers={hdrs.ALLOW: ", ".join(_READ_ONLY)})
+        try:
+            return page(request)
+        except Exception:
+            log.exception("http.page_failed", path=request.path)
+            return web.Response(status=500)
+
+
+def _request(message: Any, payload: Any, caller: web.RequestHandler, writer: Any, task: Any) -> web.BaseRequest:
+    """The first request of a connection, or what is none. Nothing more is read: no body, no further request."""
+    if caller.transport is not None:  # else it is gone already
+        caller.transport.pause_reading()
+    return web.BaseRequest(message, payload, caller, writer, task, asyncio.get_running_loop())
+
+
+class _Connection(NamedTuple):
+    address: str
+    transport: asyncio.Transport
+    deadline: asyncio.TimerHandle
+
+
+def _address_of(transport: asyncio.Transport) -> str:
+    peer = transport.get_extra_info("peername")
+    return peer[0] if peer else ""  # none: it is gone already
+
+
+_SILENT = logging.getLogger("healthd.telemetry.http.malformed")
+"""aiohttp logs each malformed request with a traceback: callers could fill the disk. A failing page is logged above."""
+_SILENT.setLevel(logging.CRITICAL + 1)
 
 
 async def _listen(address: Address) -> socket.socket:
@@ -103,38 +210,3 @@ def _reason(error: OSError) -> str:
             return "not allowed; ports below 1024 are for root"
         case _:
             return os.strerror(error.errno) if error.errno else str(error)
-
-
-def _application(metrics: Metrics, ready_checks: Mapping[str, ReadyCheck]) -> web.Application:
-    async def show_metrics(request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(metrics.registry), headers={"Content-Type": content_type})
-
-    async def show_health(_request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def show_readiness(_request: web.Request) -> web.Response:
-        reasons = {name: reason for name, check in ready_checks.items() if (reason := _ask(check)) is not None}
-        return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
-
-    async def show_paths(_request: web.Request) -> web.Response:
-        return web.Response(text="healthd: /metrics /healthz /readyz\n")
-
-    application = web.Application()
-    application.add_routes(
-        [
-            web.get("/", show_paths),
-            web.get("/metrics", show_metrics),
-            web.get("/healthz", show_health),
-            web.get("/readyz", show_readiness),
-        ]
-    )
-    return application
-
-
-def _ask(check: ReadyCheck) -> str | None:
-    """What a check says; one that fails itself knows nothing, and not knowing is not being ready."""
-    try:
-        return check()
-    except Exception as error:
-        return f"the check itself failed: {type(error).__name__}: {error}"

@@ -8,6 +8,7 @@ the world is taken out of the gauges too.
 
 from __future__ import annotations
 
+from collections import Counter as Counting
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +32,10 @@ if TYPE_CHECKING:  # agents have no gangs, and need not hold what knows them
 
 _QUARANTINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+OBJECT_ERRORS = ("watch", "census", "gang", "tidy", "metrics", "event")
+"""Where one object may bring out an error."""
+SHOWN_GANGS = 500
+"""Of each namespace: a tenant can make gangs without end, and each series costs whoever stores them."""
 
 
 class GangSaves(NamedTuple):
@@ -76,6 +81,15 @@ class Metrics:
             ["error"],
             registry=registry,
         )
+        self.object_errors = Counter(
+            "healthd_object_errors_total",
+            "Errors that one object brought out and that ended nothing else, by where: watch (also an object that does "
+            "not fit its definition), census, gang, tidy, metrics, event. The log names the object.",
+            ["where"],
+            registry=registry,
+        )
+        for where in OBJECT_ERRORS:
+            self.object_errors.labels(where)
         self.watch_heard = Gauge(
             "healthd_watch_last_heard_timestamp_seconds",
             "When the API server last said something on the watch of this node, as Unix time; 0 without a watch.",
@@ -122,6 +136,12 @@ class Metrics:
             ["node", "verdict"],
             registry=registry,
         )
+        self.source_blind = Gauge(
+            "healthd_source_blind",
+            "1 for each source that should tell something about a node and does not: its verdict is unknown.",
+            ["node", "source"],
+            registry=registry,
+        )
 
     def _make_quarantine(self, registry: CollectorRegistry) -> None:
         self.quarantined_nodes = Gauge(
@@ -153,6 +173,18 @@ class Metrics:
             "healthd_recovery_phase_seconds",
             "How long a recovery stayed in a phase, once it left it.",
             ["phase"],
+            buckets=_PHASE_BUCKETS,
+            registry=registry,
+        )
+        self.recovery_running_seconds = Histogram(
+            "healthd_recovery_running_seconds",
+            "From the fault until every member ran again.",
+            buckets=_PHASE_BUCKETS,
+            registry=registry,
+        )
+        self.recovery_confirmed_seconds = Histogram(
+            "healthd_recovery_confirmed_seconds",
+            "From the fault until progress was seen. It lasts as long as the gang takes to save, and a look to see it.",
             buckets=_PHASE_BUCKETS,
             registry=registry,
         )
@@ -206,6 +238,16 @@ class Metrics:
             registry=registry,
         )
 
+        self.gangs_invalid = Gauge(
+            "healthd_gangs_invalid",
+            "Gangs that healthd does nothing to, because what their owner wrote cannot be read.",
+            registry=registry,
+        )
+        self.gangs_not_shown = Gauge(
+            "healthd_gangs_not_shown",
+            f"Gangs that have no series of their own: those beyond {SHOWN_GANGS} in a namespace.",
+            registry=registry,
+        )
         self._make_saves(registry)
         self._make_fabric(registry)
         self.leading = Gauge(
@@ -269,8 +311,14 @@ class Metrics:
         self.show_held({})
         self.show_breaker(())
 
-    def show_node(self, node: str, verdict: Verdict, findings: Iterable[Finding]) -> None:
-        """Make the gauges of *node* say exactly this: *findings* are all that it has, those cleared are left out."""
+    def show_node(self, node: str, verdict: Verdict, findings: Iterable[Finding], blind: Iterable[str] = ()) -> None:
+        """
+        Make the gauges of *node* say exactly this: *findings* are all that it has, those cleared are left out; *blind*
+        are the sources that should tell something and do not.
+        """
+        self.source_blind.remove_by_labels({"node": node})
+        for source in blind:
+            self.source_blind.labels(node, source).set(1)
         for each in Verdict:
             self.node_verdict.labels(node, each.value).set(each is verdict)
         self.findings.remove_by_labels({"node": node})
@@ -283,11 +331,21 @@ class Metrics:
         """Make the gauges of gangs say exactly this; a step below 0 is not known and shows nothing."""
         self.gang_attempt.clear()
         self.gang_step.clear()
+        invalid, left_out = 0, 0
+        seen: Counting[str] = Counting()
         for root in gangs:
             labels = (root.ref.namespace, root.ref.name)
+            invalid += bool(root.invalid)
+            seen[root.ref.namespace] += 1
+            if seen[root.ref.namespace] > SHOWN_GANGS:
+                left_out += 1
+            if root.invalid or seen[root.ref.namespace] > SHOWN_GANGS:
+                continue
             self.gang_attempt.labels(*labels).set(root.attempt)
             if root.progress.step >= 0:
                 self.gang_step.labels(*labels).set(root.progress.step)
+        self.gangs_invalid.set(invalid)
+        self.gangs_not_shown.set(left_out)
 
     def show_saves(self, gangs: Iterable[GangSaves]) -> None:
         """Make the gauges of checkpoints say exactly this; what is not known shows nothing."""
@@ -299,8 +357,12 @@ class Metrics:
             self.checkpoint_concern,
         ):
             gauge.clear()
+        seen: Counting[str] = Counting()
         for each in gangs:
             labels = (each.namespace, each.gang)
+            seen[each.namespace] += 1
+            if seen[each.namespace] > SHOWN_GANGS:
+                continue
             if each.saved is not None:
                 self.checkpoint_saved.labels(*labels).set(each.saved.timestamp())
             if each.interval is not None:

@@ -12,7 +12,7 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Forbidden, Unavailable
 from healthd.core.objects import ObjectReference, Occurrence
-from healthd.telemetry.events import BURST, EVERY, NORMAL, QUEUE, RETRY, WARNING, Announcer, about
+from healthd.telemetry.events import BURST, EVERY, LONGEST_MESSAGE, NORMAL, QUEUE, RETRY, WARNING, Announcer, about
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_node, a_recovery
 from tests.fakes import ManualClock, counting_uids, settle
@@ -155,3 +155,23 @@ def test_an_object_is_named_as_the_api_server_knows_it() -> None:
         "default",
         "train-1",
     )
+
+
+async def test_what_a_tenant_wrote_cannot_move_the_cursor_of_whoever_reads_it(stage: Stage) -> None:
+    stage.announcer(A_JOB, WARNING, "GangInvalid", "one\ntwo \x1b[2J" + "x" * 5000)
+    await settle()
+
+    (event,) = await stage.server.told()
+    assert event.message.startswith("one\\u000atwo \\u001b[2Jxxx")
+    assert len(event.message) == LONGEST_MESSAGE
+
+
+async def test_an_event_that_cannot_be_written_is_no_reason_to_end(stage: Stage) -> None:
+    stage.server.trouble = ZeroDivisionError("a fault of ours")
+    stage.say(1)
+    await settle()
+    stage.server.trouble = None
+    stage.say(2)
+    await settle()
+
+    assert [event.message for event in await stage.server.told()] == ["number 1"]

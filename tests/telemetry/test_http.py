@@ -1,86 +1,193 @@
-"""The HTTP contract, asked over a real connection."""
+"""The HTTP server, asked over real connections by good callers and bad ones."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
-from typing import Any
+from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from healthd.telemetry.address import AddressError
-from healthd.telemetry.http import ReadyCheck, Server, serve
-from healthd.telemetry.metrics import Metrics
+from healthd.telemetry.http import LIMITS, Page, Server, serve
+from tests.bench.http_attack import PATIENCE, suffer
+from tests.deploy.manifests import containers
 
-SICK: dict[str, str] = {}
-"""Reasons that the check `reader` of the fixture's server gives; each test begins with none."""
+ELSEWHERE = "127.0.0.2"
+"""Another address of this machine than the one from which connections come by themselves."""
+LARGE = b"x" * (32 << 20)
+"""More than the buffers of two sockets hold."""
+WORST = ["silence", "headers without end", "chunks without end", "reads a byte a second", "garbage"]
+"""Of the benchmark's attacks those that took most memory or time, each in a way of its own."""
+GET = b"GET /page HTTP/1.1\r\nHost: x\r\n"
+
+
+def failing(request: web.BaseRequest) -> web.Response:
+    raise KeyError("no such thing")
+
+
+PAGES: dict[str, Page] = {
+    "/page": lambda _request: web.Response(text="good\n"),
+    "/large": lambda _request: web.Response(body=LARGE),
+    "/failing": failing,
+}
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    SICK.clear()
-    checks: dict[str, ReadyCheck] = {"reader": lambda: SICK.get("reader"), "store": lambda: None}
-    async with await serve("127.0.0.1:0", Metrics(), checks) as started:
+    async with await serve("127.0.0.1:0", PAGES) as started:
         yield started
 
 
-async def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
-    """Status, content type and text of the answer."""
+@pytest.fixture
+async def hasty() -> AsyncIterator[Server]:
+    """A server that grants one connection no more than an instant."""
+    async with await serve("127.0.0.1:0", PAGES, LIMITS._replace(seconds=0.05)) as started:
+        yield started
+
+
+@pytest.fixture
+async def narrow() -> AsyncIterator[Server]:
+    """A server with room for three connections, which may last for ever."""
+    async with await serve("127.0.0.1:0", PAGES, LIMITS._replace(connections=3, seconds=3600)) as started:
+        yield started
+
+
+class Caller:
+    """One connection, by hand."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def of(cls, server: Server, sent: bytes = b"", *, source: str = "127.0.0.1") -> Caller:
+        """A connection that begins with *sent*."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.address.port, local_addr=(source, 0))
+        writer.write(sent)
+        return cls(reader, writer)
+
+    async def all(self) -> bytes:
+        """Everything until the server closes, which it must."""
+        try:
+            async with asyncio.timeout(10):
+                return await self._reader.read()
+        except ConnectionResetError:
+            return b"reset"
+        finally:
+            self._writer.close()
+
+    async def asks(self) -> bytes:
+        """The status line of the page that it asks for now."""
+        self._writer.write(GET + b"\r\n")
+        return (await self.all()).partition(b"\r\n")[0]
+
+
+async def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+    """Status and text of the answer."""
     async with aiohttp.ClientSession() as session, session.request(method, url, headers=headers) as answer:
-        return answer.status, answer.headers["Content-Type"], await answer.text()
+        return answer.status, await answer.text()
 
 
-async def ask_json(url: str) -> tuple[int, Any]:
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return answer.status, await answer.json()
+async def test_a_page_is_answered_and_the_connection_closed(server: Server) -> None:
+    caller = await Caller.of(server, GET + b"\r\n")
+    answer = await caller.all()
 
-
-async def test_metrics_are_served_in_the_prometheus_text_format(server: Server) -> None:
-    status, kind, text = await ask(f"{server.url}/metrics")
-
-    assert status == 200
-    assert kind.startswith("text/plain; version=")
-    assert "# HELP healthd_kernel_log_up 1 while the kernel log is being read" in text
-
-
-async def test_metrics_are_served_as_openmetrics_when_asked_for(server: Server) -> None:
-    status, kind, text = await ask(f"{server.url}/metrics", Accept="application/openmetrics-text; version=1.0.0")
-
-    assert (status, kind.partition(";")[0]) == (200, "application/openmetrics-text")
-    assert text.endswith("# EOF\n")
-
-
-async def test_health_is_well_even_when_a_reader_is_dead(server: Server) -> None:
-    SICK["reader"] = "dead"
-
-    assert await ask(f"{server.url}/healthz") == (200, "text/plain; charset=utf-8", "ok\n")
-
-
-async def test_readiness_answers_with_the_reasons_until_they_are_gone(server: Server) -> None:
-    SICK["reader"] = "no record read for 90s"
-    sick = await ask_json(f"{server.url}/readyz")
-    SICK.clear()
-    well = await ask_json(f"{server.url}/readyz")
-
-    assert sick == (503, {"ready": False, "reasons": {"reader": "no record read for 90s"}})
-    assert well == (200, {"ready": True, "reasons": {}})
-
-
-async def test_a_check_that_fails_itself_is_not_ready() -> None:
-    def broken() -> str | None:
-        raise KeyError("clock")
-
-    async with await serve("127.0.0.1:0", Metrics(), {"reader": broken}) as server:
-        status, body = await ask_json(f"{server.url}/readyz")
-
-    assert (status, body["reasons"]) == (503, {"reader": "the check itself failed: KeyError: 'clock'"})
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Connection: close\r\n" in answer
+    assert answer.endswith(b"\r\n\r\ngood\n")
 
 
 async def test_it_takes_no_orders(server: Server) -> None:
-    assert [(await ask(f"{server.url}/metrics", method))[0] for method in ("POST", "PUT", "DELETE")] == [405, 405, 405]
-    assert (await ask(f"{server.url}/elsewhere"))[0] == 404
+    assert [(await ask(f"{server.url}/page", method))[0] for method in ("POST", "PUT", "DELETE")] == [405, 405, 405]
+    assert await ask(f"{server.url}/page", "HEAD") == (200, "")
+    assert await ask(f"{server.url}/elsewhere") == (404, "healthd: /page /large /failing\n")
+
+
+async def test_a_page_that_fails_says_no_more_than_that_and_the_next_is_answered(server: Server) -> None:
+    assert await ask(f"{server.url}/failing") == (500, "")
+    assert (await ask(f"{server.url}/page"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /pa",
+        GET,
+        b"POST /page HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx",
+        b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=["silent", "half a line", "half a header", "half a body", "does not read"],
+)
+async def test_who_does_not_come_to_an_end_is_cut_off(hasty: Server, sent: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    with socket.socket() as caller:
+        caller.setblocking(False)
+        await loop.sock_connect(caller, ("127.0.0.1", hasty.address.port))
+        await loop.sock_sendall(caller, sent)
+        async with asyncio.timeout(10), await serve("127.0.0.1:0", PAGES, LIMITS._replace(seconds=0.2)) as other:
+            await (await Caller.of(other)).all()  # four times as long as the caller has
+            got = await read_to_the_end(caller)
+
+    assert len(got) < len(LARGE)
+
+
+async def read_to_the_end(caller: socket.socket) -> bytes:
+    """What is still in the buffers; fails with a time-out where the connection stands."""
+    got = b""
+    try:
+        while some := await asyncio.get_running_loop().sock_recv(caller, 1 << 20):
+            got += some
+    except ConnectionResetError:
+        pass
+    return got
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /" + b"x" * LIMITS.line_bytes + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        GET + b"X-Long: x" + b"x" * LIMITS.line_bytes + b"\r\n\r\n",
+        GET + b"X-One: x\r\n" * LIMITS.headers + b"\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        b"GET /\xff HTTP/1.1\r\nHost: \x00\r\n\r\n",
+    ],
+    ids=["a long line", "a long header", "many headers", "TLS", "no text"],
+)
+async def test_what_is_too_much_or_no_request_is_refused_and_not_logged(
+    server: Server, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await (await Caller.of(server, sent)).all()
+
+    assert answer.startswith((b"HTTP/1.0 400 ", b"HTTP/1.1 400 "))
+    assert caplog.records == []
+
+
+async def test_of_many_requests_in_one_connection_the_first_is_answered(server: Server) -> None:
+    answer = await (await Caller.of(server, (GET + b"\r\n") * 100)).all()
+
+    assert answer.count(b"HTTP/1.1 200 OK") <= 1
+
+
+async def test_when_all_connections_are_taken_the_address_that_holds_most_loses_its_oldest(narrow: Server) -> None:
+    good = await Caller.of(narrow, source=ELSEWHERE)
+    oldest, *others = [await Caller.of(narrow) for _ in range(3)]
+
+    assert await oldest.all() in (b"", b"reset")
+    assert [await caller.asks() for caller in (good, *others)] == [b"HTTP/1.1 200 OK"] * 3
+
+
+async def test_one_that_ended_makes_room(narrow: Server) -> None:
+    stays = await Caller.of(narrow)
+    for _ in range(10):
+        assert await (await Caller.of(narrow)).asks() == b"HTTP/1.1 200 OK"
+
+    assert await stays.asks() == b"HTTP/1.1 200 OK"
 
 
 async def test_port_0_takes_a_free_port_and_says_which(server: Server) -> None:
@@ -90,26 +197,25 @@ async def test_port_0_takes_a_free_port_and_says_which(server: Server) -> None:
 
 @pytest.mark.parametrize("address", [":0", "localhost:0"])
 async def test_every_way_to_write_an_address_listens(address: str) -> None:
-    async with await serve(address, Metrics(), {}) as server:
-        assert (await ask(f"{server.url}/healthz"))[0] == 200
+    async with await serve(address, PAGES) as server:
+        assert (await ask(f"{server.url}/page"))[0] == 200
 
 
 async def test_closing_frees_the_port_though_a_client_keeps_its_connection() -> None:
-    first = await serve("127.0.0.1:0", Metrics(), {})
-    async with aiohttp.ClientSession() as session:
-        async with session.get(f"{first.url}/healthz") as answer:
-            await answer.text()
-        async with asyncio.timeout(10):
-            await first.close()
-            await first.close()
+    first = await serve("127.0.0.1:0", PAGES)
+    caller = await Caller.of(first)
+    async with asyncio.timeout(10):
+        await first.close()
+        await first.close()
+    await caller.all()
 
-    async with await serve(str(first.address), Metrics(), {}) as second:
+    async with await serve(str(first.address), PAGES) as second:
         assert second.address == first.address
 
 
 async def test_a_port_in_use_is_named(server: Server) -> None:
     with pytest.raises(AddressError, match=rf"cannot listen on 127\.0\.0\.1:{server.address.port}: the port is in use"):
-        await serve(str(server.address), Metrics(), {})
+        await serve(str(server.address), PAGES)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +228,7 @@ async def test_a_port_in_use_is_named(server: Server) -> None:
 )
 async def test_an_address_that_cannot_be_is_refused(address: str, reason: str) -> None:
     with pytest.raises(AddressError, match=reason):
-        await serve(address, Metrics(), {})
+        await serve(address, PAGES)
 
 
 async def test_ipv6_addresses_work_where_the_machine_has_them() -> None:
@@ -131,5 +237,48 @@ async def test_ipv6_addresses_work_where_the_machine_has_them() -> None:
     except OSError as error:
         pytest.skip(f"no IPv6 here: {error}")
 
-    async with await serve("[::1]:0", Metrics(), {}) as server:
-        assert (await ask(f"{server.url}/healthz"))[0] == 200
+    async with await serve("[::1]:0", PAGES) as server:
+        assert (await ask(f"{server.url}/page"))[0] == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORST)
+def test_an_attack_neither_ends_the_agent_nor_its_probes(name: str) -> None:
+    agent = containers()["agent"]
+    limit = int(agent["resources"]["limits"]["memory"].removesuffix("Mi"))
+    suffered = suffer(name, connections=500, seconds=1.5)
+
+    assert agent["livenessProbe"]["timeoutSeconds"] == PATIENCE
+    assert suffered.probes_unanswered == 0
+    assert suffered.scrapes_unanswered == 0
+    assert suffered.megabytes < limit - 64  # what the rest of an agent needs, by its manifest
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "from aiohttp import web\nweb.AppRunner\n",
+        "import aiohttp.web as web\nweb.run_app\n",
+        "from aiohttp.web import TCPSite\n",
+        "from http.server import ThreadingHTTPServer\n",
+        "import asyncio\nasyncio.start_server\n",
+        "from wsgiref.simple_server import make_server\n",
+        "import prometheus_client\nprometheus_client.start_http_server\n",
+    ],
+)
+def test_a_server_that_is_made_elsewhere_is_refused_by_the_linter(made: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--select",
+        "TID251",
+        "--stdin-filename",
+        "healthd/elsewhere.py",
+        "-",
+    ]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, input=made, cwd=root, capture_output=True, text=True, check=False, timeout=60)
+
+    assert "healthd.telemetry.http makes every server" in done.stdout

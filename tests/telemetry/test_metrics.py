@@ -9,15 +9,19 @@ import pytest
 from prometheus_client import generate_latest
 
 from healthd.core.model import Action, Blame, CauseKind, Finding, Phase, Severity, Verdict
+from healthd.core.objects import GangRef
 from healthd.core.progress import NO_PROGRESS, Progress
 from healthd.core.saves import Concern
-from healthd.telemetry.metrics import GangSaves, Metrics
+from healthd.telemetry.metrics import SHOWN_GANGS, GangSaves, Metrics
 from tests.core.gangs import a_root
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 CONTRACT = {
     "healthd_api_errors_total": {"error"},
+    "healthd_gangs_invalid": set(),
+    "healthd_gangs_not_shown": set(),
+    "healthd_object_errors_total": {"where"},
     "healthd_breaker_open": {"crowd"},
     "healthd_build_info": {"version"},
     "healthd_checkpoint_concern": {"namespace", "gang", "concern"},
@@ -46,9 +50,12 @@ CONTRACT = {
     "healthd_recoveries_held": {"reason"},
     "healthd_recoveries_total": {"cause", "outcome"},
     "healthd_recovery_in_progress": set(),
+    "healthd_recovery_confirmed_seconds_count": set(),
     "healthd_recovery_phase_seconds_count": {"phase"},
+    "healthd_recovery_running_seconds_count": set(),
     "healthd_leading": set(),
     "healthd_events_dropped_total": set(),
+    "healthd_source_blind": {"node", "source"},
     "healthd_spares": set(),
     "healthd_watch_last_heard_timestamp_seconds": set(),
 }
@@ -83,7 +90,7 @@ def a_finding(rule: str = "xid-79", *, cleared: bool = False) -> Finding:
 
 
 def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
-    metrics.show_node("n1", Verdict.HEALTHY, [a_finding()])
+    metrics.show_node("n1", Verdict.HEALTHY, [a_finding()], ["nvml"])
     metrics.show_gangs([a_root(progress=Progress(step=1))])
     metrics.show_saves([GangSaves("default", "g", NOW, timedelta(1), timedelta(1), [Concern.LATE])])
     metrics.show_fabric({3: 1}, {3: 0})
@@ -126,6 +133,17 @@ def test_a_node_has_exactly_one_verdict(metrics: Metrics) -> None:
     shown = series(metrics, "healthd_node_verdict")
     assert [labels for labels, value in shown.items() if value == 1] == ['{node="n1",verdict="unhealthy"}']
     assert len(shown) == len(Verdict)
+
+
+def test_a_source_that_sees_again_is_not_shown_as_blind(metrics: Metrics) -> None:
+    metrics.show_node("n1", Verdict.UNKNOWN, [], ["nvml", "edac"])
+    metrics.show_node("n2", Verdict.UNKNOWN, [], ["nvml"])
+    metrics.show_node("n1", Verdict.UNKNOWN, [], ["edac"])
+
+    assert set(series(metrics, "healthd_source_blind")) == {
+        '{node="n1",source="edac"}',
+        '{node="n2",source="nvml"}',
+    }
 
 
 def test_a_finding_that_is_gone_or_cleared_is_not_shown(metrics: Metrics) -> None:
@@ -171,3 +189,20 @@ def test_a_recovery_is_counted_by_cause_and_outcome(metrics: Metrics) -> None:
 
     counted = {labels for labels, value in series(metrics, "healthd_recoveries_total").items() if value}
     assert counted == {'{cause="hang",outcome="GaveUp"}'}
+
+
+def test_a_tenant_has_a_bounded_number_of_series(metrics: Metrics) -> None:
+    crowd = [a_root(f"evil-{number}") for number in range(SHOWN_GANGS + 7)]
+    metrics.show_gangs([*crowd, a_root("train", ref=GangRef(kind="Job", name="train", namespace="good", uid="u"))])
+
+    attempts = series(metrics, "healthd_gang_attempt")
+    assert len(attempts) == SHOWN_GANGS + 1
+    assert '{gang="train",namespace="good"}' in attempts
+    assert series(metrics, "healthd_gangs_not_shown") == {"": 7}
+
+
+def test_an_invalid_gang_is_counted_and_has_no_series(metrics: Metrics) -> None:
+    metrics.show_gangs([a_root(invalid=("healthd.dev/min-nodes: 'x' is not a number",))])
+
+    assert series(metrics, "healthd_gang_attempt") == {}
+    assert series(metrics, "healthd_gangs_invalid") == {"": 1}
