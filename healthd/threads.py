@@ -8,6 +8,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from healthd.core.shares import may_begin
+
 T = TypeVar("T")
 
 
@@ -23,16 +25,25 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
 
 
 class Threads:
-    """Runs up to *limit* calls at the same time; the others wait for their turn."""
+    """Runs up to *limit* calls at the same time, in even shares; the others wait for their turn."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
-        self._slots = asyncio.Semaphore(limit)
+        self._limit = limit
+        self._running: list[str] = []
+        self._ended = asyncio.Condition()
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """What *work* answers or raises. When the waiting is cancelled, the slot is free."""
-        async with self._slots:
+    async def run(self, work: Callable[[], T], *, who: str) -> T:
+        """What *work* of *who* answers or raises. When the waiting is cancelled, the slot is free."""
+        async with self._ended:
+            await self._ended.wait_for(lambda: may_begin(who, self._running, self._limit))
+            self._running.append(who)
+        try:
             return await in_thread(work, self._name)
+        finally:
+            self._running.remove(who)
+            async with self._ended:
+                self._ended.notify_all()
 
 
 class Worker:

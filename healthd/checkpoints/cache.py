@@ -17,6 +17,8 @@ class Proof:
     format: str
     """The format that was found; empty when it was refused."""
     reason: str = ""
+    members: int = 0
+    """How many ranks saved it, where nothing in it says how many there must be."""
 
 
 @dataclass(slots=True)

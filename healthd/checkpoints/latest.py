@@ -14,6 +14,7 @@ from healthd.checkpoints.cache import Cache, Proof
 from healthd.checkpoints.formats import FORMATS, Format, Level, declared, recognises
 from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.released import released
+from healthd.checkpoints.members import fewer, members_of
 from healthd.checkpoints.nested import nested
 from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, newest_step, steps
 from healthd.checkpoints.tree import (
@@ -26,6 +27,7 @@ from healthd.checkpoints.tree import (
     refuse_changes,
     survey,
 )
+from healthd.core.printable import printable
 
 __all__ = [
     "UNKNOWN_STEP",
@@ -63,6 +65,8 @@ class Checkpoint:
     """Bytes of all its files."""
     write_seconds: float = 0.0
     """From its oldest file to its newest."""
+    members: int = 0
+    """How many ranks saved it, where nothing in it says how many there must be; 0: not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +120,15 @@ def latest(
         return Latest(found=None, rejected=misplaced(root))
     rejected: list[Rejected] = []
     looks = 0
-    for candidate in candidates:
+    for number, candidate in enumerate(candidates):
         if newer_than is not None and candidate.step <= newer_than:
             break
         looks += not candidate.unfinished
         if looks > MOST_LOOKS:
             rejected.append(_rejected(candidate, f"not looked at: {MOST_LOOKS:,} newer ones were refused"))
             break
-        outcome = verify(candidate, format=format, level=level, cache=cache)
+        before = candidates[number + 1 :]
+        outcome = verify(candidate, format=format, level=level, cache=cache, before=before)
         if isinstance(outcome, Checkpoint):
             return Latest(found=outcome, rejected=tuple(rejected))
         rejected.append(outcome)
@@ -146,12 +151,14 @@ def verify(
     level: Level = Level.FULL,
     cache: Cache | None = None,
     formats: Sequence[Format] = FORMATS,
+    before: Sequence[Candidate] = (),
 ) -> Checkpoint | Rejected:
     """
     Whether one candidate will load.
 
     Every format that it has must hold, so that a good model beside a torn optimizer is refused; the declared *format*
-    must be there. *formats* is the table to detect by. Raises UnknownFormat.
+    must be there. Beside the steps *before* it, the newest first, no rank may be missing that they have. *formats* is
+    the table to detect by. Raises UnknownFormat.
     """
     wanted = declared(format) if format else None
     if candidate.unfinished:
@@ -173,11 +180,15 @@ def verify(
             tree, proof = look()
     except Damaged as damage:
         return _rejected(candidate, str(damage))
+    except MemoryError:  # says nothing of this checkpoint: others may have taken it
+        raise
     except Exception as error:
         return _rejected(candidate, f"could not be verified, a fault of healthd: {type(error).__name__}: {error}")
-    if proof.reason:
-        return _rejected(candidate, proof.reason)
+    if reason := proof.reason or fewer(proof.members, [wanted] if wanted else formats, before):
+        return _rejected(candidate, reason)
     path = str(candidate.path.absolute())
+    if not path.isprintable():
+        return _rejected(candidate, "its name has characters that do not print, so no program could be told of it")
     return Checkpoint(
         path=path,
         step=candidate.step,
@@ -185,6 +196,7 @@ def verify(
         saved_ns=_saved_ns(tree),
         size=sum(entry.stamp.size for entry in tree.entries.values()),
         write_seconds=_write_seconds(tree),
+        members=proof.members,
     )
 
 
@@ -201,7 +213,8 @@ def _saved_ns(tree: Tree) -> int:
 def _prove(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> Proof:
     """What these very files prove. Raises Unstable when they did not stay these very files."""
     try:
-        proof = Proof(level=level, format=_check(tree, wanted, level, formats))
+        present = _check(tree, wanted, level, formats)
+        proof = Proof(level=level, format=present[0].name, members=members_of(present, tree))
     except Unstable:
         raise
     except Damaged as damage:
@@ -210,8 +223,8 @@ def _prove(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Fo
     return proof
 
 
-def _check(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> str:
-    """The name of the format. Raises Damaged."""
+def _check(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> list[Format]:
+    """The formats that it has, the one that gives it its name first. Raises Damaged."""
     if not tree.entries:
         raise Damaged("an empty directory")
     if wanted and not wanted.detect(tree):
@@ -225,7 +238,7 @@ def _check(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Fo
         raise Damaged(f"no known checkpoint format in it ({_some(tree)}); declare one, for example marked:DONE")
     for fmt, seen in present:
         fmt.verify(seen, level)
-    return wanted.name if wanted else present[0][0].name
+    return [*([wanted] if wanted else []), *(fmt for fmt, _ in present)]
 
 
 def _some(tree: Tree) -> str:
@@ -235,5 +248,5 @@ def _some(tree: Tree) -> str:
 
 def _rejected(candidate: Candidate, reason: str) -> Rejected:
     """File names come from anybody: what cannot be printed is escaped, so that a log or terminal stays whole."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in reason)
-    return Rejected(path=str(candidate.path.absolute()), step=candidate.step, reason=line[:500])
+    path = printable(str(candidate.path.absolute()))
+    return Rejected(path=path, step=candidate.step, reason=printable(reason)[:500])

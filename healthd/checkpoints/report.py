@@ -9,29 +9,77 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from healthd.checkpoints.latest import Cache, Checkpoint, Level, Rejected, latest
-from healthd.checkpoints.stores.urls import Location
+from msgspec import Struct
+
+from healthd.checkpoints.formats import UnknownFormat
+from healthd.checkpoints.latest import Cache, Checkpoint, Level, Rejected, latest, newest_step
+from healthd.checkpoints.stores.local import confined_to
+from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate
 from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
+from healthd.core.printable import printable
 from healthd.core.verification import Report
 
 
-def report_on(
-    root: Location,
-    *,
-    format: str = "",  # noqa: A002 - as in `latest`
-    level: Level = Level.FULL,
-    newer_than: int | None = None,
-    cache: Cache | None = None,
-) -> Report:
-    """The newest checkpoint below *root* that will load, its size, and the room that is left. Raises UnknownFormat."""
-    answer = latest(root, format=format, level=level, newer_than=newer_than, cache=cache)
+class Inquiry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is to be looked at, and how closely."""
+
+    location: str
+    """A path, or the URL of a bucket."""
+    bounds: list[str] | None = None
+    """Folders that a path must be in, also where a link leads; None: it may be anywhere."""
+    format: str = ""
+    """As its owner declared it; empty to detect it."""
+    quick: bool = False
+    """Headers and sizes alone."""
+    names_only: bool = False
+    """The highest step by name, unverified."""
+    newer_than: int | None = None
+    """Steps up to this one are not looked at."""
+
+
+def report_on(inquiry: Inquiry, cache: Cache | None = None) -> Report:
+    """What there is; that nothing can be looked at is a reason in the report, too."""
+    try:
+        place = locate(inquiry.location)
+    except NoSuchStore as error:
+        return _refused(inquiry, str(error))
+    if refusal := _out_of_bounds(place, inquiry.bounds):
+        return _refused(inquiry, refusal)
+    with confined_to(None if inquiry.bounds is None else map(Path, inquiry.bounds)):
+        if inquiry.names_only:
+            step = newest_step(place)
+            return Report() if step is None else Report(found=ChosenCheckpoint(step=step))
+        try:
+            return _verified(place, inquiry, cache)
+        except UnknownFormat as error:
+            return _refused(inquiry, str(error))
+
+
+def _refused(inquiry: Inquiry, why: str) -> Report:
+    return Report(rejected=[RejectedCheckpoint(path=printable(inquiry.location), step=-1, reason=printable(why)[:500])])
+
+
+def _out_of_bounds(place: Location, bounds: list[str] | None) -> str:
+    """Why it may not be looked at; empty where it may. Links are followed."""
+    if bounds is None or not isinstance(place, Path):
+        return ""
+    real = place.resolve()
+    if any(real.is_relative_to(Path(bound).resolve()) for bound in bounds):
+        return ""
+    through = f"a link leads to {real}, which" if real != place else str(real)
+    return f"{through} is outside of what the controller may read ({', '.join(bounds)}; see checkpoints.allowed)"
+
+
+def _verified(place: Location, inquiry: Inquiry, cache: Cache | None) -> Report:
+    level = Level.QUICK if inquiry.quick else Level.FULL
+    answer = latest(place, format=inquiry.format, level=level, newer_than=inquiry.newer_than, cache=cache)
     found = answer.found
     return Report(
         found=_chosen(found) if found else None,
         rejected=[_rejected(each) for each in answer.rejected],
         size=found.size if found else 0,
         write_seconds=found.write_seconds if found else 0.0,
-        free=_free(root) if isinstance(root, Path) else -1,
+        free=_free(place) if isinstance(place, Path) else -1,
     )
 
 

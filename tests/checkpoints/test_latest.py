@@ -385,7 +385,7 @@ def test_a_name_made_to_fool_a_terminal_is_escaped(tmp_path: Path) -> None:
     (tmp_path / "\x1b[2Jmodel\n.safetensors").touch()
     (tmp_path / os.fsdecode(b"\xff.txt")).touch()
 
-    assert refusal(tmp_path) == r"\x1b[2Jmodel\n.safetensors: empty file"
+    assert refusal(tmp_path) == r"\u001b[2Jmodel\u000a.safetensors: empty file"
 
 
 @pytest.fixture

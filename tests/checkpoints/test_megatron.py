@@ -191,3 +191,53 @@ def test_a_metadata_that_is_a_fifo_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "metadata.json")
 
     assert refusal(tmp_path) == ""
+
+
+def an_iteration(root: Path, number: int, *ranks: str, **sizes: int) -> Path:
+    names = [f"{rank}/{name}" for rank in ranks for name in ("model_optim_rng.pt", "distrib_optim.pt")]
+    return write_files(root / f"iter_{number:07}", *names, state=a_rank_state(number, **sizes))
+
+
+BOTH = ("mp_rank_00", "mp_rank_01")
+
+
+def test_a_step_with_fewer_ranks_than_those_before_it_is_refused(tmp_path: Path) -> None:
+    an_iteration(tmp_path, 100, *BOTH)
+    an_iteration(tmp_path, 200, *BOTH)
+    an_iteration(tmp_path, 300, "mp_rank_00")
+
+    answer = latest(tmp_path)
+
+    assert answer.found is not None
+    assert answer.found.step == 200
+    assert "1 of 2 ranks are here, by the files of iter_0000200" in answer.rejected[0].reason
+
+
+def test_of_a_gang_that_was_made_smaller_the_third_step_is_believed(tmp_path: Path) -> None:
+    an_iteration(tmp_path, 100, *BOTH)
+    found = []
+    for number in (200, 300, 400):
+        an_iteration(tmp_path, number, "mp_rank_00")
+        found.append(latest(tmp_path).found)
+
+    assert [each and each.step for each in found] == [100, 100, 400]
+
+
+def test_a_step_that_says_how_many_ranks_there_are_is_believed_at_once(tmp_path: Path) -> None:
+    an_iteration(tmp_path, 100, *BOTH, tensor=2)
+    an_iteration(tmp_path, 200, "mp_rank_00", tensor=1)
+
+    found = latest(tmp_path).found
+
+    assert found is not None
+    assert found.step == 200
+
+
+def test_more_ranks_than_before_are_no_reason(tmp_path: Path) -> None:
+    an_iteration(tmp_path, 100, "mp_rank_00")
+    an_iteration(tmp_path, 200, *BOTH)
+
+    found = latest(tmp_path).found
+
+    assert found is not None
+    assert found.step == 200

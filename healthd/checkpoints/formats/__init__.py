@@ -72,7 +72,7 @@ def declared(spec: str) -> Format:
     if colon or name not in known:
         names = ", ".join(known)
         raise UnknownFormat(
-            f"unknown checkpoint format {spec!r}: use one of {names}, marked:MARKER-FILE, or a layout in YAML"
+            f"unknown checkpoint format {spec[:80]!r}: use one of {names}, marked:MARKER-FILE, or a layout in YAML"
         )
     return known[name]
 

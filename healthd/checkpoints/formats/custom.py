@@ -7,27 +7,26 @@ A layout that a person declares, for a writer that no other module knows: a few 
     marker: DONE                                 # the writer makes it last
     manifest: SHA256SUMS                         # names, and sizes or checksums
 
-Every line may be left out, but not all that say when a step is whole. Names are no regular expressions, so that none
-can keep healthd busy: `*` stands for any letters within a name, three times at most.
+Every line may be left out, but not all that say when a step is whole. Names are no regular expressions: `*` stands for
+any letters within a name, three times at most (see `patterns`).
 """
 
 from __future__ import annotations
-
-import re
-from typing import NamedTuple
 
 import msgspec
 import yaml
 
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.formats.manifests import read_manifest, verify_manifest
+from healthd.checkpoints.formats.patterns import PLACE, Pattern
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 
 LONGEST = 4096
 """Letters of a declaration."""
 MOST_PATTERNS = 64
 _MOST_STARS = 3
-_PLACE = re.compile(r"\{(\w*)\}")
+_MOST_BRACKETS = 2 * MOST_PATTERNS
+"""One for each place, and those around lists. The time that the parser takes grows with the square of their depth."""
 
 
 class BadDeclaration(ValueError):
@@ -44,11 +43,6 @@ class Declaration(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     manifest: str = ""
 
 
-class _Pattern(NamedTuple):
-    written: str
-    compiled: re.Pattern[str]
-
-
 class Custom:
     """All that was declared of a step is there and as its manifest says."""
 
@@ -63,19 +57,19 @@ class Custom:
     def owns(self, filename: str) -> bool:
         """Marker, manifest, and what the declared files may be called."""
         declared = (self.declaration.marker, self.declaration.manifest)
-        return filename in declared or any(pattern.compiled.fullmatch(filename) for pattern in self._own_names)
+        return filename in declared or any(pattern.match(filename) is not None for pattern in self._own_names)
 
     def names(self, tree: Tree) -> set[str]:
         """The files of *tree* that `files` fits and that the manifest lists. Raises Damaged."""
-        named = {name for name in tree.entries if any(pattern.compiled.fullmatch(name) for pattern in self._files)}
+        named = {name for name in tree.entries if any(pattern.match(name) is not None for pattern in self._files)}
         if self.declaration.manifest:
             named.update(listed.name for listed in read_manifest(tree, self.declaration.manifest))
         return named
 
     def step_of(self, name: str) -> int | None:
         """The number in the name of a step; None when it is no step. Without `steps` the usual names are taken."""
-        match = self._steps.compiled.fullmatch(name) if self._steps else None
-        return int(match["step"]) if match else None
+        match = self._steps.match(name) if self._steps else None
+        return match[0] if match else None
 
     @property
     def names_steps(self) -> bool:
@@ -85,6 +79,13 @@ class Custom:
     def detect(self, tree: Tree) -> bool:  # noqa: ARG002 - it was declared, so a step without anything is refused
         """Always: it was declared."""
         return True
+
+    def members(self, tree: Tree) -> int | None:
+        """Files of ranks, unless it was declared how many there are."""
+        if self.declaration.ranks:
+            return None
+        ranks = [{rank for name in tree.entries for rank in pattern.match(name) or ()} for pattern in self._files]
+        return max(map(len, ranks), default=0)
 
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK looks at names and sizes; FULL at the checksums of the manifest. Raises Damaged."""
@@ -102,6 +103,8 @@ def parse_declaration(text: str) -> Custom:
     """The format that *text* declares, YAML of a mapping. Raises BadDeclaration."""
     if len(text) > LONGEST:
         raise BadDeclaration(f"the declaration of a checkpoint format has {len(text):,} letters, at most {LONGEST:,}")
+    if text.count("{") + text.count("[") > _MOST_BRACKETS:
+        raise BadDeclaration(f"the declaration of a checkpoint format has more than {_MOST_BRACKETS} brackets")
     try:
         # This loader makes texts of everything: with others a few merged aliases take all memory, and a date may raise.
         declaration = msgspec.convert(yaml.load(text, Loader=yaml.BaseLoader), type=Declaration, strict=False)
@@ -128,31 +131,27 @@ def _refuse_useless(declaration: Declaration) -> None:
         raise BadDeclaration("ranks of a checkpoint format need {rank} in the name of a file")
 
 
-def _compile(field: str, written: str, places: set[str]) -> _Pattern:
-    """A name with `*` and places for numbers; each place stands in it once. Raises BadDeclaration."""
-    named = _PLACE.findall(written)
+def _compile(field: str, written: str, places: set[str]) -> Pattern:
+    """A name with `*` and one place for a number. Raises BadDeclaration."""
+    named = PLACE.findall(written)
     if set(named) - places or len(named) > 1 or written.count("*") > _MOST_STARS or not written:
         raise BadDeclaration(
             f"{field} of a checkpoint format: {written[:80]!r} may have {{{places.pop()}}} once, and * three times"
         )
     if field == "steps" and (not named or "/" in written):
         raise BadDeclaration(f"steps of a checkpoint format: {written[:80]!r} has no {{step}}, or has a / in it")
-    expression = re.escape(written).replace(r"\*", "[^/]*")
-    expression = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d{1,18})", expression)
-    end = re.escape(re.split(r"[*}]", written)[-1])
-    # First the end, which rules most names out at once: else each star would be tried against each place.
-    return _Pattern(written, re.compile(f"(?=(?s:.*){end}\\Z){expression}"))
+    return Pattern(written)
 
 
-def _verify_pattern(tree: Tree, pattern: _Pattern, ranks: int) -> None:
-    matches = [match for name in sorted(tree.entries) if (match := pattern.compiled.fullmatch(name))]
+def _verify_pattern(tree: Tree, pattern: Pattern, ranks: int) -> None:
+    matches = {name: match for name in sorted(tree.entries) if (match := pattern.match(name)) is not None}
     if not matches:
         raise Damaged(f"{pattern.written}: no file of such a name")
-    for match in matches:
-        if not tree.size(match[0]):
-            raise Damaged(f"{match[0]}: empty file")
-    if "rank" in pattern.compiled.groupindex:
-        found = {int(match["rank"]) for match in matches}
+    for name in matches:
+        if not tree.size(name):
+            raise Damaged(f"{name}: empty file")
+    found = {rank for match in matches.values() for rank in match}
+    if found:
         count = ranks or max(found) + 1
         absent = next((rank for rank in range(count) if rank not in found), None)
         if absent is not None:

@@ -62,6 +62,13 @@ class DeepSpeed:
         """
         return any(self.owns(filename_of(name)) or _UNIVERSAL.fullmatch(name) for name in tree.kinds)
 
+    def members(self, tree: Tree) -> int | None:
+        """Files of ranks, unless a model state says how many there are."""
+        owned = tree.owned(self.owns)
+        model = next((name for name in owned if _MODEL.fullmatch(filename_of(name))), None)
+        world = _read_world(tree, model) if model else None
+        return None if world and world.data and world.model else len(owned)
+
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK looks at names and one model file; FULL at the steps that all files tell. Raises Damaged."""
         folders: dict[str, list[str]] = defaultdict(list)

@@ -48,6 +48,14 @@ class Megatron:
         """A rank's folder, or a folder of `torch_dist`."""
         return bool(_rank_folders(tree) or _dist_folders(tree))
 
+    def members(self, tree: Tree) -> int | None:
+        """Ranks of the legacy layout, unless the arguments in it say how many there are."""
+        ranks = {rank: folder for folder, rank in _rank_folders(tree).items()}
+        if not ranks:
+            return None
+        with open_state(tree, _model_of(tree, ranks[min(ranks)])) as state:
+            return len(ranks) if _told_sizes(state, len(min(ranks))) is None else None
+
     def verify(self, tree: Tree, level: Level) -> None:
         """QUICK looks at names and one file; FULL at the iteration that every rank tells. Raises Damaged."""
         saves: dict[str, dict[tuple[int, ...], str]] = defaultdict(dict)
@@ -96,10 +104,9 @@ def _missing(name: str) -> str:
 
 def _refuse_missing_ranks(save: str, ranks: dict[tuple[int, ...], str], state: State) -> None:
     """Ranks are numbered by tensor, pipeline and expert parallelism; the last two only where there are several."""
-    told = [state.count("args", f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert")]
     axes = len(min(ranks))
-    sizes = [told[0], *(size for size in told[1:] if size > 1)]
-    if not told[0] or len(sizes) != axes:  # the arguments cannot be read: at least no gap
+    sizes = _told_sizes(state, axes)
+    if sizes is None:  # at least no gap
         sizes = [max(rank[axis] if axis < len(rank) else 0 for rank in ranks) + 1 for axis in range(axes)]
     total = math.prod(sizes)
     absent = next((rank for rank in (_place(number, sizes) for number in range(total)) if rank not in ranks), None)
@@ -107,6 +114,13 @@ def _refuse_missing_ranks(save: str, ranks: dict[tuple[int, ...], str], state: S
         folder = "_".join((f"mp_rank_{absent[0]:02}", *(f"{number:03}" for number in absent[1:])))
         here = f"{len(ranks):,} of {total:,} ranks are here"
         raise Damaged(f"{save}/{folder}: missing; {here} (not all ranks saved)".lstrip("/"))
+
+
+def _told_sizes(state: State, axes: int) -> list[int] | None:
+    """How many ranks there are along each axis; None where the arguments cannot be read."""
+    told = [state.count("args", f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert")]
+    sizes = [told[0], *(size for size in told[1:] if size > 1)]
+    return sizes if told[0] and len(sizes) == axes else None
 
 
 def _place(number: int, sizes: list[int]) -> tuple[int, ...]:

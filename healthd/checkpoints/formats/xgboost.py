@@ -27,7 +27,7 @@ LARGEST_JSON = 8 << 20
 MOST_VALUES = 2_500_000
 """In JSON, of which a list or a mapping counts as four; twice what a model of the largest size has."""
 _JSON = re.compile(r"(?:model|xgb|xgboost|booster|checkpoint)[-_\w]*\.json", re.IGNORECASE)
-_OLD = re.compile(r"\d{4,}\.model|xgb\w*[-_\w]*\.(?:model|bin)", re.IGNORECASE)
+_OLD = re.compile(r"\d{4,}\.model|xgb[-_\w]*\.(?:model|bin)", re.IGNORECASE)
 _BEGIN = re.compile(rb'\s*\{\s*"(?:learner|version)"\s*:')
 _END = re.compile(rb'"version"\s*:\s*\[\d+,\s*\d+,\s*\d+\]\s*\}\s*\Z')
 """Keys are in the order of the alphabet."""

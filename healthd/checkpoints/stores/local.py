@@ -90,7 +90,7 @@ class LocalStore:
 
     def names(self, folder: Path) -> Iterator[Name]:
         """What lies directly in it. Raises OSError."""
-        with os.scandir(folder) as listing:
+        with self._listing(folder) as listing:
             for item in listing:
                 yield Name(item.name, _is_folder(item), item.is_symlink())
 
@@ -99,7 +99,7 @@ class LocalStore:
         self._refuse_outside(place.name, place)
         info = place.stat()
         if stat.S_ISDIR(info.st_mode):
-            return True, _walk(place, most)
+            return True, self._walk(place, most)
         return False, [(place.name, _entry(info))]
 
     def open(self, base: Path, name: str, entry: Entry) -> LocalFile:
@@ -115,12 +115,47 @@ class LocalStore:
             raise
         return file
 
+    def _walk(self, path: Path, most: int) -> Iterator[tuple[str, Entry]]:
+        folders = [(str(path), "", 0)]
+        count = 0
+        while folders:
+            folder, prefix, level = folders.pop()
+            with self._listing(folder) as listing:
+                for item in listing:
+                    count += 1
+                    if count > most:
+                        raise Damaged(f"more than {most:,} entries, too many to verify")
+                    if not item.is_dir(follow_symlinks=False):
+                        entry = _listed(item)
+                        if entry is not None:
+                            yield prefix + item.name, entry
+                    elif level >= MOST_LEVELS:
+                        raise Damaged(f"{prefix}{item.name}: nested deeper than {MOST_LEVELS} directories")
+                    else:
+                        folders.append((f"{folder}/{item.name}", f"{prefix}{item.name}/", level + 1))
+
+    @contextmanager
+    def _listing(self, folder: Path | str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """What is in it: in the very folder that was looked at, should a link be put in its place. Raises OSError."""
+        descriptor = os.open(folder, _OPEN_FLAGS | os.O_DIRECTORY)
+        try:
+            if real := self._outside(Path(f"/proc/self/fd/{descriptor}")):
+                raise PermissionError(errno.EACCES, f"a link leads to {real}, outside of what may be read", str(folder))
+            with os.scandir(descriptor) as listing:
+                yield listing
+        finally:
+            os.close(descriptor)
+
     def _refuse_outside(self, name: str, place: Path) -> None:
-        if self._bounds is None:
-            return
-        real = place.resolve()
-        if not any(real.is_relative_to(bound) for bound in self._bounds):
+        if real := self._outside(place):
             raise Damaged(f"{name}: a link leads to {real}, outside of what may be read")
+
+    def _outside(self, place: Path) -> Path | None:
+        """Where *place* really is, unless that may be read."""
+        if self._bounds is None:
+            return None
+        real = place.resolve()
+        return None if any(real.is_relative_to(bound) for bound in self._bounds) else real
 
 
 LOCAL = LocalStore()
@@ -152,26 +187,6 @@ def _is_folder(item: os.DirEntry[str]) -> bool:
         return item.is_dir()
     except OSError:
         return True
-
-
-def _walk(path: Path, most: int) -> Iterator[tuple[str, Entry]]:
-    folders = [(str(path), "", 0)]
-    count = 0
-    while folders:
-        folder, prefix, level = folders.pop()
-        with os.scandir(folder) as listing:
-            for item in listing:
-                count += 1
-                if count > most:
-                    raise Damaged(f"more than {most:,} entries, too many to verify")
-                if not item.is_dir(follow_symlinks=False):
-                    entry = _listed(item)
-                    if entry is not None:
-                        yield prefix + item.name, entry
-                elif level >= MOST_LEVELS:
-                    raise Damaged(f"{prefix}{item.name}: nested deeper than {MOST_LEVELS} directories")
-                else:
-                    folders.append((item.path, f"{prefix}{item.name}/", level + 1))
 
 
 def _listed(item: os.DirEntry[str]) -> Entry | None:

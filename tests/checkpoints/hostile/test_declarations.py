@@ -29,6 +29,8 @@ HOSTILE = {
     "sixties": "marker: DONE\nranks: " + ":".join(["59"] * 1300) + "\n",
     "digits": "marker: DONE\nranks: " + "9" * 4000 + "\n",
     "depth": "files:\n" + "[" * 4000,
+    "depth of mappings": "\n" + "{" * 4000,
+    "depth of both": "\n" + "[{" * 2000,
     "an object": "marker: !!python/object/apply:os.system [id]\n",
     "nothing": "\n\n",
 }
@@ -55,8 +57,18 @@ def test_a_few_letters_do_not_take_all_memory(tmp_path: Path) -> None:
     assert ended.stderr.splitlines()[-1].startswith("healthd.checkpoints.formats.UnknownFormat: ")
 
 
-@pytest.mark.parametrize(("written", "name"), [("*a*c*b", "a" * 4000 + "b"), ("*{rank}*x", "1" * 4000)])
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [("*a*c*b", "a" * 4000 + "b"), ("*{rank}*x", "1" * 4000), ("*1*1*1{rank}x", "1" * 1990 + "y1x")],
+)
 def test_stars_are_not_tried_against_every_place(written: str, name: str) -> None:
     pattern = parse_declaration(f'files: ["{written}"]')
 
     assert not pattern.owns(name[:2000])
+
+
+def test_what_is_said_of_an_unknown_format_is_short() -> None:
+    with pytest.raises(UnknownFormat) as refused:
+        declared("x" * 200_000)
+
+    assert len(str(refused.value)) < 1000

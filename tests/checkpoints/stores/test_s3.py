@@ -271,7 +271,7 @@ def test_a_list_may_tell_less_or_more_of_an_object_than_the_answer_does(
 async def test_the_controller_finds_what_a_gang_saves_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     bucket.upload(a_sharded_step(tmp_path, 10))
     root = a_root(options=GangOptions(restart=True, checkpoint=bucket.url))
-    checkpoints = FileCheckpoints(allowed=["s3://training"], environment=bucket.environment)
+    checkpoints = FileCheckpoints(allowed=["s3://training for default"], environment=bucket.environment)
 
     answer = await checkpoints.latest(root)
 

@@ -1,0 +1,151 @@
+"""
+The processes that read what users wrote: warm ones, each ended when an answer takes too long.
+
+One that hangs inside a file server may be beyond SIGKILL. It is left behind, and until it is gone its place is not
+looked at again, so that a store that hangs keeps one process, however often somebody looks. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+
+from healthd.checkpoints.child import MOST_ANSWER
+from healthd.checkpoints.report import Inquiry
+from healthd.core.verification import Report, read_report
+
+# -P: no module of the directory that we happen to run in may stand in for a real one.
+PROGRAM = (sys.executable, "-P", str(Path(__file__).with_name("child.py")))
+_REAP = 1.0
+"""Seconds that a process gets to be gone once it was killed."""
+
+
+class Ended(OSError):
+    """The process ended without an answer: most likely it took more memory than it may."""
+
+
+class WornOut(Ended):
+    """It did so after earlier looks, which may be to blame."""
+
+
+class Processes:
+    """Answers inquiries, each by a process that has nothing else to do; at most *idle* are kept for the next ones."""
+
+    def __init__(
+        self, idle: int, environment: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM
+    ) -> None:
+        self._most_idle = idle
+        self._environment = environment
+        self._program = program
+        self._idle: list[_Process] = []
+        weakref.finalize(self, _end_all, self._idle)
+        self._stuck: dict[str, _Process] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, inquiry: Inquiry, seconds: float) -> Report:
+        """What there is. Raises TimeoutError, Ended and other OSErrors."""
+        try:
+            return self._ask(self._taken(inquiry.location), inquiry, seconds)
+        except WornOut:
+            return self._ask(self._new(), inquiry, seconds)
+
+    def _ask(self, process: _Process, inquiry: Inquiry, seconds: float) -> Report:
+        was_used = bool(process.last)
+        try:
+            report = process.ask(inquiry, seconds)
+        except BaseException as error:
+            if not process.end():
+                self._stuck[inquiry.location] = process
+            if was_used and isinstance(error, Ended):
+                raise WornOut(str(error)) from error
+            raise
+        self._put_back(process)
+        return report
+
+    def _taken(self, location: str) -> _Process:
+        """The one that looked there last, and knows what it proved; else the one that has rested longest."""
+        with self._lock:
+            if location in self._stuck and self._stuck[location].runs:
+                raise TimeoutError(f"{location} has not answered an earlier look")
+            self._stuck.pop(location, None)
+            for process in sorted(self._idle, key=lambda each: each.last != location):
+                self._idle.remove(process)
+                if process.runs:
+                    return process
+                process.end()
+        return self._new()
+
+    def _new(self) -> _Process:
+        return _Process(self._program, self._environment)
+
+    def _put_back(self, process: _Process) -> None:
+        with self._lock:
+            self._idle.append(process)
+            oldest = self._idle.pop(0) if len(self._idle) > self._most_idle else None
+        if oldest is not None:
+            oldest.end()
+
+
+def _end_all(processes: list[_Process]) -> None:
+    for process in processes:
+        process.end()
+
+
+class _Process:
+    def __init__(self, program: Sequence[str], environment: Mapping[str, str] | None) -> None:
+        self.last = ""
+        """The location that it was asked about last."""
+        self._popen = subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        )
+
+    @property
+    def runs(self) -> bool:
+        return self._popen.poll() is None
+
+    def ask(self, inquiry: Inquiry, seconds: float) -> Report:
+        self.last = inquiry.location
+        assert self._popen.stdin
+        with suppress(BrokenPipeError):  # then it says nothing either
+            self._popen.stdin.write(msgspec.json.encode(inquiry) + b"\n")
+            self._popen.stdin.flush()
+        report = read_report(self._line(inquiry.location, monotonic() + seconds, seconds))
+        if report is None:
+            raise Ended(f"{inquiry.location}: what was found there cannot be written down")
+        return report
+
+    def _line(self, location: str, deadline: float, seconds: float) -> bytes:
+        assert self._popen.stdout
+        said, descriptor = b"", self._popen.stdout.fileno()
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while not said.endswith(b"\n") and len(said) <= MOST_ANSWER:
+            if not poll.poll(max(0.0, deadline - monotonic()) * 1000):
+                raise TimeoutError(f"{location} has not answered within {seconds:.0f} s")
+            piece = os.read(descriptor, MOST_ANSWER)
+            if not piece:
+                status = self._popen.wait(_REAP)
+                raise Ended(f"{location}: the process that looked at it ended with status {status}")
+            said += piece
+        return said
+
+    def end(self) -> bool:
+        """Whether it is gone."""
+        self._popen.kill()
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            if pipe:
+                with suppress(OSError):
+                    pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._popen.wait(_REAP)
+        return not self.runs

@@ -1,0 +1,78 @@
+"""The processes that read what users wrote."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from healthd.checkpoints.child import MEMORY
+from healthd.checkpoints.processes import PROGRAM, Processes
+from healthd.checkpoints.report import Inquiry
+from healthd.core.verification import Report
+from tests.checkpoints.builders import safetensors_bytes
+
+SLEEPER = (sys.executable, "-c", "import sys, time; print('{}', flush=True); sys.stdin.readline(); time.sleep(600)")
+"""Answers at once and once."""
+
+
+def test_one_process_answers_one_look_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "step_7.safetensors").write_bytes(safetensors_bytes({"weights": 64}))
+    processes = Processes(idle=1)
+
+    kept = []
+    for _ in range(2):
+        report = processes.ask(Inquiry(location=str(tmp_path)), 60)
+        assert report.found is not None
+        assert report.found.step == 7
+        kept += processes._idle
+
+    assert kept[0] is kept[1]
+
+
+def test_one_that_hangs_is_ended_and_the_next_look_has_a_new_one(tmp_path: Path) -> None:
+    processes = Processes(idle=1, program=SLEEPER)
+    first = processes.ask(Inquiry(location=str(tmp_path)), 60)
+
+    with pytest.raises(TimeoutError, match="has not answered within 0 s"):
+        processes.ask(Inquiry(location=str(tmp_path)), 0.01)
+
+    assert first == processes.ask(Inquiry(location=str(tmp_path)), 60) == Report()
+
+
+def test_one_that_earlier_looks_wore_out_is_replaced_within_the_look(tmp_path: Path) -> None:
+    once = "import sys; sys.stdin.readline(); print('{}', flush=True); sys.stdin.readline(); sys.exit(1)"
+    processes = Processes(idle=1, program=(sys.executable, "-c", once))
+
+    assert [processes.ask(Inquiry(location=str(tmp_path)), 60) for _ in range(3)] == [Report()] * 3
+
+
+def test_one_that_a_look_made_large_is_not_kept(tmp_path: Path) -> None:
+    script = "import healthd.checkpoints.child as child; child._WORN_OUT = 1; child.main()"
+    inquiry = msgspec.json.encode(Inquiry(location=str(tmp_path)))
+
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        process.stdin.write(inquiry + b"\n")
+        process.stdin.flush()
+
+        assert process.wait(60) == 0
+
+
+def test_it_may_take_no_more_memory_than_that() -> None:
+    script = f"from healthd.checkpoints.child import limit; limit(); print('bounded', flush=True); bytes({MEMORY})"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert ended.stdout == "bounded\n"
+    assert ended.stderr.splitlines()[-1] == "MemoryError"
+
+
+def test_it_ends_when_its_parent_does_also_in_the_middle_of_a_look(tmp_path: Path) -> None:
+    inquiry = msgspec.json.encode(Inquiry(location=str(tmp_path)))
+
+    ended = subprocess.run(PROGRAM, input=inquiry + b"\n", stdout=subprocess.PIPE, check=False, timeout=60)
+
+    assert ended.returncode == 0
