@@ -34,7 +34,9 @@ from healthd.core.objects import (
 )
 from healthd.core.quarantine import read_record
 from healthd.core.spares import is_spare
+from healthd.core.untrusted import number_or
 from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.isolation import Isolation, named
 
 T = TypeVar("T", bound=Slim)
 K = TypeVar("K")
@@ -65,7 +67,7 @@ class ObjectKey(NamedTuple):
 class Census:
     """All that was noticed. *touched* are the gangs that something happened to; whoever attends to one takes it out."""
 
-    def __init__(self, adapters: Mapping[str, GangAdapter[Any]]) -> None:
+    def __init__(self, adapters: Mapping[str, GangAdapter[Any]], isolation: Isolation | None = None) -> None:
         self.touched: set[GangKey] = set()
         self.nodes: dict[str, Node] = {}
         """Without boot ids: one from a cache may be older than a pod that it is compared for."""
@@ -78,6 +80,7 @@ class Census:
         self.fenced_pods: set[ObjectKey] = set()
         """Pods that our finalizer keeps."""
         self._adapters = adapters
+        self._isolation = isolation or Isolation()
         self._objects: dict[type[Slim], dict[ObjectKey, Any]] = defaultdict(dict)
         self._ends: dict[tuple[type[Slim], ObjectKey], int] = {}
         self._claims: dict[ObjectKey, tuple[GangKey, ...]] = {}
@@ -93,6 +96,10 @@ class Census:
 
     def take(self, obj: Any) -> None:
         """*obj* is there, in this state or a later one."""
+        with self._isolation.of("census", named(obj)):
+            self._take(obj)
+
+    def _take(self, obj: Any) -> None:
         kind, key = type(obj), _key_of(obj)
         known = self._objects[kind]
         before = known.get(key)
@@ -106,6 +113,10 @@ class Census:
 
     def lose(self, last: Any, version: int = 0) -> None:
         """The object whose last state was *last* is gone, since *version* of its kind at the latest."""
+        with self._isolation.of("census", named(last)):
+            self._lose(last, version)
+
+    def _lose(self, last: Any, version: int) -> None:
         kind, key = type(last), _key_of(last)
         gone_at = max(version, _version(last))
         before = self._objects[kind].get(key)
@@ -126,7 +137,7 @@ class Census:
         there = {_key_of(item) for item in items}
         for item in items:
             self.take(item)
-        as_of = int(version) if version.isdecimal() else 0
+        as_of = _number(version)
         for last in [obj for key, obj in self._objects[kind].items() if key not in there]:
             if not as_of or _version(last) <= as_of:
                 self.lose(last, as_of)
@@ -392,5 +403,8 @@ def _key_of(obj: Any) -> ObjectKey:
 
 def _version(obj: Any) -> int:
     """A number that grows with each change; 0 where a server does not count so."""
-    text: str = obj.metadata.resource_version
-    return int(text) if text.isdecimal() else 0
+    return _number(obj.metadata.resource_version)
+
+
+def _number(version: str) -> int:
+    return number_or(version, 0, most=2**63 - 1)

@@ -33,8 +33,8 @@ from healthd.core import breaker, foreign
 from healthd.core.acts import FindCheckpoint, StartGang
 from healthd.core.choosing import await_answer, choose_checkpoint
 from healthd.core.faults import find_faults
-from healthd.core.gang import Ending, GangView, Root
-from healthd.core.model import CauseKind, Phase
+from healthd.core.gang import Ending, GangView, Root, left_stopped
+from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import ANNOTATION_PROGRESS, LABEL_GANG, Cause, GangRef, Recovery
 from healthd.core.policy import ForeignPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
@@ -43,7 +43,8 @@ from healthd.core.reporting import silence
 from healthd.core.telling import label_value
 from healthd.core.waits import Luck, Waits, alone
 from healthd.gangs.adapter import GangAdapter
-from healthd.telemetry.events import Announce, silently
+from healthd.telemetry.events import WARNING, Announce, about_gang, silently
+from healthd.telemetry.isolation import Isolation
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
@@ -100,12 +101,15 @@ class Controller:
         self._look_every = look_every
         self._luck = luck
         self._announce = announce
-        self._lookout = Lookout(cluster, self.census, adapters, together)
-        self._tidier = Tidier(cluster, self.census, self._lookout, adapters)
+        self._lookout = Lookout(cluster, self.census, adapters, together, self._faults)
+        self._isolation = Isolation(metrics)
+        self._tidier = Tidier(cluster, self.census, self._lookout, adapters, self._isolation)
         self._due: dict[GangKey, datetime] = {}
         self._attended: set[GangKey] = set()
         self._troubled: dict[GangKey, Waits] = {}
         self._looked: dict[str, datetime] = {}
+        self._left_alone: dict[str, str] = {}
+        """By uid: why, as it was said last."""
         self._swept: datetime | None = None
         self._measured: datetime | None = None
 
@@ -162,7 +166,8 @@ class Controller:
             log.warning("gang.retry", gang=key.name, error=str(error), kind=type(error).__name__)
             return self._retry(key)
         except Exception as error:  # a fault of ours that one gang brings out must not leave the others unguarded
-            log.exception("gang.failed", gang=key.name, error=str(error))
+            log.exception("gang.failed", gang=key.name, namespace=key.namespace, error=str(error))
+            self._isolation.count("gang")
             return self._retry(key)
         self._troubled.pop(key, None)
         return wait
@@ -177,22 +182,36 @@ class Controller:
             )
             return self._look_every
         noticed = await self._noticed(gang)
+        self._tell_left_alone(noticed.root)
         await self._tend(noticed)
         active = self.census.active(gang)
         if active is None:
-            faults = self._faults(noticed, now)
-            if not faults:
+            if not self._faults(noticed):
                 # Only now: a store that fails or is slow must not keep a fault from being seen.
                 await self._look_at_progress(noticed.root, now)
                 return self._stagger(gang)
-            active = await self._open(gang, faults)
+            active = await self._open(gang)
         return await self._pursue(active) if active else self._look_every
 
     async def _tend(self, noticed: GangView) -> None:
         """What a kind leaves to be done at every look; whoever was faster has done it."""
-        if noticed.root is not None:
+        if noticed.root is not None and not noticed.root.invalid:
             with suppress(Conflict, NotFound):
                 await self._adapters[noticed.root.ref.kind].tend(self._cluster, noticed.root, noticed.pods)
+
+    def _tell_left_alone(self, root: Root | None) -> None:
+        """Once, in the log and on the root, why healthd does nothing to a gang that asks for it."""
+        if root is None or root.ending is not Ending.NOT_ENDED:
+            return
+        why = "; ".join(root.invalid) or left_stopped(root, [r.metadata.name for r in self.census.of_gang(root.ref)])
+        if self._left_alone.get(root.ref.uid, "") == why:
+            return
+        self._left_alone[root.ref.uid] = why
+        if why:
+            log.warning("gang.left_alone", gang=root.ref.name, namespace=root.ref.namespace, why=why)
+            about = about_gang(root.ref, self._adapters[root.ref.kind].kind)
+            reason = "GangInvalid" if root.invalid else "GangLeftStopped"
+            self._announce(about, WARNING, reason, f"healthd does nothing to this gang: {why}")
 
     def _stagger(self, gang: GangRef) -> timedelta:
         """Gangs with nothing to do are looked at one by one over the time, not all at the same moment."""
@@ -207,19 +226,18 @@ class Controller:
 
     # A recovery -----------------------------------------------------------------------------------------------------
 
-    async def _open(self, gang: GangRef, noticed: list[Cause]) -> Recovery | None:
+    async def _open(self, gang: GangRef) -> Recovery | None:
         """The recovery of a gang that seems to need one; None when it does not, or may not have one now."""
-        look = await self._lookout.at_fault(gang, {cause.node for cause in noticed if cause.node})
-        if look.recovery is not None:
-            self.census.take(look.recovery)
-            return look.recovery
-        root, now = look.root, self._clock.now()
-        faults = self._faults(look.view, now)
+        view = await self._lookout.at_fault(gang)
+        root, faults = view.root, self._faults(view)
         if root is None or not faults or root.ending is not Ending.NOT_ENDED or not root.options.restart:
             return None
         if faults[0].kind is CauseKind.HANG and not await self._is_silent(root):
             return None
-        return await self._create(root, faults[0], await self._lookout.recoveries(gang))
+        # After all else: another controller may have opened one while this one read, or stood still.
+        earlier = await self._lookout.recoveries(gang)
+        active = next((each for each in earlier if each.status.phase not in ENDED), None)
+        return active or await self._create(root, faults[0], earlier)
 
     async def _create(self, root: Root, cause: Cause, earlier: list[Recovery]) -> Recovery | None:
         wanted = open_recovery(root, cause, earlier)
@@ -266,7 +284,7 @@ class Controller:
         view = dataclasses.replace(
             self._with_signs(view, now), busy=self.census.busy_nodes(), is_silent=silence(view.health, now)
         )
-        return decide(active, view, self._faults(view, now), self._recovery, now, self._refusal(active, now))
+        return decide(active, view, self._faults(view), self._recovery, now, self._refusal(active, now))
 
     def _refusal(self, active: Recovery, now: datetime) -> str:
         """Why the breaker holds this recovery back; empty when it does not, or has let it through before."""
@@ -282,7 +300,8 @@ class Controller:
         if decision.record is not None:
             written = await record(self._cluster, active, decision.record, self._clock.now())
             self.census.take(written)
-            self._tell(active, written)
+            with self._isolation.of("event", written.metadata.name):
+                self._tell(active, written)
             return written
         adapter = self._adapters[active.spec.gang.kind]
         for act in decision.acts:
@@ -316,7 +335,8 @@ class Controller:
         answer = await self._checkpoints.latest(root, newer_than=newer_than, recovery=active)
         return dataclasses.replace(view, newest=answer.found)
 
-    def _faults(self, view: GangView, now: datetime) -> list[Cause]:
+    def _faults(self, view: GangView) -> list[Cause]:
+        now = self._clock.now()
         seen = dataclasses.replace(self._with_signs(view, now), last_activity=self._activity.last(view.pods))
         return find_faults(seen, self._hang, now)
 
@@ -328,7 +348,7 @@ class Controller:
 
     async def _look_at_progress(self, root: Root | None, now: datetime) -> None:
         """Note a new step on the root, at most once per `look_every`: the gang's rhythm is learned from it."""
-        if root is None or not root.options.checkpoint or root.suspended:
+        if root is None or root.invalid or not root.options.checkpoint or root.suspended:
             return
         looked = self._looked.get(root.ref.uid)
         if looked and now - looked < self._look_every / 2:
@@ -367,16 +387,19 @@ class Controller:
             self._due |= {key: now for key in watched if key not in self._due and key not in self._attended}
             uids = {root.ref.uid for root in self.census.roots.values()}
             self._looked = {uid: at for uid, at in self._looked.items() if uid in uids}
-            measure_world(self._metrics, self.census)
-            self._measure_breaker(now)
+            self._left_alone = {uid: why for uid, why in self._left_alone.items() if why and uid in uids}
         try:
-            await self._tidier.tidy(lambda nodes: foreign.reader(nodes, self._foreign, now))
-            if is_time:
-                await self._tidier.forget_old(self._recovery, now)
+            with self._isolation.of("tidy", "the cluster"):
+                await self._tidier.tidy(lambda nodes: foreign.reader(nodes, self._foreign, now))
+                if is_time:
+                    await self._tidier.forget_old(self._recovery, now)
+                self._metrics.loop_succeeded("controller", now)
         except ClusterError as error:
             log.info("tidy.retry", error=str(error))
-        else:
-            self._metrics.loop_succeeded("controller", now)
+        if is_time:  # last: what is only shown must not stand before what is done
+            with self._isolation.of("metrics", "the cluster"):
+                measure_world(self._metrics, self.census)
+                self._measure_breaker(now)
 
     def _measure_breaker(self, now: datetime) -> None:
         """Less often than the rest: it looks at every node."""

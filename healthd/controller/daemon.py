@@ -8,8 +8,7 @@ by a Lease; that two may believe it for a moment is no harm, as every write has 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -27,7 +26,9 @@ from healthd.controller.tending import Tending, in_parallel
 from healthd.core.policy import Config
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import Announcer
+from healthd.telemetry.isolation import Isolation
 from healthd.telemetry.metrics import Metrics
+from healthd.telemetry.serving import serving
 
 log = structlog.get_logger()
 
@@ -56,7 +57,8 @@ class ControllerDaemon:
         looker: Looker | None = None,
     ) -> None:
         self.metrics = Metrics()
-        self.census = Census(adapters)
+        isolation = Isolation(self.metrics)
+        self.census = Census(adapters, isolation)
         self._config = config
         self._cluster = cluster
         self._clock = clock
@@ -70,7 +72,7 @@ class ControllerDaemon:
         self._announcer = Announcer(
             cluster, clock, component="healthd-controller", instance=identity, metrics=self.metrics
         )
-        self._feed = Feed(cluster, clock, self.census, adapters, self._wake.set)
+        self._feed = Feed(cluster, clock, self.census, adapters, self._wake.set, isolation)
 
     def stop(self) -> None:
         """End soon, and let a standby take over. May be called from a signal handler of the event loop."""
@@ -78,7 +80,8 @@ class ControllerDaemon:
 
     async def run(self) -> None:
         """Until `stop`. Raises Unusable, AddressError."""
-        async with self._serving(), asyncio.TaskGroup() as group:
+        ready_checks = {"watch": self._feed.trouble}
+        async with serving(self._config.http, self.metrics, ready_checks), asyncio.TaskGroup() as group:
             feeding = group.create_task(self._feed.run(), name="feed")
             telling = group.create_task(self._announcer.run(), name="events")
             leading = group.create_task(self._lead(), name="lead")
@@ -142,15 +145,3 @@ class ControllerDaemon:
             self.metrics,
             self._announcer,
         )
-
-    @contextlib.asynccontextmanager
-    async def _serving(self) -> AsyncIterator[None]:
-        address = self._config.http.address
-        if not address:
-            yield
-            return
-        from healthd.telemetry.http import serve  # here: nobody should pay for a server that is not asked for
-
-        async with await serve(address, self.metrics, {"watch": self._feed.trouble}) as server:
-            log.info("http.serving", url=server.url)
-            yield

@@ -22,6 +22,7 @@ from healthd.controller.census import Census, ObjectKey
 from healthd.controller.notice import noticed_kinds
 from healthd.core.objects import LABEL_GANG, RESOURCES, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.isolation import Isolation
 
 log = structlog.get_logger()
 
@@ -49,11 +50,13 @@ class Feed:
         census: Census,
         adapters: Mapping[str, GangAdapter[Any]],
         wake: Callable[[], None],
+        isolation: Isolation | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._census = census
         self._wake = wake
+        self._isolation = isolation or Isolation()
         self._kinds = noticed_kinds(adapters)
         self._mirrors = {kind: self._mirror_of(kind, labels) for kind, labels in self._kinds.items()}
         self._running: set[type[Slim]] = set()
@@ -104,7 +107,7 @@ class Feed:
         remember = REMEMBERED if kind is Pod else 0
         indexes = {LABEL_GANG: _gang_label} if kind is Pod else {}
         watched = Watched(kind=kind, labels=labels, indexes=indexes, trim=trim, remember=remember)
-        mirror = Mirror(self._cluster, self._clock, [watched])
+        mirror = Mirror(self._cluster, self._clock, [watched], lambda _: self._isolation.count("watch"))
         mirror.listen(self._take)
         return mirror
 
@@ -141,6 +144,11 @@ class Feed:
         One after the other and at once: of a pod that is made anew under the same name, the last state of the old one
         must not be missed.
         """
+        with self._isolation.of("watch", f"{change.kind.__name__} {'/'.join(change.key)}"):
+            self._tell_census(change)
+        self._wake()
+
+    def _tell_census(self, change: Change) -> None:
         kind, key = change.kind, ObjectKey(*change.key)
         mirror = self._mirrors[kind]
         before: Any = self._census.known(kind, key)
@@ -150,7 +158,6 @@ class Feed:
             self._census.lose(departed.obj if departed else before)
         if now is not None:
             self._census.take(now)
-        self._wake()
 
 
 def _gang_label(obj: Any) -> list[str]:

@@ -6,16 +6,20 @@ Before a decision that writes anything this is read from the API server, in this
 
 - **the recovery**, first: whoever was overtaken since gets a Conflict when he writes its status;
 - **the root**: its version is the precondition of stopping and starting;
-- **the pods**, but only where it matters that there are no others, which is before a stop is called complete and while
-  the fence is closed. Whatever else a pod shows (it runs, it failed, it is being deleted, its containers ended) stays
-  true, so an old sight of it is as good. They come after the root: once that says that it stopped, none is made;
+- **the pods**, but only where it matters that there are no others: before a stop is called complete, while the fence is
+  closed, and where a fault is seen among pods from before the last start of the gang: others may have taken their
+  places. Whatever else a pod shows (it runs, it failed, it is being deleted, its containers ended) stays true, so an
+  old sight of it is as good. They come after the root: once that says that it stopped, none is made;
 - **the pods on the spares that were chosen**, before one is claimed: what others put there is no member of a gang, and
   was not noticed. Spares that were found occupied are remembered and looked at again, lest they be chosen in turns. The
   same for nodes of a gang that is being started, where the scheduler refuses members: did others take them?
-- **the nodes that the decision hinges on**, after the pods: those that are blamed, those whose boot must be known,
-  those that are to be claimed or started on. A boot id is never taken from a cache. One that is older than the pod on
-  that node would later pass for a reboot, and so for the proof that the pod has ended. That the cache has another one
-  than the recovery is a reason to look, also while the gang is being stopped: a kubelet that is dead ends no pod.
+- **the nodes that the decision hinges on**, after the pods: those that are blamed, also for a fault that seems to join
+  a recovery, those whose boot must be known, those that are to be claimed or started on. A boot id is never taken from
+  a cache. One that is older than the pod on that node would later pass for a reboot, and so for the proof that the pod
+  has ended. That the cache has another one than the recovery is a reason to look, also while the gang is being stopped:
+  a kubelet that is dead ends no pod.
+
+Before a recovery is opened, its recoveries come last: another controller may have opened one since.
 
 A pod that the census shows and the API server does not is one whose end is still on its way to us. Its last state may
 be the proof that the fence needs, so the gang is looked at again when it has come: `Look.awaited`.
@@ -30,12 +34,12 @@ from typing import Any, TypeVar
 
 import structlog
 
-from healthd.cluster.port import Cluster, NotFound
+from healthd.cluster.port import Cluster, Invalid, NotFound
 from healthd.controller.census import Census, ObjectKey, latest_first
 from healthd.core.fence import is_another_boot
-from healthd.core.gang import GangView, Root
+from healthd.core.gang import GangView, Root, members
 from healthd.core.model import ENDED, Phase
-from healthd.core.objects import LABEL_GANG, GangRef, Node, NodeHealth, Pod, Recovery, Slim
+from healthd.core.objects import LABEL_GANG, Cause, GangRef, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.occupants import occupant
 from healthd.core.spares import is_spare
 from healthd.core.stand_ins import deserted, refused
@@ -74,15 +78,21 @@ class Look:
 
 
 class Lookout:
-    """Reads gangs again, through *cluster*."""
+    """Reads gangs again, through *cluster*. *faults* tells what is wrong with one."""
 
     def __init__(
-        self, cluster: Cluster, census: Census, adapters: Mapping[str, GangAdapter[Any]], together: Together
+        self,
+        cluster: Cluster,
+        census: Census,
+        adapters: Mapping[str, GangAdapter[Any]],
+        together: Together,
+        faults: Callable[[GangView], Collection[Cause]],
     ) -> None:
         self._cluster = cluster
         self._census = census
         self._adapters = adapters
         self._together = together
+        self._faults = faults
         self._occupied: dict[str, str] = {}
         """Spares that somebody else's pod was found on."""
 
@@ -99,26 +109,17 @@ class Lookout:
         if recovery is None or recovery.metadata.uid != noticed.metadata.uid or recovery.status.phase in ENDED:
             return Look(recovery=None, view=GangView(root=None))
         root = await self._adapters[gang.kind].find(self._cluster, gang)
-        pods, awaited = await self._pods(gang, recovery, root)
-        nodes, health = await self._nodes(sorted({*hinges(recovery, root), *self.booted(recovery)}))
-        departed = self._census.departed(gang)
-        occupied = await self._occupants(recovery, nodes)
-        view = GangView(root=root, pods=pods, departed=departed, nodes=nodes, health=health, occupied=occupied)
+        view, awaited = await self._with_pods(self._noticed(gang, root), gang, phase_of(recovery))
+        view = await self._with_nodes(view, {*hinges(recovery, root), *self.booted(recovery)})
+        view = replace(view, occupied=await self._occupants(recovery, view.nodes))
         view = replace(view, taken=await self._taken(recovery, view))
         return Look(recovery=recovery, view=view, awaited=awaited)
 
-    async def at_fault(self, gang: GangRef, blamed: Collection[str]) -> Look:
-        """A gang that seems to need a recovery, or the one that it has already. Raises ClusterError."""
-        recoveries = await self.recoveries(gang)
-        active = next((each for each in recoveries if each.status.phase not in ENDED), None)
-        if active is not None:
-            return await self.at_recovery(active)
+    async def at_fault(self, gang: GangRef) -> GangView:
+        """A gang that seems to need a recovery. Raises ClusterError."""
         root = await self._adapters[gang.kind].find(self._cluster, gang)
-        nodes, health = await self._nodes(blamed)
-        pods = self._census.members(gang)
-        departed = self._census.departed(gang)
-        view = GangView(root=root, pods=pods, departed=departed, nodes=nodes, health=health)
-        return Look(recovery=None, view=view)
+        view, _ = await self._with_pods(self._noticed(gang, root), gang)
+        return await self._with_nodes(view, ())
 
     def booted(self, recovery: Recovery) -> set[str]:
         """Nodes under a gang that is being stopped which seem to have booted since: a reason to look, and no proof."""
@@ -138,20 +139,25 @@ class Lookout:
         found = (await self._cluster.list(Recovery, namespace=gang.namespace, labels=labels)).items
         return latest_first(each for each in found if each.spec.gang.uid == gang.uid)
 
-    async def _pods(
-        self, gang: GangRef, recovery: Recovery, root: Root | None
-    ) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
-        """The members, and those that are gone without our having seen the last of them."""
-        noticed = self._census.members(gang)
-        phase = phase_of(recovery)
-        if root is None or not (phase is Phase.FENCING or (phase is Phase.STOPPING and root.stopped)):
-            return noticed, ()
+    def _noticed(self, gang: GangRef, root: Root | None) -> GangView:
+        """What the census shows of the gang of *root*, which was read again."""
+        return replace(self._census.view(gang), root=root)
+
+    async def _with_pods(
+        self, view: GangView, gang: GangRef, phase: Phase | None = None
+    ) -> tuple[GangView, tuple[str, ...]]:
+        """*view* with all members that there are, and those that are gone without our having seen the last of them."""
+        root, noticed = view.root, view.pods
+        if root is None or not (_needs_all(phase, root) or (_may_be_history(view) and self._faults(view))):
+            return view, ()
         labels = self._adapters[gang.kind].pod_labels(gang.name)
-        listed = (await self._cluster.list(Pod, namespace=gang.namespace, labels=labels)).items
-        pods = tuple(pod for pod in listed if self._census.is_of(gang, pod))
+        listed = await self._cluster.list(Pod, namespace=gang.namespace, labels=labels)
+        for each in listed.unreadable:
+            raise Invalid(f"pod {each.name} cannot be read, so whether it has ended is not known: {each.reason}")
+        pods = tuple(pod for pod in listed.items if self._census.is_of(gang, pod))
         there = {pod.metadata.uid for pod in pods}
         awaited = tuple(pod.metadata.name for pod in noticed if pod.metadata.uid not in there)
-        return pods, awaited
+        return replace(view, pods=pods, departed=self._census.departed(gang)), awaited
 
     async def _occupants(self, recovery: Recovery, nodes: Mapping[str, Node]) -> Mapping[str, str]:
         """Who is on the spares that are about to be claimed for *recovery*."""
@@ -183,17 +189,17 @@ class Lookout:
     async def _pods_on(self, node: str) -> Sequence[Pod]:
         return (await self._cluster.list(Pod, fields={"spec.nodeName": node})).items
 
-    async def _nodes(self, names: Collection[str]) -> tuple[Mapping[str, Node], Mapping[str, NodeHealth]]:
-        """Every node as it was noticed, those of *names* as they are now; the same of what their agents say."""
-        if not names:
-            return self._census.nodes, self._census.health
+    async def _with_nodes(self, view: GangView, names: Collection[str]) -> GangView:
+        """*view* with every node as it was noticed, *names* and the blamed ones as they are now; so their agents."""
+        view = replace(view, nodes=dict(self._census.nodes), health=dict(self._census.health))
+        again = sorted({*names, *(cause.node for cause in self._faults(view) if cause.node)})
         nodes, health = await self._together(
             [
-                partial(self._overlaid, Node, self._census.nodes, names),
-                partial(self._overlaid, NodeHealth, self._census.health, names),
+                partial(self._overlaid, Node, view.nodes, again),
+                partial(self._overlaid, NodeHealth, view.health, again),
             ]
         )
-        return nodes, health
+        return replace(view, nodes=nodes, health=health)
 
     async def _overlaid(self, kind: type[T], noticed: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
         known = dict(noticed)
@@ -219,6 +225,18 @@ def phase_of(recovery: Recovery) -> Phase:
     """The phase that a recovery is in, also while it is held there."""
     status = recovery.status
     return status.held_in if status.phase is Phase.HELD and status.held_in else status.phase
+
+
+def _needs_all(phase: Phase | None, root: Root) -> bool:
+    """Whether one member more would matter, of a gang that is stopped or being stopped."""
+    return phase is Phase.FENCING or (phase is Phase.STOPPING and root.stopped)
+
+
+def _may_be_history(view: GangView) -> bool:
+    """Whether members were made before the gang was last set going, as far as the clocks of others tell."""
+    started = view.root.started_at if view.root else None
+    made = [pod.metadata.creation_timestamp for pod in members(view)]
+    return started is not None and any(at is not None and at < started for at in made)
 
 
 def hinges(recovery: Recovery, root: Root | None) -> list[str]:

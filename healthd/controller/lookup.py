@@ -8,32 +8,33 @@ leaves this module is the one that the pods know; where they do not tell, it sta
 What a gang names is its owner's word, and the controller can read what he may not: places are kept within bounds, also
 where a link leads out of them.
 
-Verification reads many files, so it runs in threads. They are few: all gangs of a cluster may be restarted at once, and
-the file server has other work. A store that hangs keeps one thread, not one for each time that somebody looks.
+What is there was written by users, and may be made to take time and memory: processes look at it that can be ended
+(`healthd.checkpoints.processes`). They are few, in even shares for each namespace: all gangs of a cluster may be
+restarted at once, and the file server has other work.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from healthd.checkpoints.formats import Level, UnknownFormat
-from healthd.checkpoints.latest import Cache, Latest, latest, newest_step
-from healthd.checkpoints.report import report_on
-from healthd.checkpoints.stores.local import confined_to
-from healthd.checkpoints.stores.urls import Location, NoSuchStore, is_bucket, locate
+from healthd.checkpoints.processes import PROGRAM, Processes
+from healthd.checkpoints.report import Inquiry
+from healthd.checkpoints.stores.urls import is_bucket
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Mount, Root
-from healthd.core.locations import parts_of
-from healthd.core.objects import ChosenCheckpoint, Recovery, RejectedCheckpoint
+from healthd.core.locations import allowed_in, is_below, parts_of
+from healthd.core.objects import Recovery, RejectedCheckpoint
 from healthd.core.precheck import refusing
 from healthd.core.verification import Report
 from healthd.threads import Threads
@@ -46,7 +47,8 @@ LONGEST_REPORT = 120.0
 """Seconds; nobody waits for this one, and tens of thousands of files take their time."""
 KEPT_REJECTIONS = 20
 """They are stored in the Recovery, and an object has a size limit; the newest tell the story."""
-VERIFIERS, LOOKERS = 4, 16
+VERIFIERS, LOOKERS = 4, 6
+"""So many at the same time, as `core.shares` counts them."""
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -58,11 +60,12 @@ class Bounds(NamedTuple):
     """URLs, each with all that is below it."""
 
     @classmethod
-    def of(cls, allowed: Sequence[str]) -> Bounds:
-        """Paths and URLs as they stand in the configuration."""
+    def of(cls, namespace: str, volumes_at: Path, rows: Sequence[str]) -> Bounds:
+        """For gangs of *namespace*: its own folder below *volumes_at*, and what *rows* of the configuration give it."""
+        allowed = allowed_in(namespace, rows)
         return cls(
-            folders=tuple(Path(each) for each in allowed if not is_bucket(each)),
-            buckets=tuple(each.rstrip("/") for each in allowed if is_bucket(each)),
+            folders=(volumes_at / namespace, *(Path(each) for each in allowed if not is_bucket(each))),
+            buckets=tuple(each for each in allowed if is_bucket(each)),
         )
 
 
@@ -70,52 +73,47 @@ class Bounds(NamedTuple):
 class Place:
     """Where a gang's checkpoints are: *here*, and as its pods name the same folder."""
 
-    here: Location
+    here: str
+    """A path, or the URL of a bucket."""
     there: str
     bounds: tuple[Path, ...] | None = None
     """Folders that a path must be in; None: it may be anywhere."""
 
-    def out_of_bounds(self) -> str:
-        """Why it may not be looked at; empty where it may. Reads the file system: links are followed."""
-        if self.bounds is None or not isinstance(self.here, Path):
-            return ""
-        real = self.here.resolve()
-        if any(real.is_relative_to(bound.resolve()) for bound in self.bounds):
-            return ""
-        through = f"a link leads to {real}, which" if real != self.here else str(real)
-        allowed = ", ".join(map(str, self.bounds))
-        return f"{through} is outside of what the controller may read ({allowed}; see checkpoints.allowed)"
-
     def seen_there(self, path: str) -> str:
         """The name that the pods have for a *path* of here."""
-        if self.there == str(self.here):
+        if self.there == self.here:
             return path
-        if path == str(self.here):
+        if path == self.here:
             return self.there
         return self.there.rstrip("/") + "/" + path.removeprefix(f"{self.here}/")
 
 
 class FileCheckpoints:
     """
-    Looks where the root of a gang says, and remembers what was proven. Claims are mounted below *volumes_at*.
+    Looks where the root of a gang says. Claims are mounted below *volumes_at*.
 
-    Nothing is read outside of that folder and the folders and buckets that are *allowed*; None allows everything.
-    Credentials for buckets come from the *environment* and what it names.
+    For a gang nothing is read outside of the folder of its namespace there and what the rows of *allowed* give that
+    namespace; None allows everything. Credentials for buckets come from the *environment* and what it names. A
+    verification that takes longer than *within* is ended, and refused.
     """
 
     def __init__(
         self,
         volumes_at: Path = Path("/checkpoints"),
         allowed: Sequence[str] | None = None,
-        environment: Mapping[str, str] = os.environ,
+        environment: Mapping[str, str] | None = None,
+        *,
+        within: timedelta = timedelta(minutes=30),
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         self._volumes_at = volumes_at
-        self._bounds = None if allowed is None else Bounds.of((str(volumes_at), *allowed))
-        self._environment = environment
-        self._proven = Cache()
+        self._allowed = allowed
+        self._within = within.total_seconds()
+        self._processes = Processes(VERIFIERS, environment, program)
         self._verifiers = Threads("verify checkpoints", VERIFIERS)
         self._lookers = Threads("look for checkpoints", LOOKERS)
-        self._looked_at: set[tuple[str, str]] = set()
+        self._placing: Counter[str] = Counter()
+        """Threads that ask for the folder of a claim."""
 
     async def latest(
         self,
@@ -123,100 +121,92 @@ class FileCheckpoints:
         newer_than: int | None = None,
         recovery: Recovery | None = None,  # noqa: ARG002 - the protocol's
     ) -> CheckpointAnswer:
-        """The newest checkpoint that will load. Raises OSError when the store cannot be read."""
-        place = self._place_of(root)
+        """The newest checkpoint that will load; a store that does not answer, or a hostile one, is a reason."""
+        place = await self._place_of(root)
         if isinstance(place, str):
             return _unseen(root.options.checkpoint, place)
-        return await self._verifiers.run(lambda: self._look(place, root.options.checkpoint_format, newer_than))
+        inquiry = _inquiry(place, format=root.options.checkpoint_format, newer_than=newer_than)
+        ask = partial(self._processes.ask, inquiry, self._within)
+        try:
+            report = seen_there(await self._verifiers.run(ask, who=root.ref.namespace), place)
+        except OSError as error:
+            return _unseen(place.there, str(error))
+        return CheckpointAnswer(report.found, report.rejected)
 
-    def reads(self, root: Root) -> bool:
-        """Whether the place that *root* names can be looked at from here."""
-        return isinstance(self._place_of(root), Place)
+    async def reads(self, root: Root) -> bool:
+        """Whether the place that *root* names can be looked at from here. Raises TimeoutError."""
+        return isinstance(await self._place_of(root), Place)
 
     async def newest_step(self, root: Root) -> int | None:
         """The highest step that there is by name. Raises OSError when the store cannot be read or does not answer."""
-        place = self._place_of(root)
+        place = await self._place_of(root)
         if isinstance(place, str):
             return None
-        return await self._once(str(place.here), lambda: _newest_step(place))
+        report = await self._look(root, _inquiry(place, names_only=True), LONGEST_LOOK)
+        return report.found.step if report.found and report.found.step >= 0 else None
 
     async def report(self, root: Root) -> Report | None:
         """A quick look; None where it cannot be had from here. Raises OSError as `newest_step` does."""
-        place = self._place_of(root)
+        place = await self._place_of(root)
         if isinstance(place, str):
             return None if on_claim(root.options.checkpoint) else refusing(root, place)
-        declared = root.options.checkpoint_format
-        where = str(place.here)
-        return await self._once(where, lambda: self._report(place, declared), LONGEST_REPORT, who=root.ref.uid)
+        inquiry = _inquiry(place, format=root.options.checkpoint_format, quick=True)
+        return seen_there(await self._look(root, inquiry, LONGEST_REPORT), place)
 
-    def _report(self, place: Place, declared: str) -> Report:
-        if refusal := place.out_of_bounds():
-            return Report(rejected=[RejectedCheckpoint(path=place.there, step=-1, reason=refusal)])
-        try:
-            with confined_to(place.bounds):
-                report = report_on(place.here, format=declared, level=Level.QUICK, cache=self._proven)
-        except UnknownFormat as error:
-            return Report(rejected=[RejectedCheckpoint(path=place.there, step=-1, reason=str(error))])
-        return seen_there(report, place)
+    async def _look(self, root: Root, inquiry: Inquiry, longest: float) -> Report:
+        ask = partial(self._processes.ask, inquiry, longest)
+        return await self._in_time(inquiry.location, longest, self._lookers.run(ask, who=root.ref.namespace))
 
-    def _place_of(self, root: Root) -> Place | str:
-        return place_of(root, self._volumes_at, self._bounds, self._environment)
+    async def _place_of(self, root: Root) -> Place | str:
+        """Not on the event loop: a claim may be mounted from a file server that hangs. Raises TimeoutError."""
+        namespace, allowed = root.ref.namespace, self._allowed
+        bounds = None if allowed is None else Bounds.of(namespace, self._volumes_at, allowed)
+        placing = partial(place_of, root, self._volumes_at, bounds)
+        claim = on_claim(root.options.checkpoint)
+        if claim is None:
+            return placing()
+        volume = f"{self._volumes_at}/{namespace}/{claim.claim}"
+        if self._placing[volume] >= LOOKERS:
+            raise TimeoutError(f"{volume} has not answered earlier looks")
 
-    async def _once(self, where: str, look: Callable[[], T], longest: float = LONGEST_LOOK, *, who: str = "") -> T:
-        """What *look* answers, unless an earlier look of theirs there has not come back. Raises TimeoutError."""
-        key = (who, where)
-        if key in self._looked_at:
-            raise TimeoutError(f"{where} has not answered an earlier look")
-
-        def looking() -> T:
-            self._looked_at.add(key)
+        def place() -> Place | str:
+            self._placing[volume] += 1
             try:
-                return look()
+                return placing()
             finally:
-                self._looked_at.discard(key)
+                self._placing[volume] -= 1
 
+        return await self._in_time(volume, LONGEST_LOOK, self._lookers.run(place, who=namespace))
+
+    async def _in_time(self, where: str, longest: float, answer: Awaitable[T]) -> T:
+        """Also while others are looked at first. Raises TimeoutError."""
         try:
             async with asyncio.timeout(longest):
-                return await self._lookers.run(looking)
+                return await answer
         except TimeoutError as error:
-            raise TimeoutError(f"{where} has not answered within {longest:.0f} s") from error
-
-    def _look(self, place: Place, declared: str, newer_than: int | None) -> CheckpointAnswer:
-        if refusal := place.out_of_bounds():
-            return _unseen(place.there, refusal)
-        try:
-            with confined_to(place.bounds):
-                answer = latest(place.here, format=declared, newer_than=newer_than, cache=self._proven)
-        except UnknownFormat as error:
-            return CheckpointAnswer(None, [RejectedCheckpoint(path=place.there, step=-1, reason=str(error))])
-        return _answer(answer, place)
+            raise TimeoutError(str(error) or f"{where} has not answered within {longest:.0f} s") from error
 
 
-def _newest_step(place: Place) -> int | None:
-    if place.out_of_bounds():
-        return None
-    with confined_to(place.bounds):
-        return newest_step(place.here)
+def _inquiry(place: Place, **how: Any) -> Inquiry:
+    return Inquiry(location=place.here, bounds=None if place.bounds is None else [*map(str, place.bounds)], **how)
 
 
-def place_of(
-    root: Root, volumes_at: Path, bounds: Bounds | None = None, environment: Mapping[str, str] = os.environ
-) -> Place | str:
+def place_of(root: Root, volumes_at: Path, bounds: Bounds | None = None) -> Place | str:
     """Where the checkpoints of *root* are, or why they cannot be read. A claim has its own bounds."""
     location = root.options.checkpoint
     if why := why_no_place(location):
         return why
     if (path := path_of(location)) is not None:
-        return Place(path, str(path), bounds.folders if bounds else None)
+        return Place(str(path), str(path), bounds.folders if bounds else None)
     if is_bucket(location):
-        return _in_bucket(location, bounds, environment)
+        return _in_bucket(location, bounds)
     place = on_claim(location)
     if place is None:
         return _NOT_ON_A_CLAIM
     volume = volumes_at / root.ref.namespace / place.claim
     if not volume.is_dir():
         return f"the claim is not mounted in the controller's pod (at {volume}; see checkpoints.volumes_at)"
-    return Place(volume / place.inside, in_pods(root.mounts, place) or location, (volume,))
+    return Place(str(volume / place.inside), in_pods(root.mounts, place) or location, (volume,))
 
 
 def why_no_place(location: str) -> str:
@@ -232,16 +222,12 @@ def why_no_place(location: str) -> str:
 _NOT_ON_A_CLAIM = "not a place on a claim: write pvc://claim/path"
 
 
-def _in_bucket(location: str, bounds: Bounds | None, environment: Mapping[str, str]) -> Place | str:
+def _in_bucket(location: str, bounds: Bounds | None) -> Place | str:
     """Bounds first: what they forbid is not even asked for."""
-    if bounds is not None and not any(f"{location}/".startswith(f"{bucket}/") for bucket in bounds.buckets):
+    if bounds is not None and not any(is_below(location, bucket) for bucket in bounds.buckets):
         allowed = ", ".join(bounds.buckets) or "no bucket"
         return f"{location} is outside of what the controller may read ({allowed}; see checkpoints.allowed)"
-    try:
-        here = locate(location, environment)
-    except NoSuchStore as error:
-        return str(error)
-    return Place(here, str(here))
+    return Place(location, location)
 
 
 def seen_there(report: Report, place: Place) -> Report:
@@ -288,18 +274,3 @@ def path_of(location: str) -> Path | None:
 def _unseen(where: str, why: str) -> CheckpointAnswer:
     """Not the same as empty: what is saved there must not be lost by a fresh start."""
     return CheckpointAnswer(None, [RejectedCheckpoint(path=where, step=-1, reason=why)] if where else [])
-
-
-def _answer(answer: Latest, place: Place) -> CheckpointAnswer:
-    found = answer.found
-    return CheckpointAnswer(
-        ChosenCheckpoint(
-            path=place.seen_there(found.path), step=found.step, format=found.format, saved_ns=found.saved_ns
-        )
-        if found
-        else None,
-        [
-            RejectedCheckpoint(path=place.seen_there(r.path), step=r.step, reason=r.reason)
-            for r in answer.rejected[:KEPT_REJECTIONS]
-        ],
-    )

@@ -27,6 +27,12 @@ def measure_move(metrics: Metrics, before: Recovery, after: Recovery) -> None:
     if left.phase_since is not None and entered.phase_since is not None:
         seconds = (entered.phase_since - left.phase_since).total_seconds()
         metrics.recovery_phase_seconds.labels(left.phase.value).observe(max(0.0, seconds))
+    if entered.phase is not left.phase and entered.timeline:
+        since_fault = (entered.timeline[-1].at - entered.timeline[0].at).total_seconds()
+        if entered.phase is Phase.CONFIRMING:
+            metrics.recovery_running_seconds.observe(max(0.0, since_fault))
+        if entered.phase is Phase.RECOVERED:
+            metrics.recovery_confirmed_seconds.observe(max(0.0, since_fault))
     if entered.phase in ENDED:
         metrics.count_ended(after.spec.cause.kind, entered.phase)
     refused = {each.path for each in entered.rejected} - {each.path for each in left.rejected}

@@ -39,6 +39,7 @@ from healthd.core.precheck import (
     worries,
 )
 from healthd.core.saves import NO_SAVES, Saves
+from healthd.core.shares import may_begin
 from healthd.core.verification import Report
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about_gang, silently
@@ -47,7 +48,7 @@ from healthd.telemetry.metrics import GangSaves, Metrics
 log = structlog.get_logger()
 
 AT_ONCE = 4
-"""Gangs that are looked at at the same time: file servers have other work."""
+"""Gangs that are looked at at the same time, as `core.shares` counts them: file servers have other work."""
 TICK = timedelta(seconds=5)
 
 
@@ -74,7 +75,8 @@ class Prechecks:
         self._metrics = metrics
         self._announce = announce
         self._due: dict[str, datetime] = {}
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, str] = {}
+        """By uid: the namespace."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -97,8 +99,12 @@ class Prechecks:
         checked = self._checked()
         self._due = {uid: self._due.get(uid) or now + self._spread(uid) for uid in checked}
         waiting = sorted((at, uid) for uid, at in self._due.items() if at <= now and uid not in self._under_way)
-        chosen = [uid for _, uid in waiting[: max(0, AT_ONCE - len(self._under_way))]]
-        self._under_way.update(chosen)
+        chosen: list[str] = []
+        for _, uid in waiting:
+            namespace = checked[uid].ref.namespace
+            if may_begin(namespace, [*self._under_way.values()], AT_ONCE):
+                self._under_way[uid] = namespace
+                chosen.append(uid)
         self._due |= dict.fromkeys(chosen, now + self._policy.every)
         return [checked[uid] for uid in chosen]
 
@@ -114,7 +120,7 @@ class Prechecks:
         except Exception as error:  # a fault of ours that one gang brings out must not end the look at the others
             log.exception("precheck.failed", gang=gang, error=str(error))
         finally:
-            self._under_way.discard(root.ref.uid)
+            self._under_way.pop(root.ref.uid, None)
 
     async def _check(self, root: Root) -> None:
         """One look, and what follows from it. Raises ClusterError."""

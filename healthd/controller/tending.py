@@ -67,6 +67,8 @@ class Tending:
 
     def _rest(self) -> timedelta:
         """Until somebody is due. Who was attended to a moment ago may be due already, and has to wait."""
+        if self._said:
+            return SWEEP_EVERY  # whoever is due stays so until something is heard again, which wakes
         now = self._clock.now()
         return max([self._controller.rest(now), *(at - now for at in self._not_before.values())])
 

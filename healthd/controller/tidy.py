@@ -7,14 +7,14 @@ read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
-from healthd.cluster.port import Cluster, Conflict, NotFound
+from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound, TooManyRequests, Unavailable
 from healthd.controller.act import release_pod, settle, take_hint_away
 from healthd.controller.census import Census, GangKey, ObjectKey
 from healthd.controller.look import Lookout
@@ -28,8 +28,11 @@ from healthd.core.placement import held_nodes
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.spares import Claim, read_claim
 from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.isolation import Isolation
 
 log = structlog.get_logger()
+
+T = TypeVar("T", str, ObjectKey, Recovery)
 
 SignsOn = Callable[[Mapping[str, Node]], Callable[[str], Sign | None]]
 """How the strongest sign of another detector on each of some nodes is read."""
@@ -41,28 +44,48 @@ class Tidier:
     """Looks through the census for what is loose, and gives it back through *cluster*."""
 
     def __init__(
-        self, cluster: Cluster, census: Census, lookout: Lookout, adapters: Mapping[str, GangAdapter[Any]]
+        self,
+        cluster: Cluster,
+        census: Census,
+        lookout: Lookout,
+        adapters: Mapping[str, GangAdapter[Any]],
+        isolation: Isolation,
     ) -> None:
         self._cluster = cluster
         self._census = census
         self._lookout = lookout
         self._adapters = adapters
+        self._isolation = isolation
 
     async def tidy(self, signs_on: SignsOn) -> None:
         """Give back everything that is loose now. *signs_on* reads what others say of nodes. Raises ClusterError."""
-        for name in self._loose_spares(signs_on):
-            await self._settle(name, signs_on)
-        for name in sorted(self._census.spare_nodes):
-            await self._hold(name)
-        for key in self._loose_pods():
-            await self._let_go(key)
-        for recovery in [each for each in self._census.recoveries() if LABEL_HINT in each.metadata.labels]:
-            if not needs_hint(recovery, self._census.root(recovery.spec.gang)):
-                await self._unlabel(recovery)
+        errors = [
+            await self._each("node", self._loose_spares(signs_on), lambda name: self._settle(name, signs_on)),
+            await self._each("node", sorted(self._census.spare_nodes), self._hold),
+            await self._each("pod", self._loose_pods(), self._let_go),
+            await self._each("recovery", self._loose_hints(), self._unlabel),
+        ]
+        for error in filter(None, errors):
+            raise error
+
+    async def _each(
+        self, what: str, items: Iterable[T], give_back: Callable[[T], Awaitable[None]]
+    ) -> ClusterError | None:
+        """One after the other. What fails for one is done next time, and keeps no other waiting; answers the last."""
+        failed = None
+        for item in items:
+            with self._isolation.of("tidy", f"{what} {_named(item)}"):
+                try:
+                    await give_back(item)
+                except (Unavailable, TooManyRequests):
+                    raise  # of the cluster, and not of this object
+                except ClusterError as error:
+                    failed = error
+        return failed
 
     async def forget_old(self, policy: RecoveryPolicy, now: datetime) -> None:
         """Delete the recoveries that nobody needs any more, a few at a time. Raises ClusterError."""
-        living = {root.ref.uid for root in self._census.roots.values()}
+        living = {root.ref for root in self._census.roots.values()}
         for recovery in outdated(self._census.recoveries(), living, policy, now)[:FEW]:
             meta = recovery.metadata
             with suppress(Conflict, NotFound):
@@ -82,16 +105,17 @@ class Tidier:
         census = self._census
         if not census.claimed_nodes:
             return []
-        active = {recovery.spec.gang.uid: recovery for recovery in census.active_recoveries()}
-        placements = {root.ref.uid: self._held(root) for root in census.roots.values() if not _is_over(root)}
+        active = {recovery.spec.gang.uid for recovery in census.active_recoveries()}
+        placements = {root.ref.uid: self._held(root) for root in census.roots.values() if not self._is_over(root)}
         claims = {name: claim for name in census.claimed_nodes if (claim := read_claim(census.nodes[name]))}
         names = {*claims, *(claim.instead_of for claim in claims.values())}
         nodes = {name: census.nodes[name] for name in names if name in census.nodes}
+        unreadable = {root.ref.uid for root in census.roots.values() if root.invalid}
         steps = spares.settle(
             nodes,
             census.health,
             placements=placements,
-            recovering=active,
+            recovering={*active, *unreadable},
             busy=census.busy_nodes() | self._planned(),
             sign_on=signs_on(nodes),
         )
@@ -99,13 +123,17 @@ class Tidier:
         return sorted(name for name, claim in claims.items() if loose & {name, claim.instead_of})
 
     def _planned(self) -> set[str]:
-        """The nodes that some gang was told to run on, or will be."""
-        held = [self._held(root) for root in self._census.roots.values() if not _is_over(root)]
-        coming = [recovery.status.placement.values() for recovery in self._census.active_recoveries()]
+        """The nodes that some gang was told to run on, or will be: where it was, it is to be again."""
+        held = [self._held(root) for root in self._census.roots.values() if not self._is_over(root)]
+        stopped = [recovery.status for recovery in self._census.active_recoveries()]
+        coming = [(*status.placement.values(), *(pod.node for pod in status.pods)) for status in stopped]
         return {node for plan in (*held, *coming) for node in plan}
 
     def _held(self, root: Root) -> set[str]:
         return held_nodes(root, self._census.members(root.ref))
+
+    def _is_over(self, root: Root) -> bool:
+        return _is_over(root, self._census.of_gang(root.ref))
 
     async def _hold(self, name: str) -> None:
         """Keep other pods off a spare that a person has only labelled."""
@@ -131,13 +159,14 @@ class Tidier:
         stand_in_for = await self._node(claim.instead_of)
         nodes = {name: node} | ({claim.instead_of: stand_in_for} if stand_in_for else {})
         gang = GangRef(kind="", name=claim.gang, namespace=claim.namespace, uid=claim.gang_uid)
-        recovering = any(each.status.phase not in ENDED for each in await self._lookout.recoveries(gang))
+        recoveries = await self._lookout.recoveries(gang)
+        recovering = any(each.status.phase not in ENDED for each in recoveries)
         root = await self._root_of(claim)
         steps = spares.settle(
             nodes,
             self._census.health,
-            placements={root.ref.uid: self._held(root)} if root and not _is_over(root) else {},
-            recovering={claim.gang_uid} if recovering else (),
+            placements={root.ref.uid: self._held(root)} if root and not _is_over(root, recoveries) else {},
+            recovering={claim.gang_uid} if recovering or (root and root.invalid) else (),
             busy=self._census.busy_nodes() | self._planned(),
             sign_on=signs_on(nodes),
         )
@@ -196,6 +225,10 @@ class Tidier:
 
     # Hints ----------------------------------------------------------------------------------------------------------
 
+    def _loose_hints(self) -> list[Recovery]:
+        labelled = [each for each in self._census.recoveries() if LABEL_HINT in each.metadata.labels]
+        return [each for each in labelled if not needs_hint(each, self._census.root(each.spec.gang))]
+
     async def _unlabel(self, recovery: Recovery) -> None:
         try:
             self._census.take(await take_hint_away(self._cluster, recovery))
@@ -203,10 +236,18 @@ class Tidier:
             return  # it moved on since; it is looked at again
 
 
+def _named(item: str | ObjectKey | Recovery) -> str:
+    if isinstance(item, Recovery):
+        item = ObjectKey(item.metadata.namespace, item.metadata.name)
+    return item if isinstance(item, str) else "/".join(item)
+
+
 def needs_hint(recovery: Recovery, root: Root | None) -> bool:
     """Whether pods of the attempt that runs, or is about to, are those that *recovery* started."""
     if root is None or root.ending is not Ending.NOT_ENDED or root.deleting:
         return False
+    if root.invalid:
+        return True
     status = recovery.status
     started = {attempt.number for attempt in status.attempts}
     return root.attempt in started or (status.phase not in ENDED and _may_start(status.phase, status.held_in))
@@ -223,6 +264,8 @@ def _is_history(pod: Pod, root: Root) -> bool:
     return root.ending is not Ending.NOT_ENDED or root.deleting or attempt_of(pod) < root.attempt
 
 
-def _is_over(root: Root) -> bool:
-    """It will not run again by itself: it ended, or healthd gave it up (a gang that is being recovered aside)."""
-    return root.ending is not Ending.NOT_ENDED or root.deleting or (root.suspended and bool(root.stopped_by))
+def _is_over(root: Root, recoveries: Iterable[Recovery]) -> bool:
+    """It will not run again by itself: it ended, or healthd gave it up. One that its user took over he may resume."""
+    stopped = (each for each in recoveries if root.suspended and each.metadata.name == root.stopped_by)
+    gave_up = any(each.status.phase is Phase.GAVE_UP for each in stopped)
+    return root.ending is not Ending.NOT_ENDED or root.deleting or gave_up

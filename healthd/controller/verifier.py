@@ -26,6 +26,7 @@ from healthd.cluster.port import AlreadyExists, Cluster, Conflict, Forbidden, In
 from healthd.controller.lookup import OnClaim, Place, in_pods, on_claim, seen_there
 from healthd.controller.ports import CheckpointAnswer, Checkpoints, Looker
 from healthd.core.gang import Root, RunsAs
+from healthd.core.looks import next_look
 from healthd.core.model import Phase
 from healthd.core.objects import (
     RESOURCES,
@@ -37,6 +38,7 @@ from healthd.core.objects import (
 )
 from healthd.core.policy import CheckpointsPolicy
 from healthd.core.precheck import refusing
+from healthd.core.shares import may_begin
 from healthd.core.telling import blamed
 from healthd.core.verification import VOLUME, Broken, Busy, Order, Report, Verdict, judge_verifier, verifier_pod
 from healthd.core.waits import Waits, alone
@@ -48,7 +50,8 @@ KEPT_FOR = timedelta(seconds=30)
 LONGEST_KEPT = timedelta(minutes=10)
 """The same for answers that hold a gang, in the end: each one costs a pod, and reads all that there is."""
 AT_ONCE = 8
-"""Pods that read at the same time: a rack may lose its power, and the file server has other work."""
+"""Pods that read at the same time, as `core.shares` counts them: a rack may lose its power, and the file server has
+other work."""
 POLL = timedelta(seconds=5)
 FORGOTTEN_AFTER = timedelta(minutes=1)
 """A pod that nobody asked about for so long is of a recovery that went another way."""
@@ -57,8 +60,8 @@ FORGOTTEN_AFTER = timedelta(minutes=1)
 class Here(Checkpoints, Looker, Protocol):
     """Checkpoints that this process can read, and which these are."""
 
-    def reads(self, root: Root) -> bool:
-        """Whether the place that *root* names can be looked at from here."""
+    async def reads(self, root: Root) -> bool:
+        """Whether the place that *root* names can be looked at from here. Raises TimeoutError."""
         ...
 
 
@@ -157,7 +160,7 @@ class VerifierPods:
         self, root: Root, newer_than: int | None = None, recovery: Recovery | None = None
     ) -> CheckpointAnswer:
         """The newest checkpoint that will load, or that it is being looked for. Raises OSError, ClusterError."""
-        place = self._elsewhere(root)
+        place = await self._elsewhere(root)
         if place is None or recovery is None:
             return await self._here.latest(root, newer_than, recovery)
         purpose = Purpose.LOOK if recovery.status.phase is Phase.CONFIRMING else Purpose.VERIFY
@@ -177,7 +180,7 @@ class VerifierPods:
 
     async def report(self, root: Root) -> Report | None:
         """A quick look; where a pod takes it, this waits for that. Raises OSError, ClusterError."""
-        place = self._elsewhere(root)
+        place = await self._elsewhere(root)
         if place is None or not self._checks:
             return await self._here.report(root)
         question = Question(root, place, Purpose.CHECK)
@@ -185,10 +188,10 @@ class VerifierPods:
             await self._clock.sleep(POLL)
         return seen_there(verdict, _place_of(question)) if isinstance(verdict, Report) else refusing(root, verdict.why)
 
-    def _elsewhere(self, root: Root) -> OnClaim | None:
+    async def _elsewhere(self, root: Root) -> OnClaim | None:
         """The place on a claim that only a pod can look at."""
         place = on_claim(root.options.checkpoint)
-        return place if place and self._policy.verifier and not self._here.reads(root) else None
+        return place if place and self._policy.verifier and not await self._here.reads(root) else None
 
     async def _ask(self, question: Question) -> Verdict:
         """One look at the pod, or its making."""
@@ -207,8 +210,9 @@ class VerifierPods:
         return verdict
 
     async def _make(self, question: Question) -> Busy | Broken:
-        if len(self._reading.keys() - {question.key}) >= AT_ONCE:
-            return Busy(f"the checkpoints of {AT_ONCE} other gangs are being verified first")
+        namespace = question.root.ref.namespace
+        if not may_begin(namespace, [space for space, name in self._reading if name != question.name], AT_ONCE):
+            return Busy("the checkpoints of other gangs are being verified first")
         self._image = self._image or await self._own_image()
         if not self._image:
             return Broken("which image verifies it is not known: name it in checkpoints.verifier_image")
@@ -253,7 +257,9 @@ class VerifierPods:
     def _keep(self, question: Question, answer: CheckpointAnswer) -> None:
         """Remember an answer until it is time to ask again."""
         if question.purpose is Purpose.LOOK:
-            wait = self._policy.look_by_pod_every
+            now = self._clock.now()
+            since = question.recovery.status.phase_since if question.recovery else None
+            wait = next_look(question.root, since or now, now, self._policy.look_by_pod_every)
         elif answer.found is not None:
             wait = KEPT_FOR
         else:
@@ -285,7 +291,7 @@ async def image_of(cluster: Cluster, namespace: str, pod: str) -> str:
 
 def _place_of(question: Question) -> Place:
     there = in_pods(question.root.mounts, question.place) or question.root.options.checkpoint
-    return Place(question.folder, there)
+    return Place(str(question.folder), there)
 
 
 def _answer(question: Question, verdict: Verdict) -> CheckpointAnswer:

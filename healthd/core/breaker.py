@@ -3,14 +3,20 @@ The breaker: faults that come in crowds are a broken switch, store or healthd it
 
 It holds back restarts: a gang that still runs is left running, one that lost a member is stopped, lest its root fails
 for good, and waits. A recovery that was let through goes on to its end; nodes are cleared, and people are told.
+
+Namespaces are tenants. A crowd in one of them holds its own gangs; those of others it holds only together with crowds
+in further namespaces, and never one that lost hardware because software crashes elsewhere.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from healthd.core.faults import blames_node
+from healthd.core.gang import UNREADABLE
 from healthd.core.model import Crowd, Hold, Phase, Verdict
 from healthd.core.objects import Node, NodeHealth, Recovery, RecoveryStatus
 from healthd.core.policy import RecoveryPolicy
@@ -42,10 +48,11 @@ def refuses(
 def open_over(
     all_recoveries: Iterable[Recovery], outage: Outage, policy: RecoveryPolicy, now: datetime
 ) -> frozenset[Crowd]:
-    """What there is too much of for a recovery that would begin now, whether or not one does."""
+    """What there is too much of, in some namespace, for a recovery that would begin now, whether or not one does."""
     over = {Crowd.NODES} if _too_many_nodes(outage, policy) else set()
-    begun, waiting = _begun_and_waiting(all_recoveries, policy, now)
-    return frozenset(over | {Crowd.RESTARTS} if begun + waiting >= policy.breaker_restarts else over)
+    counts = _by_namespace(all_recoveries, policy, now)
+    is_full = any(counts[name].total + _of_others(counts, name, policy) >= policy.breaker_restarts for name in counts)
+    return frozenset(over | {Crowd.RESTARTS} if is_full else over)
 
 
 def hold_of(status: RecoveryStatus) -> Hold | None:
@@ -54,6 +61,8 @@ def hold_of(status: RecoveryStatus) -> Hold | None:
         return None
     if status.message.startswith(OPEN):
         return Hold.BREAKER
+    if status.message.startswith(UNREADABLE):
+        return Hold.INVALID
     return _WAITS_FOR.get(status.held_in or Phase.DETECTED)
 
 
@@ -85,31 +94,61 @@ def _too_many_nodes(outage: Outage, policy: RecoveryPolicy) -> str:
     return f"{OPEN}: {outage.bad} of {outage.total} nodes went bad within {policy.breaker_fresh}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Of the recoveries of one namespace."""
+
+    begun: int = 0
+    waiting: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.begun + self.waiting
+
+
 def _too_many_restarts(
     recovery: Recovery, all_recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime
 ) -> str:
     """Those that wait in front of it count, too: of several that are let through at once only the oldest go."""
-    mine, place = recovery.metadata.uid, _order(recovery)
+    mine, place, namespace = recovery.metadata.uid, _order(recovery), recovery.metadata.namespace
     ahead = (
         other
         for other in all_recoveries
         if other.status.let_through is not None or (other.metadata.uid != mine and _order(other) < place)
     )
-    begun, waiting = _begun_and_waiting(ahead, policy, now)
-    if begun + waiting < policy.breaker_restarts:
+    counted = (each for each in ahead if each.metadata.namespace == namespace or _counts_elsewhere(each, recovery))
+    counts = _by_namespace(counted, policy, now)
+    own, others = counts.get(namespace, _Count()), _of_others(counts, namespace, policy)
+    if own.total + others < policy.breaker_restarts:
         return ""
-    waiters = f", and {waiting} more wait" if waiting else ""
-    return f"{OPEN}: {begun} recoveries began within {policy.breaker_window}{waiters}"
+    waiters = f", and {own.waiting} more wait" if own.waiting else ""
+    elsewhere = f"; those of other namespaces count as {others}" if others else ""
+    return f"{OPEN}: {own.begun} recoveries began within {policy.breaker_window}{waiters}{elsewhere}"
 
 
-def _begun_and_waiting(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime) -> tuple[int, int]:
-    begun = waiting = 0
+def _counts_elsewhere(other: Recovery, recovery: Recovery) -> bool:
+    """Whether *other*, of another namespace, counts for *recovery*."""
+    return _lost_hardware(other) or not _lost_hardware(recovery)
+
+
+def _lost_hardware(recovery: Recovery) -> bool:
+    return any(map(blames_node, recovery.status.causes or [recovery.spec.cause]))
+
+
+def _of_others(counts: Mapping[str, _Count], namespace: str, policy: RecoveryPolicy) -> int:
+    """What the other namespaces add: no more of each than its share."""
+    return sum(min(count.total, policy.breaker_others) for name, count in counts.items() if name != namespace)
+
+
+def _by_namespace(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime) -> dict[str, _Count]:
+    begun, waiting = Counter[str](), Counter[str]()
     for each in recoveries:
+        namespace = each.metadata.namespace
         if (at := each.status.let_through) is not None:
-            begun += now - at < policy.breaker_window
+            begun[namespace] += now - at < policy.breaker_window
         else:
-            waiting += _waits(each)
-    return begun, waiting
+            waiting[namespace] += _waits(each)
+    return {name: _Count(begun[name], waiting[name]) for name in {*begun, *waiting}}
 
 
 def _waits(recovery: Recovery) -> bool:

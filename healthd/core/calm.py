@@ -7,7 +7,7 @@ Computes only; what is not known is said to be so, with the reason as far as the
 from __future__ import annotations
 
 from healthd.core.explain_text import Section, next_fault, wrap
-from healthd.core.gang import Ending, Root
+from healthd.core.gang import Ending, Root, left_stopped
 from healthd.core.saves import NO_SAVES
 from healthd.core.stake import Stake
 from healthd.core.telling import gang_text
@@ -23,8 +23,12 @@ def tell_calm(root: Root, stake: Stake | None, *, width: int = 100) -> list[Sect
 
 def _why(root: Root) -> str:
     options, doctor = root.options, f"`healthd doctor {gang_text(root.ref)}`"
+    if root.invalid:
+        return f"healthd does nothing to this gang, as it cannot be read: {'; '.join(root.invalid)}"
     if root.ending is not Ending.NOT_ENDED or root.deleting:
         return "the gang has ended"
+    if why := left_stopped(root, ()):
+        return why
     if root.suspended or not root.has_begun:
         return "the gang does not run"
     if not options.restart or not options.checkpoint:

@@ -28,6 +28,7 @@ from healthd.core.objects import (
 from healthd.core.quarantine import read_record
 from healthd.core.reporting import silence
 from healthd.core.stake import Stake, lost_before
+from healthd.core.telling import running_since
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +96,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     ended: datetime | None
     ms: float | None
     """From the first entry of the timeline to the last; None until it ended."""
+    running_since: datetime | None
+    """Since when every member runs again, confirmed or not."""
+    running_ms: float | None
+    """How long that took."""
     causes: list[Why]
     nodes: list[BadNode]
     timeline: list[Lap]
@@ -150,6 +155,8 @@ def explain(
         began=began,
         ended=ended,
         ms=milliseconds(ended - began) if ended and began else None,
+        running_since=(running := running_since(status)),
+        running_ms=milliseconds(running - began) if running and began else None,
         causes=[_why(cause, nodes, health, ended) for cause in causes],
         nodes=[_bad_node(name, nodes, health, now) for name in _blamed(causes)],
         timeline=timeline,

@@ -16,7 +16,10 @@ from healthd.core.explain import BadNode, Explanation, Why, milliseconds
 from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import ANNOTATION_REPAIRED, Attempt, ChosenCheckpoint, Recovery
 from healthd.core.precheck import spoken
+from healthd.core.printable import printable
 from healthd.core.stake import Stake, tell_stake
+from healthd.core.telling import running_since
+from healthd.core.untrusted import number_or
 
 KEPT_PLACES = 64
 """That many ranks of an attempt are named; `--json` has them all."""
@@ -54,6 +57,7 @@ def row(recovery: Recovery) -> tuple[str, ...]:
     cause = (status.causes or [recovery.spec.cause])[0]
     began = status.timeline[0].at if status.timeline else None
     ended = status.timeline[-1].at if status.timeline and status.phase in ENDED else None
+    running = running_since(status)
     return (
         recovery.metadata.name,
         recovery.spec.gang.name,
@@ -61,8 +65,9 @@ def row(recovery: Recovery) -> tuple[str, ...]:
         cause.kind.value,
         cause.node or "-",
         _from_step(status.checkpoint),
+        duration(milliseconds(running - began)) if running and began else "-",
         duration(milliseconds(ended - began)) if ended and began else "-",
-        harmless(status.message),
+        printable(status.message),
     )
 
 
@@ -72,7 +77,7 @@ def _from_step(checkpoint: ChosenCheckpoint | None) -> str:
     return str(checkpoint.step) if checkpoint.step >= 0 else "?"
 
 
-COLUMNS = ("RECOVERY", "GANG", "PHASE", "CAUSE", "NODE", "FROM STEP", "TOOK", "MESSAGE")
+COLUMNS = ("RECOVERY", "GANG", "PHASE", "CAUSE", "NODE", "FROM STEP", "RUNNING", "TOOK", "MESSAGE")
 
 
 def duration(ms: float) -> str:
@@ -86,15 +91,12 @@ def duration(ms: float) -> str:
     return f"{ms // 60_000:.0f} min {ms % 60_000 / 1000:.0f} s"
 
 
-def harmless(text: str) -> str:
-    """*text* without characters that could do something to a terminal."""
-    return "".join(char if char.isprintable() else "\ufffd" for char in text)
-
-
 def _headline(story: Explanation) -> str:
     state = f"{story.phase} after {duration(story.ms)}" if story.ms is not None else story.phase.value
     if story.held_in:
         state += f" in {story.held_in}"
+    if story.running_ms is not None:
+        state += f", all members ran after {duration(story.running_ms)}"
     when = f", began {story.began:%Y-%m-%d %H:%M:%S} UTC" if story.began else ""
     return f"{story.recovery}: {state} ({story.gang} in {story.namespace}{when})"
 
@@ -234,8 +236,7 @@ def _places(attempt: Attempt) -> str:
 
 
 def _by_number(place: tuple[str, str]) -> tuple[int, str]:
-    index = place[0]
-    return (int(index) if index.isdecimal() else -1, index)
+    return number_or(place[0], -1), place[0]
 
 
 def _named(checkpoint: ChosenCheckpoint) -> str:
@@ -326,7 +327,7 @@ def _clock(at: datetime | None) -> str:
 def wrap(text: str, width: int, *, indent: int = 2, hanging: int = 2) -> Sequence[str]:
     """Lines of a section, harmless for a terminal."""
     return textwrap.wrap(
-        harmless(text),
+        printable(text),
         width,
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + hanging),

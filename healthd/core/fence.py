@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.gang import GangView, attempt_of, index_of, is_terminal, will_not_run
+from healthd.core.gang import GangView, attempt_of, deletion_asked_at, index_of, is_terminal, will_not_run
 from healthd.core.objects import (
     ANNOTATION_FENCE_OVERRIDE,
     ANNOTATION_POWERED_OFF,
@@ -40,6 +40,8 @@ ENDED_BY_KUBELET = frozenset({"PodFailed", "PodCompleted"})
 """Reasons of a pod's condition ContainersReady that only a kubelet gives, when the pod is over."""
 CLOCKS_DIFFER = timedelta(minutes=1)
 """A stamp further in the future is a mistake, and would prove the end of pods that are yet to start."""
+LONGEST_WORD = 200
+"""Characters of a person's word that are kept with each pod."""
 ALL = "all"
 """In a person's override: every pod that is still without proof."""
 
@@ -75,7 +77,7 @@ def overridden(pods: Sequence[FencedPod], said: str) -> list[FencedPod]:
     *said* is the annotation: `all`, or names of nodes, and after a colon whatever he wants to be on record.
     """
     names = {name for name in re.split(r"[\s,]+", said.partition(":")[0]) if name}
-    proof = f"a person answers for it ({ANNOTATION_FENCE_OVERRIDE}: {said.strip()})"
+    proof = f"a person answers for it ({ANNOTATION_FENCE_OVERRIDE}: {said.strip()[:LONGEST_WORD]})"
     return [replace(p, proof=proof) if not p.proof and names & {ALL, p.node} else p for p in pods]
 
 
@@ -173,8 +175,8 @@ def _without_processes(fenced: FencedPod, said: Sequence[Pod], health: NodeHealt
 
 
 def _was_deleted_by(pod: Pod, at: datetime) -> bool:
-    deadline, grace = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds or 0
-    return deadline is not None and deadline - timedelta(seconds=grace) <= at
+    asked = deletion_asked_at(pod)
+    return asked is not None and asked <= at
 
 
 def _powered_off(fenced: FencedPod, node: Node | None, now: datetime) -> str:

@@ -9,23 +9,23 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from healthd.core.model import ENDED
-from healthd.core.objects import Recovery
+from healthd.core.objects import GangRef, Recovery
 from healthd.core.policy import RecoveryPolicy
 
 
 def outdated(
-    recoveries: Iterable[Recovery], living: Collection[str], policy: RecoveryPolicy, now: datetime
+    recoveries: Iterable[Recovery], living: Collection[GangRef], policy: RecoveryPolicy, now: datetime
 ) -> list[Recovery]:
     """
-    The recoveries that nobody needs any more. *living* are the uids of the roots that are there.
+    The recoveries that nobody needs any more. *living* are the gangs whose roots are there.
 
     Recoveries that began at the same attempt are numbered by how many there are, so they are kept or deleted together:
     a name that is free again would be taken for that of a fault which somebody else has seen already.
     """
-    of_gang: dict[str, list[Recovery]] = defaultdict(list)
+    of_gang: dict[GangRef, list[Recovery]] = defaultdict(list)
     for recovery in recoveries:
-        of_gang[recovery.spec.gang.uid].append(recovery)
-    return [each for uid, all_of in of_gang.items() for each in _outdated(all_of, uid in living, policy, now)]
+        of_gang[recovery.spec.gang].append(recovery)
+    return [each for gang, all_of in of_gang.items() for each in _outdated(all_of, gang in living, policy, now)]
 
 
 def _outdated(recoveries: list[Recovery], is_living: bool, policy: RecoveryPolicy, now: datetime) -> list[Recovery]:

@@ -17,13 +17,14 @@ from healthd.core.policy import format_duration
 from healthd.core.signals.rule import AtLeast, Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule, Test
 from healthd.core.signals.tables import known_rules
 from healthd.core.tiers import tier
-from healthd.core.xid import Code, SwitchCode, Wording, rules, sxid_codes, wordings, xid_codes
+from healthd.core.xid import RECOVERY_RULE, Code, SwitchCode, Wording, rules, sxid_codes, wordings, xid_codes
 from healthd.core.xid.judge import LOST_RULE
 from healthd.core.xid.nvlink import TIERS_OF_74, TIERS_OF_LINKS
 from healthd.core.xid.words import Says
 
 KERNEL_LOG = "kernel log"
 ONCE = "once"
+KMSG_LOST = "kmsg-lost"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ def kernel_rules() -> Iterator[RuleRow]:
     yield _by_word("sxid-unknown-*", "a switch error that is not in the catalogue", fatal="fabric", other="unknown")
     yield _simple(LOST_RULE, "the GPU is gone from the PCIe bus", "fallen off the bus", "reboot", Blame.DEVICE)
     yield _simple(
-        "kmsg-lost", "kernel records were overwritten before anybody read them", "numbers of records", "records_lost"
+        KMSG_LOST, "kernel records were overwritten before anybody read them", "numbers of records", "records_lost"
     )
     yield from _of_words()
 
@@ -86,6 +87,15 @@ def check_pattern(pattern: str) -> str:
     if any(fnmatchcase(row.rule, pattern) or fnmatchcase(pattern, row.rule) for row in all_rules()):
         return pattern
     raise ValueError(f"no rule has a name like {pattern!r}; `healthd rules` lists them")
+
+
+def check_tier_of(rule: str, tier_name: str) -> None:
+    """Raise ValueError unless *rule* is there and may have that tier."""
+    row = next((row for row in all_rules() if row.rule == rule), None)
+    if row is None or row.rule in {RECOVERY_RULE, KMSG_LOST}:
+        raise ValueError(f"no rule {rule!r} can have another tier; `healthd rules` lists them")
+    if tier(tier_name).quarantines and row.blame is Blame.APPLICATION:
+        raise ValueError(f"{rule} tells of faults of the application, so any process could take nodes out of service")
 
 
 def _outcome(name: str, when: str = "") -> Outcome:

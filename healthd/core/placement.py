@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from healthd.core.gang import GangView, Root, attempt_of
 from healthd.core.objects import FencedPod, Pod, RecoveryStatus
+from healthd.core.phrases import some
 from healthd.core.policy import RecoveryPolicy
-from healthd.core.spares import choose, is_avoided, is_fit
+from healthd.core.spares import choose, is_avoided, is_fit, is_unknown
 
 BESIDE = "+"
 """Begins the index of a member beside those that are counted, a launcher: it needs a node as they do."""
@@ -46,13 +47,14 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
     a gang that waits for a missing member wastes every other node.
     """
     before = _last_places(status.pods, root)
-    bad = [
+    unfit = {
         node for node in before.values() if not is_fit(view.nodes.get(node), view.health.get(node), view.sign_on(node))
-    ]
-    good = [node for node in before.values() if node not in bad]
+    }
+    bad = [node for node in dict.fromkeys(before.values()) if node in unfit]
+    good = [node for node in before.values() if node not in unfit]
     doubtful = [node for node in good if is_avoided(node, view)]
     spares = choose([*bad, *doubtful], view, kept=status.replacements, recovery=recovery, policy=policy, used=good)
-    placement = {index: spares.get(node, node) for index, node in before.items() if node not in bad or node in spares}
+    placement = {index: spares.get(node, node) for index, node in before.items() if node not in unfit or node in spares}
     missing = [node for node in bad if node not in spares]
     if not missing:
         return Plan(placement, spares, _told(spares, view))
@@ -62,7 +64,7 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
     ranks = [node for index, node in placement.items() if not index.startswith(BESIDE)]
     beside = {index: node for index, node in placement.items() if index.startswith(BESIDE)}
     compact = {**{str(rank): node for rank, node in enumerate(ranks)}, **beside}
-    message = f"no spare for {', '.join(missing)}: shrinks from {root.world} to {len(compact)} members"
+    message = f"no spare for {some(missing)}: shrinks from {root.world} to {len(compact)} members"
     return Plan(compact, spares, message)
 
 
@@ -94,13 +96,13 @@ def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
     stays = [*root.placement.items(), *((pod.index, pod.node) for pod in pods if pod.node)]
     alone = _have_nodes_of_their_own(pods)
     places: dict[str, str] = {}
+    taken: set[str] = set()
     for index, node in reversed(stays):
-        if index in indexes and index not in places and not (alone and node in places.values()):
+        if index in indexes and index not in places and not (alone and node in taken):
             places[index] = node
-    for index in indexes:
-        left = [node for _, node in stays if node not in places.values()]
-        places.setdefault(index, left[-1] if left else f"{NO_NODE}{index}")
-    return {index: places[index] for index in indexes}
+            taken.add(node)
+    left = iter(dict.fromkeys(node for _, node in reversed(stays) if node not in taken))
+    return {index: places.get(index) or next(left, f"{NO_NODE}{index}") for index in indexes}
 
 
 def _without_index(pods: Sequence[FencedPod], most: int) -> list[FencedPod]:
@@ -125,8 +127,8 @@ def _told(spares: dict[str, str], view: GangView) -> str:
     if not spares:
         return "every member stays on its node"
     told = ", ".join(f"{spare} in place of {bad}" for bad, spare in spares.items())
-    silent = [spare for spare in spares.values() if view.is_silent(spare)]
-    return f"{told}; no agent was heard of lately on {', '.join(silent)}" if silent else told
+    unknown = [spare for spare in spares.values() if is_unknown(spare, view)]
+    return f"{told}; no agent knows whether {some(unknown)} is good" if unknown else told
 
 
 def _in_vain(view: GangView) -> str:
@@ -137,7 +139,7 @@ def _in_vain(view: GangView) -> str:
 
 
 def _shortage(missing: list[str], smallest: int | None, left: int) -> str:
-    message = f"no spare for {', '.join(missing)}: needs {len(missing)} more healthy node"
+    message = f"no spare for {some(missing)}: needs {len(missing)} more healthy node"
     message += "s" if len(missing) > 1 else ""
     if any(node.startswith(NO_NODE) for node in missing):
         message += " in the pool (healthd.dev/spare), or a user who suspends and resumes the gang: others are not taken"

@@ -103,7 +103,7 @@ def is_checked(root: Root) -> bool:
     """Whether the gang is one that runs, saves, and is to be restarted."""
     options = root.options
     runs = root.ending is Ending.NOT_ENDED and not root.deleting and not root.suspended and root.has_begun
-    return runs and options.restart and bool(options.checkpoint)
+    return runs and not root.invalid and options.restart and bool(options.checkpoint)
 
 
 def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime, *, certain: bool = False) -> list[Worry]:

@@ -5,11 +5,13 @@ Training progress as the checkpoints tell it, and how long a gang's own rhythm l
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Annotated
 
 import msgspec
 
 from healthd.core.objects import ChosenCheckpoint
 from healthd.core.policy import HangPolicy
+from healthd.core.untrusted import AttemptNumber, Moment, Step
 
 KEPT_INTERVALS = 16
 """Enough to know the longest usual interval; small enough for an annotation."""
@@ -22,13 +24,19 @@ def is_beyond(newer: ChosenCheckpoint, older: ChosenCheckpoint) -> bool:
     return newer.step < 0 and newer.saved_ns > older.saved_ns
 
 
+LONGEST_INTERVAL = 1e9
+"""Seconds."""
+
+Interval = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_INTERVAL)]
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The last step seen in a gang's checkpoints. *intervals* are seconds between new steps, oldest first."""
 
-    step: int = -1
-    at: datetime | None = None
-    attempt: int = 0
-    intervals: list[float] = []
+    step: Step = -1
+    at: Moment | None = None
+    attempt: AttemptNumber = 0
+    intervals: Annotated[list[Interval], msgspec.Meta(max_length=KEPT_INTERVALS)] = []
 
 
 NO_PROGRESS = Progress()
@@ -47,7 +55,7 @@ def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progr
     same_run = progress.at is not None and attempt == progress.attempt and step > progress.step
     intervals = progress.intervals
     if same_run and progress.at is not None:
-        intervals = [*intervals, max(0.0, (now - progress.at).total_seconds())][-KEPT_INTERVALS:]
+        intervals = [*intervals, min(max(0.0, (now - progress.at).total_seconds()), LONGEST_INTERVAL)][-KEPT_INTERVALS:]
     return Progress(step=step, at=now, attempt=attempt, intervals=intervals)
 
 

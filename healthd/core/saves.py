@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
 import msgspec
 
+from healthd.core.untrusted import LARGEST_STEP, Moment, Step
+
 KEPT_SAVES = 12
 """Enough to know what is usual; small enough for an annotation."""
-
-
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-"""With its zone: it is read from an annotation, where anybody may have written it without."""
+LONGEST_WRITE = 1e9
+"""Seconds."""
 
 
 class Concern(StrEnum):
@@ -32,10 +31,10 @@ class Concern(StrEnum):
 class Save(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One good checkpoint. *at* is the store's time of its newest file, *size* bytes, *seconds* what writing took."""
 
-    step: int = -1
+    step: Step = -1
     at: Moment
-    size: int = 0
-    seconds: float = 0.0
+    size: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_STEP)] = 0
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WRITE)] = 0.0
 
 
 class Saves(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -43,7 +42,7 @@ class Saves(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
     watched_since: Moment | None = None
     """When its checkpoints were first looked at; None: nobody has, or it was not written down yet."""
-    good: list[Save] = []
+    good: Annotated[list[Save], msgspec.Meta(max_length=KEPT_SAVES)] = []
     refused: str = ""
     """The newest one, where it was not good at the last look."""
     why_refused: str = ""
@@ -51,7 +50,7 @@ class Saves(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """Since when the same one is refused: one that is being written is refused, too, for a while."""
     none_loads: bool = False
     """At the last look there was something, and nothing of it would be resumed from: a fault would hold the gang."""
-    concerns: list[Concern] = []
+    concerns: Annotated[list[Concern], msgspec.Meta(max_length=len(Concern))] = []
     """Those that stood at the last look, so that each is told once."""
 
 

@@ -26,6 +26,7 @@ from healthd.core.objects import (
 )
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.quarantine import read_record
+from healthd.core.untrusted import Unreadable, number_or, read_json
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -54,8 +55,8 @@ def read_claim(node: Node) -> Claim | None:
     if raw is None:
         return None
     try:
-        return msgspec.json.decode(raw, type=Claim)
-    except msgspec.MsgspecError:
+        return read_json(raw, Claim)
+    except Unreadable:
         return None
 
 
@@ -98,23 +99,35 @@ def choose(
     the gang is on already, a spare of an earlier attempt among them.
     Choices in *kept* stand while their spare is fit and free or already ours, so that a repeated decision is the same.
     """
-    pool = {name: node for name, node in view.nodes.items() if _is_free(name, node, view, recovery)}
+    in_use = set(used)
+    pool = {n: node for n, node in view.nodes.items() if n not in in_use and _is_free(n, node, view, recovery)}
+    usual = next((view.nodes[n] for n in sorted(in_use) if n in view.nodes), None)
     chosen: dict[str, str] = {}
-    for name in bad:
-        model = view.nodes.get(name) or next((view.nodes[n] for n in sorted(used) if n in view.nodes), None)
-        taken = {*chosen.values(), *used}
-        fitting = [n for n, node in pool.items() if n not in taken and _is_like(node, model, policy)]
+    taken: set[str] = set()
+    alike: dict[str, list[str]] = {}
+    for name in sorted(bad, key=lambda name: name not in kept):  # what is kept is not there for the others
+        model = view.nodes.get(name) or usual
+        kind = model.metadata.name if model else ""
+        if kind not in alike:
+            alike[kind] = [n for n, node in pool.items() if _is_like(node, model, policy)]
+        fitting = alike[kind] = [n for n in alike[kind] if n not in taken]
         stands = kept.get(name)
-        if stands in fitting:
-            chosen[name] = stands
-        elif fitting:
-            chosen[name] = min(fitting, key=lambda n: (_doubts(n, view), *_distance(pool[n], model, policy), n))
-    return chosen
+        if fitting:
+            best = min(fitting, key=lambda n: (_doubts(n, view), *_distance(pool[n], model, policy), n))
+            chosen[name] = stands if stands in fitting else best
+            taken.add(chosen[name])
+    return {name: chosen[name] for name in bad if name in chosen}
 
 
 def _doubts(name: str, view: GangView) -> tuple[bool, bool]:
-    """Unknown is not unhealthy: a node that nobody watches over is used where there is no other."""
-    return is_avoided(name, view), view.is_silent(name)
+    """Unknown is not unhealthy: a node that no agent calls good is used where there is no other."""
+    return is_avoided(name, view), is_unknown(name, view)
+
+
+def is_unknown(name: str, view: GangView) -> bool:
+    """Whether its agent says nothing, or cannot see enough to say whether the node is good."""
+    health = view.health.get(name)
+    return view.is_silent(name) or (health is not None and health.status.verdict is Verdict.UNKNOWN)
 
 
 def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:
@@ -145,7 +158,7 @@ def _is_like(spare: Node, model: Node | None, policy: RecoveryPolicy) -> bool:
 
 def _devices(amounts: Mapping[str, str]) -> dict[str, int]:
     """Extended resources, such as `nvidia.com/gpu`: they have a domain in their name and come in whole pieces."""
-    return {name: int(amount) for name, amount in amounts.items() if "/" in name and amount.isdecimal()}
+    return {name: number_or(amount, 0) for name, amount in amounts.items() if "/" in name}
 
 
 def _distance(spare: Node, model: Node | None, policy: RecoveryPolicy) -> list[bool]:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from healthd.core.gang import GangView, members
 from healthd.core.objects import ANNOTATION_PLACEMENT, Pod, RecoveryStatus
 from healthd.core.policy import RecoveryPolicy
-from healthd.core.spares import choose, is_fit, read_claim
+from healthd.core.spares import choose, is_fit, origin, read_claim
 
 MOST_LEFT = 50
 """Nodes of a plan without a member. With more the scheduler is not done yet, or refuses them all for one cause."""
@@ -56,14 +56,20 @@ def stand_ins(
     return claimed | chosen, [node for node in lost if node not in chosen]
 
 
-def is_claimed(spare: str, view: GangView, recovery: str) -> bool:
-    """*recovery*, of the gang of *view*, holds the spare."""
-    node = view.nodes.get(spare)
+def is_claimed(spare: str, bad: str, view: GangView, recovery: str) -> bool:
+    """
+    *recovery*, of the gang of *view*, holds the spare, and instead of the node *bad*.
+
+    A plan may change after a spare was claimed. A claim that names the node of the plan before would keep the node that
+    the spare really stands in for out of the pool, for ever.
+    """
+    node, gone = view.nodes.get(spare), bad not in view.nodes
     claim = read_claim(node) if node else None
-    return (
-        claim is not None
-        and view.root is not None
-        and (claim.recovery, claim.gang_uid) == (recovery, view.root.ref.uid)
+    if claim is None or view.root is None:
+        return False
+    uid = view.root.ref.uid
+    return (claim.recovery, claim.gang_uid) == (recovery, uid) and (
+        gone or claim.instead_of == origin(bad, view.nodes, uid)
     )
 
 
@@ -79,7 +85,7 @@ def _in_use(view: GangView) -> set[str]:
 
 
 def _claimed(status: RecoveryStatus, view: GangView, recovery: str) -> dict[str, str]:
-    return {node: spare for node, spare in status.stand_ins.items() if is_claimed(spare, view, recovery)}
+    return {node: spare for node, spare in status.stand_ins.items() if is_claimed(spare, node, view, recovery)}
 
 
 def _is_lost(name: str, view: GangView) -> bool:

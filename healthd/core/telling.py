@@ -47,6 +47,7 @@ def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recove
     ended = status.phase in ENDED
     ended_at = (recovery.status.ended_at or status.phase_since or now) if ended else None
     began = status.timeline[0].at if status.timeline else None
+    running = running_since(status)
     return replace(
         status,
         open_ends=sum(not pod.proof for pod in status.pods),
@@ -58,9 +59,18 @@ def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recove
         bad_nodes=_bad_nodes(status),
         resumes_from=told(status.checkpoint) if status.checkpoint else "",
         ended_at=ended_at,
+        running_since=running,
+        running_after=_took(running - began) if running and began else "",
         took=_took(ended_at - began) if ended_at and began else "",
         conditions=_conditions(recovery.status.conditions, status, now),
     )
+
+
+def running_since(status: RecoveryStatus) -> datetime | None:
+    """Since when all members of the newest attempt run; None while they do not."""
+    if status.phase not in (Phase.CONFIRMING, Phase.RECOVERED):
+        return None
+    return next((entry.at for entry in reversed(status.timeline) if entry.phase is Phase.CONFIRMING), None)
 
 
 def gang_text(gang: GangRef) -> str:

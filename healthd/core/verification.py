@@ -16,6 +16,7 @@ import msgspec
 
 from healthd.core.gang import RunsAs
 from healthd.core.objects import ChosenCheckpoint, ObjectMeta, OwnerReference, Pod, PodManifest, RejectedCheckpoint
+from healthd.core.printable import printable
 
 LABEL_VERIFIER = "healthd.dev/verifier"
 """On a pod that verifies checkpoints, value `true`: the admission policy lets the controller make only such pods."""
@@ -114,7 +115,7 @@ def judge_verifier(pod: Pod, deadline: timedelta, now: datetime) -> Verdict:
     """What a sight of the verifier's *pod*, which may run for *deadline*, means at *now*."""
     name = pod.metadata.name
     end = next((each.state.terminated for each in pod.status.container_statuses if each.name == CONTAINER), None)
-    if end and (report := _read_report(end.message)):
+    if end and (report := read_report(end.message)):
         return report
     if end or pod.status.phase in ("Succeeded", "Failed"):
         why = pod.status.message or pod.status.reason or (end and (end.message or end.reason)) or "it does not say why"
@@ -131,8 +132,8 @@ def judge_verifier(pod: Pod, deadline: timedelta, now: datetime) -> Verdict:
     return Broken(waits) if now - made >= PLACED_WITHIN else Busy(waits)
 
 
-def _read_report(message: str) -> Report | None:
-    """None where it is none. Whoever may make pods there can say anything, and people read it on terminals."""
+def read_report(message: str | bytes) -> Report | None:
+    """None where it is none. Who may make pods there can say anything, and people read it on terminals."""
     try:
         report = msgspec.json.decode(message, type=Report) if message else None
     except msgspec.MsgspecError:
@@ -169,7 +170,7 @@ def _what_it_waits_for(pod: Pod) -> str:
 
 def _line(text: str) -> str:
     """One printable line: it comes from a pod in a user's namespace."""
-    return "".join(c if c.isprintable() else " " for c in text)[:500].strip()
+    return printable(text)[:500].strip()
 
 
 def verifier_pod(order: Order) -> PodManifest:
@@ -222,19 +223,20 @@ def _security(order: Order) -> dict[str, Any]:
     """
     The gang's own user and groups: what it may read of its files, it may read here.
 
-    Never root, and never a group of files that the gang's pods do not have: that would change whom the files belong to.
+    Neither the user nor a group is root's. A group of files that the gang's pods do not have would change whom the
+    files belong to.
     """
     own = order.runs_as
     security: dict[str, Any] = {
         "runAsNonRoot": True,
         "runAsUser": own.user or order.user,
-        "runAsGroup": order.user if own.group is None else own.group,
+        "runAsGroup": own.group or order.user,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    if own.fs_group is not None:
+    if own.fs_group:
         security |= {"fsGroup": own.fs_group, "fsGroupChangePolicy": "OnRootMismatch"}
-    if own.groups:
-        security["supplementalGroups"] = list(own.groups)
+    if groups := [group for group in own.groups if group]:
+        security["supplementalGroups"] = groups
     return security
 
 

@@ -163,7 +163,7 @@ async def test_a_gang_that_was_given_up_and_let_go_on_keeps_its_spare() -> None:
 async def test_a_spare_that_somebody_else_uses_is_not_claimed_until_he_is_gone() -> None:
     stage = Stage(ranks=2, spares=1)
     await stage.run_for(minutes=1)
-    await stage.cluster.create(a_pod("notebook", node="node-2"))
+    await stage.truth.create(a_pod("notebook", node="node-2"))
     stage.fault("node-1")
 
     await stage.run_until(Phase.HELD)
@@ -174,7 +174,7 @@ async def test_a_spare_that_somebody_else_uses_is_not_claimed_until_he_is_gone()
     assert held.status.message.endswith("held free, but occupied: node-2 by default/notebook")
     assert held.metadata.resource_version == version
     assert ANNOTATION_CLAIM not in stage.node("node-2").metadata.annotations
-    await stage.cluster.delete(Pod, "notebook", namespace="default", grace_seconds=0)
+    await stage.truth.delete(Pod, "notebook", namespace="default", grace_seconds=0)
     await stage.run_until(Phase.RECOVERED)
     assert stage.places() == {"0": "node-0", "1": "node-2"}
 

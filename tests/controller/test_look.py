@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -83,8 +84,9 @@ class Stage:
         patch = {"status": {"conditions": [condition]}}
         await self.cluster.patch(Job, "train", patch, namespace="default", subresource="status")
 
-    async def look(self, recovery: Recovery, cluster: Any = None) -> Look:
-        lookout = Lookout(cluster or self.cluster, self.census, ADAPTERS, one_by_one)
+    async def look(self, recovery: Recovery, cluster: Any = None, blamed: Sequence[str] = ()) -> Look:
+        faults = [a_cause(node=node) for node in blamed]
+        lookout = Lookout(cluster or self.cluster, self.census, ADAPTERS, one_by_one, lambda view: faults)
         return await lookout.at_recovery(recovery)
 
 
@@ -102,6 +104,15 @@ async def test_the_boot_of_a_node_is_what_it_is_now_where_the_fence_asks_for_it(
     await stage.reboot("node-1")
 
     assert boot(await stage.look(recovery), "node-1") == "boot-2"
+
+
+async def test_a_node_that_a_fault_is_put_down_to_is_read_again_in_every_phase(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.CONFIRMING)
+    await stage.cluster.patch(Node, "node-1", {"spec": {"unschedulable": True}})
+
+    look = await stage.look(recovery, blamed=["node-1"])
+
+    assert look.view.nodes["node-1"].spec.unschedulable
 
 
 async def test_where_nobody_asks_for_it_no_boot_is_known_rather_than_an_old_one(stage: Stage) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import threading
+import sys
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -17,9 +18,10 @@ from tests.checkpoints.builders import safetensors_bytes, write_files
 from tests.core.gangs import a_root
 
 
-def saving_to(location: str, *mounts: Mount) -> Root:
+def saving_to(location: str, *mounts: Mount, namespace: str = "default") -> Root:
     """A gang that names *location*, and whose pods have these *mounts*."""
-    return a_root(options=GangOptions(restart=True, checkpoint=location), mounts=mounts)
+    root = a_root(options=GangOptions(restart=True, checkpoint=location), mounts=mounts)
+    return dataclasses.replace(root, ref=msgspec.structs.replace(root.ref, namespace=namespace))
 
 
 @pytest.mark.parametrize("location", ["hdfs://host/run", "s3://bucket/../run", "pvc://claim/run"])
@@ -104,35 +106,62 @@ async def test_a_claim_that_is_not_mounted_here_is_no_worry_of_this_process(volu
     assert await FileCheckpoints(volumes).report(saving_to("pvc://elsewhere/runs")) is None
 
 
-async def test_a_store_that_hangs_keeps_one_thread_however_often_it_is_asked(tmp_path: Path) -> None:
-    checkpoints, hanging, begun = FileCheckpoints(), threading.Event(), threading.Event()
-
-    def hang() -> None:
-        begun.set()
-        hanging.wait()
-
-    first = asyncio.create_task(checkpoints._once("/nfs", hang))
-    await asyncio.to_thread(begun.wait)
-
-    with pytest.raises(TimeoutError, match="has not answered an earlier look"):
-        await checkpoints._once("/nfs", hang)
-    hanging.set()
-    await first
+SLOW = (sys.executable, "-c", "import time; time.sleep(600)")
+"""A program that says nothing, like one that reads from a store that hangs."""
 
 
-async def test_a_gang_does_not_wait_for_the_look_of_another_at_the_same_place() -> None:
-    checkpoints, slow, begun = FileCheckpoints(), threading.Event(), threading.Event()
+async def test_a_verification_that_takes_too_long_is_ended_and_refused_with_the_reason(tmp_path: Path) -> None:
+    files, root = FileCheckpoints(within=timedelta(milliseconds=50), program=SLOW), saving_to(str(tmp_path))
 
-    def take_time() -> None:
-        begun.set()
-        slow.wait()
+    answer = await files.latest(root)
 
-    first = asyncio.create_task(checkpoints._once("/nfs", take_time, who="llama"))
-    await asyncio.to_thread(begun.wait)
+    assert answer.found is None
+    assert [refused.path for refused in answer.rejected] == [str(tmp_path)]
+    assert "has not answered within" in answer.rejected[0].reason
 
-    assert await checkpoints._once("/nfs", lambda: 7, who="phi") == 7
-    slow.set()
-    await first
+
+async def test_what_ends_its_process_is_a_reason_and_the_next_look_has_another_process(tmp_path: Path) -> None:
+    dies = (sys.executable, "-c", "raise SystemExit(9)")
+    files, root = FileCheckpoints(program=dies), saving_to(str(tmp_path))
+
+    for _ in range(2):
+        assert "ended with status 9" in (await files.latest(root)).rejected[0].reason
+    with pytest.raises(OSError, match="ended with status 9"):
+        await files.newest_step(root)
+
+
+@pytest.mark.parametrize("said", ["nothing of sense", '{"size":-1}', '{"free":' + "1" * 99_000 + "}", ""])
+async def test_what_is_no_report_is_refused(tmp_path: Path, said: str) -> None:
+    talks = (sys.executable, "-c", f"import sys, time; sys.stdout.write({said!r} + chr(10))")
+    files, root = FileCheckpoints(program=talks), saving_to(str(tmp_path))
+
+    assert "cannot be written down" in (await files.latest(root)).rejected[0].reason
+
+
+async def test_the_event_loop_goes_on_while_something_hostile_is_read(tmp_path: Path) -> None:
+    hogs = (sys.executable, "-c", "while True: pass")
+    files, root = FileCheckpoints(within=timedelta(seconds=1), program=hogs), saving_to(str(tmp_path))
+    turns = 0
+
+    look = asyncio.create_task(files.latest(root))
+    while not look.done():
+        await asyncio.sleep(0)
+        turns += 1
+
+    assert turns > 1000
+    assert "has not answered" in (await look).rejected[0].reason
+
+
+async def test_a_checkpoint_whose_name_does_not_print_is_refused_in_letters_that_do(tmp_path: Path) -> None:
+    (tmp_path / "step_7\x1b[31m").mkdir()
+    (tmp_path / "step_6\udcff.safetensors").write_bytes(safetensors_bytes({"weights": 64}))
+    (tmp_path / "step_5.safetensors").write_bytes(safetensors_bytes({"weights": 64}))
+
+    answer = await FileCheckpoints().latest(saving_to(str(tmp_path)))
+
+    assert answer.found is not None
+    assert answer.found.step == 5
+    assert all(refused.path.isprintable() for refused in answer.rejected)
 
 
 async def test_gangs_that_save_to_one_place_do_not_wait_for_each_other(tmp_path: Path) -> None:
@@ -169,7 +198,7 @@ async def test_a_path_that_is_not_allowed_is_not_looked_at_and_the_reason_says_w
 @pytest.mark.parametrize("where", ["{own}", "{own}/../own", "{parent}/./own/"])
 async def test_a_path_below_an_allowed_folder_is_looked_at(elsewhere: Path, where: str) -> None:
     root = saving_to("file://" + where.format(own=elsewhere, parent=elsewhere.parent))
-    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [str(elsewhere)])
+    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [f"{elsewhere} for default"])
 
     assert await checkpoints.newest_step(root) == 7
 
@@ -182,7 +211,7 @@ async def test_neither_dots_nor_links_nor_a_like_name_lead_out_of_an_allowed_fol
     allowed.mkdir()
     (allowed / "link").symlink_to(elsewhere)
     (elsewhere.parent / "allowed-too").symlink_to(elsewhere)
-    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [str(allowed)])
+    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [f"{allowed} for default"])
 
     answer = await checkpoints.latest(saving_to("file://" + where.format(allowed=allowed)))
 
@@ -235,21 +264,76 @@ async def test_a_link_that_stays_in_its_claim_is_followed(volumes: Path) -> None
     assert answer.found is not None
 
 
+OTHERS = [
+    "file://{volumes}/default/data",
+    "file://{volumes}",
+    "file://{volumes}/team-b/../default/data",
+    "file://{volumes}//default//data/",
+    "file://{volumes}/team-b/%2e%2e/default/data",
+    "file://{volumes}/%64efault/data",
+    "{volumes}/default/data",
+    "file://{volumes}/team-b/mine/link",
+    "pvc://mine/link",
+    "pvc://mine/../../default/data",
+    "pvc://mine/%2e%2e/%2e%2e/default/data",
+    "pvc://data",
+    "pvc://../default/data",
+]
+"""How a gang of `team-b` might name the claim `data` of the namespace `default`."""
+
+
+@pytest.mark.parametrize("where", OTHERS)
+async def test_a_gang_reads_nothing_of_another_namespace(volumes: Path, where: str) -> None:
+    (volumes / "default" / "data" / "step_7.safetensors").write_bytes(A_CHECKPOINT)
+    (volumes / "team-b" / "mine").mkdir(parents=True)
+    (volumes / "team-b" / "mine" / "link").symlink_to(volumes / "default" / "data")
+    checkpoints, root = FileCheckpoints(volumes, []), saving_to(where.format(volumes=volumes), namespace="team-b")
+
+    answer, report = await checkpoints.latest(root), await checkpoints.report(root)
+
+    assert answer.found is None
+    assert "step_7" not in str(answer.rejected)
+    assert await checkpoints.newest_step(root) is None
+    assert "step_7" not in str(report)
+
+
+async def test_below_the_volumes_a_gang_may_name_the_folder_of_its_own_namespace(volumes: Path) -> None:
+    (volumes / "default" / "data" / "step_7.safetensors").write_bytes(A_CHECKPOINT)
+
+    assert await FileCheckpoints(volumes, []).newest_step(saving_to(f"file://{volumes}/default/data")) == 7
+
+
+@pytest.mark.parametrize(("rows", "step"), [("team-b", None), ("default", 7), ("team-b, default", 7), ("*", 7)])
+async def test_an_allowed_folder_is_for_the_namespaces_that_it_names(
+    elsewhere: Path, rows: str, step: int | None
+) -> None:
+    checkpoints = FileCheckpoints(elsewhere.parent / "claims", [f"{elsewhere} for {rows}"])
+
+    assert await checkpoints.newest_step(saving_to(f"file://{elsewhere}")) == step
+
+
+async def test_an_allowed_bucket_is_for_the_namespaces_that_it_names() -> None:
+    checkpoints = FileCheckpoints(allowed=["s3://team-a/runs for team-a"])
+
+    assert await checkpoints.reads(saving_to("s3://team-a/runs", namespace="team-a"))
+    assert not await checkpoints.reads(saving_to("s3://team-a/runs"))
+
+
 async def test_without_bounds_everything_may_be_looked_at(elsewhere: Path) -> None:
     assert await FileCheckpoints().newest_step(saving_to(f"file://{elsewhere}")) == 7
 
 
 @pytest.mark.parametrize("location", ["s3://team-b/run", "s3://team-a/runs-too", "gs://team-a/runs", "s3://team-a"])
 async def test_a_bucket_that_is_not_allowed_is_not_asked(location: str) -> None:
-    answer = await FileCheckpoints(allowed=["s3://team-a/runs/"]).latest(saving_to(location))
+    answer = await FileCheckpoints(allowed=["s3://team-a/runs/ for default"]).latest(saving_to(location))
 
     assert answer.found is None
     assert "outside of what the controller may read (s3://team-a/runs; see" in answer.rejected[0].reason
 
 
 @pytest.mark.parametrize("location", ["s3://team-a/runs", "s3://team-a/runs/llama"])
-def test_a_place_in_an_allowed_bucket_is_read(location: str) -> None:
-    assert FileCheckpoints(allowed=["s3://team-a/runs"]).reads(saving_to(location))
+async def test_a_place_in_an_allowed_bucket_is_read(location: str) -> None:
+    assert await FileCheckpoints(allowed=["s3://team-a/runs for default"]).reads(saving_to(location))
 
 
 async def test_a_report_has_the_names_of_the_pods_and_the_size(volumes: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from healthd.core.objects import (
     ChosenCheckpoint,
     RecoveryStatus,
     RejectedCheckpoint,
+    TimelineEntry,
 )
 from healthd.core.quarantine import Record, cordon_patch
 from healthd.gangs import ADAPTERS
@@ -110,3 +112,18 @@ def test_held_recoveries_are_shown_by_what_they_wait_for_until_they_go_on(metric
     measure_world(metrics, a_census(held[0], a_recovery("r1", status=RecoveryStatus(phase=Phase.STARTING))))
 
     assert (before, shown()) == ({"spare": 2}, {"spare": 1})
+
+
+def test_the_time_until_it_runs_is_measured_apart_from_the_time_until_it_is_confirmed(metrics: Metrics) -> None:
+    ran, saved = START + timedelta(seconds=5), START + timedelta(minutes=4)
+    entries = [TimelineEntry(phase=Phase.DETECTED, at=START), TimelineEntry(phase=Phase.CONFIRMING, at=ran)]
+    starting = RecoveryStatus(phase=Phase.STARTING, phase_since=START, timeline=entries[:1])
+    running = RecoveryStatus(phase=Phase.CONFIRMING, phase_since=ran, timeline=entries)
+    done = [*entries, TimelineEntry(phase=Phase.RECOVERED, at=saved)]
+    confirmed = RecoveryStatus(phase=Phase.RECOVERED, phase_since=saved, timeline=done)
+
+    move(metrics, starting, running)
+    move(metrics, running, confirmed)
+
+    assert value(metrics, "healthd_recovery_running_seconds_sum") == 5
+    assert value(metrics, "healthd_recovery_confirmed_seconds_sum") == 240

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
-from healthd.controller.tidy import needs_hint
-from healthd.core.gang import Ending, Root
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Invalid
+from healthd.controller.census import Census
+from healthd.controller.look import Lookout, one_by_one
+from healthd.controller.notice import read_everything
+from healthd.controller.tidy import Tidier, needs_hint
+from healthd.core.gang import Ending, Root, no_sign
 from healthd.core.model import Phase
-from healthd.core.objects import HINT_CURRENT, LABEL_HINT, Attempt, ChosenCheckpoint, Recovery
+from healthd.core.objects import (
+    ANNOTATION_RESTART,
+    ANNOTATION_STOPPED_BY,
+    FINALIZER_FENCE,
+    HINT_CURRENT,
+    LABEL_GANG,
+    LABEL_HINT,
+    Attempt,
+    ChosenCheckpoint,
+    Job,
+    Pod,
+    PodStatus,
+    Recovery,
+)
 from healthd.core.policy import RecoveryPolicy
+from healthd.gangs import ADAPTERS
+from healthd.telemetry.isolation import Isolation
+from tests.builders import a_job, a_pod, a_recovery
 from tests.core.gangs import a_recovery_in, a_root
+from tests.fakes import ManualClock, counting_uids
 from tests.scenarios.stage import Stage
 
 FIRST = [Attempt(number=1, checkpoint=ChosenCheckpoint())]
@@ -20,6 +44,17 @@ FIRST = [Attempt(number=1, checkpoint=ChosenCheckpoint())]
 def current(stage: Stage) -> list[str]:
     """The recoveries whose hint new pods carry."""
     return [each.metadata.name for each in stage.recoveries() if each.metadata.labels.get(LABEL_HINT) == HINT_CURRENT]
+
+
+async def stop_another_gang(stage: Stage, *, on: str) -> None:
+    """Its recovery waits for the proof that its one pod *on* that node has ended."""
+    notes = {ANNOTATION_RESTART: "enabled", ANNOTATION_STOPPED_BY: "other-1"}
+    job = await stage.truth.create(a_job("other", ranks=1, annotations=notes, suspend=True))
+    await stage.truth.create(a_recovery("other-1", gang=job, labels={LABEL_GANG: "other"}))
+    pods = [{"name": "other-0", "uid": "uid", "node": on, "index": "0"}]
+    entry = {"phase": "Fencing", "at": stage.clock.now().isoformat(), "message": "no member runs any more"}
+    status = {"phase": "Fencing", "attempt": 1, "pods": pods, "timeline": [entry]}
+    await stage.truth.patch(Recovery, "other-1", {"status": status}, namespace="default", subresource="status")
 
 
 async def test_pods_carry_the_hint_of_the_recovery_that_started_them() -> None:
@@ -53,6 +88,22 @@ async def test_a_gang_that_is_gone_has_no_hint() -> None:
     await stage.run_for(minutes=2)
 
     assert current(stage) == []
+
+
+async def test_a_node_that_a_stopped_gang_will_go_on_on_is_no_spare_of_the_gang_that_left_it() -> None:
+    stage = Stage()
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    await stop_another_gang(stage, on="node-1")
+    stage.repair("node-1")
+    await stage.run_for(minutes=5)
+    assert stage.pool() == []
+
+    await stage.truth.delete(Job, "other", namespace="default")
+    await stage.run_for(minutes=5)
+
+    assert stage.pool() == ["node-1"]
 
 
 async def test_the_oldest_recoveries_of_a_gang_are_forgotten() -> None:
@@ -94,3 +145,38 @@ async def test_the_story_of_a_gang_outlives_it_for_a_while() -> None:
 )
 def test_a_hint_is_needed_while_its_attempt_runs(recovery: Recovery, root: Root | None, needed: bool) -> None:
     assert needs_hint(recovery, root) == needed
+
+
+class Refusing:
+    """A cluster that refuses to give one pod back."""
+
+    def __init__(self, cluster: EmbeddedCluster, refused: str) -> None:
+        self._cluster = cluster
+        self._refused = refused
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._cluster, verb)
+
+    async def patch(self, kind: type[Any], name: str, patch: Any, **options: Any) -> Any:
+        if name == self._refused:
+            raise Invalid(f"{name}: it has something that a newer API server does not accept")
+        return await self._cluster.patch(kind, name, patch, **options)
+
+
+async def test_one_pod_that_is_not_given_back_keeps_no_other() -> None:
+    clock = ManualClock()
+    with EmbeddedCluster.open(None, clock=clock, new_uid=counting_uids()) as cluster:
+        for name in ("a-refused", "b-other"):
+            ended = PodStatus(phase="Succeeded")
+            pod = a_pod(name, labels={"batch.kubernetes.io/job-name": "gone"}, finalizers=[FINALIZER_FENCE])
+            await cluster.create(pod)
+            await cluster.patch(Pod, name, {"status": to_builtins(ended)}, namespace="default", subresource="status")
+        seen: Any = Refusing(cluster, "a-refused")
+        census = Census(ADAPTERS)
+        await read_everything(cluster, census, ADAPTERS)
+        tidier = Tidier(seen, census, Lookout(seen, census, ADAPTERS, one_by_one, lambda _: ()), ADAPTERS, Isolation())
+        with pytest.raises(Invalid):
+            await tidier.tidy(lambda _: no_sign)
+
+        left = {pod.metadata.name: pod.metadata.finalizers for pod in (await cluster.list(Pod)).items}
+        assert left == {"a-refused": [FINALIZER_FENCE], "b-other": []}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
 from healthd.controller.census import Census, GangKey, ObjectKey
 from healthd.controller.controller import RETRY, RETRY_MOST, Controller
@@ -19,7 +20,7 @@ from healthd.core.policy import HangPolicy, RecoveryPolicy
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_recovery
-from tests.fakes import ManualClock, settle
+from tests.fakes import ManualClock, counting_uids, settle
 
 NAMES = ("first", "second", "third")
 
@@ -200,3 +201,47 @@ async def test_nothing_is_attended_to_while_the_sight_is_old() -> None:
     await asyncio.gather(running, return_exceptions=True)
 
     assert stage.stores.asked == []
+
+
+async def test_a_sight_that_stays_old_costs_no_time() -> None:
+    stage = Stage()
+    asked = 0
+
+    def trouble() -> str:
+        nonlocal asked
+        asked += 1
+        return "nothing was heard of pods"
+
+    running = asyncio.create_task(Tending(stage.controller, stage.clock, asyncio.Event(), trouble).run())
+    await settle()
+    await stage.clock.run_for(timedelta(minutes=1))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert asked < 200, "some two a second"
+
+
+class Unshowable(Metrics):
+    """Fails at the first gang."""
+
+    def show_gangs(self, gangs: Iterable[Root]) -> None:
+        raise OverflowError("int too large to convert to float")
+
+
+async def test_metrics_that_cannot_be_shown_stand_before_no_work() -> None:
+    stage, metrics = Stage(), Unshowable()
+    stage.controller = Controller(
+        EmbeddedCluster.open(None, clock=stage.clock, new_uid=counting_uids()),
+        stage.clock,
+        ADAPTERS,
+        stage.stores,
+        recovery=RecoveryPolicy(),
+        hang=HangPolicy(),
+        metrics=metrics,
+        census=stage.census,
+    )
+    await stage.controller.sweep(stage.clock.now())
+
+    swept = metrics.registry.get_sample_value("healthd_loop_last_success_timestamp_seconds", {"loop": "controller"})
+    assert swept == stage.clock.now().timestamp()
+    assert metrics.registry.get_sample_value("healthd_object_errors_total", {"where": "metrics"}) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -24,7 +25,7 @@ from healthd.core.policy import CheckpointsPolicy
 from healthd.core.verification import Report
 from tests.builders import a_job, a_pod, gang_ref
 from tests.core.gangs import a_recovery_in, a_root
-from tests.fakes import ManualClock, counting_uids, settle
+from tests.fakes import ManualClock, counting_uids
 
 IMAGE = "registry.example/healthd:1"
 SAVING = GangOptions(restart=True, checkpoint="pvc://data/llama", checkpoint_format="safetensors")
@@ -65,11 +66,15 @@ class Bench:
         """*recovery* as the cluster has it: a pod whose owner is not there is collected."""
         with suppress(AlreadyExists):
             await self.cluster.create(recovery)
-        found = await self.cluster.get(Recovery, recovery.metadata.name, "default")
+        found = await self.cluster.get(Recovery, recovery.metadata.name, recovery.metadata.namespace)
         return msgspec.structs.replace(recovery, metadata=found.metadata)
 
-    async def names(self) -> list[str]:
-        return [pod.metadata.name for pod in (await self.cluster.list(Pod)).items]
+    async def names(self, namespace: str = "default") -> list[str]:
+        return [pod.metadata.name for pod in (await self.cluster.list(Pod, namespace=namespace)).items]
+
+    async def until_asked(self) -> None:
+        while not await self.names():  # noqa: ASYNC110 - there is no event of the thread behind it
+            await asyncio.sleep(0)
 
     async def only_pod(self) -> PodManifest:
         (name,) = await self.names()
@@ -88,8 +93,9 @@ class Bench:
         await self.cluster.patch(Pod, name, {"status": status}, namespace="default", subresource="status")
 
 
-def a_gang(name: str = "train", **fields: Any) -> Root:
-    return a_root(name, **{"options": SAVING, "mounts": (MOUNT,), **fields})
+def a_gang(name: str = "train", *, namespace: str = "default", **fields: Any) -> Root:
+    root = a_root(name, **{"options": SAVING, "mounts": (MOUNT,), **fields})
+    return dataclasses.replace(root, ref=msgspec.structs.replace(root.ref, namespace=namespace))
 
 
 STOPPED = a_recovery_in(Phase.CHOOSING)
@@ -261,6 +267,15 @@ async def test_only_so_many_pods_read_at_once(bench: Bench) -> None:
     assert len(await bench.names()) == AT_ONCE
 
 
+async def test_a_crowd_of_one_namespace_does_not_hold_up_the_gang_of_another(bench: Bench) -> None:
+    for number in range(AT_ONCE + 2):
+        await bench.ask(a_recovery_named(f"train{number}-1"), name=f"train{number}")
+
+    await bench.ask(a_recovery_named("other-1", namespace="team-b"), name="other", namespace="team-b")
+
+    assert await bench.names("team-b") == ["other-1-verify-0"]
+
+
 async def test_a_recovery_that_asks_no_more_makes_room_and_its_pod_goes(bench: Bench) -> None:
     for number in range(AT_ONCE):
         await bench.ask(a_recovery_named(f"train{number}-1"))
@@ -270,8 +285,9 @@ async def test_a_recovery_that_asks_no_more_makes_room_and_its_pod_goes(bench: B
     assert await bench.names() == ["late-1-verify-0"]
 
 
-def a_recovery_named(name: str) -> Recovery:
-    return msgspec.structs.replace(STOPPED, metadata=msgspec.structs.replace(STOPPED.metadata, name=name))
+def a_recovery_named(name: str, namespace: str = "default") -> Recovery:
+    meta = msgspec.structs.replace(STOPPED.metadata, name=name, namespace=namespace)
+    return msgspec.structs.replace(STOPPED, metadata=meta)
 
 
 async def test_a_gang_that_runs_again_is_looked_at_now_and_then(bench: Bench) -> None:
@@ -284,6 +300,14 @@ async def test_a_gang_that_runs_again_is_looked_at_now_and_then(bench: Bench) ->
 
     assert (at_first, none_yet) == (CheckpointAnswer(None, []), [])
     assert later.pending
+
+
+async def test_the_first_look_after_a_start_comes_soon(bench: Bench) -> None:
+    confirming = a_recovery_in(Phase.CONFIRMING)
+    await bench.ask(confirming)
+    bench.clock.advance(timedelta(seconds=10))
+
+    assert (await bench.ask(confirming)).pending
 
 
 async def test_it_is_looked_for_what_is_newer_than_it_was_started_from(bench: Bench) -> None:
@@ -315,7 +339,7 @@ async def test_a_pod_checks_a_gang_that_runs_by_headers_and_sizes_and_goes_with_
         FileCheckpoints(bench.tmp_path), bench.cluster, bench.clock, bench.policy, bench.own_image, checks=True
     )
     look = asyncio.create_task(pods.report(root))
-    await settle()
+    await bench.until_asked()
     pod = await bench.only_pod()
     await bench.report(Report(found=WHOLE, size=7))
     await bench.clock.run_for(timedelta(seconds=10))
@@ -335,7 +359,7 @@ async def test_a_pod_that_cannot_check_a_gang_is_told_as_a_recovery_would_be_hel
         FileCheckpoints(bench.tmp_path), bench.cluster, bench.clock, bench.policy, bench.own_image, checks=True
     )
     look = asyncio.create_task(pods.report(root))
-    await settle()
+    await bench.until_asked()
     await bench.say("no such image", phase="Failed", code=1)
     await bench.clock.run_for(timedelta(seconds=10))
 

@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.breaker import OPEN, Outage, hold_of, open_over, outage_of, refuses
-from healthd.core.model import Crowd, Hold, Phase, Verdict
+from healthd.core.model import CauseKind, Crowd, Hold, Phase, Verdict
 from healthd.core.objects import ANNOTATION_QUARANTINE, Condition, Node, Recovery, RecoveryStatus
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.quarantine import Record
-from tests.builders import a_finding, a_node, a_nodehealth, a_recovery
+from tests.builders import a_cause, a_finding, a_node, a_nodehealth, a_recovery
 from tests.fakes import START
 
 POLICY = RecoveryPolicy(breaker_restarts=2, breaker_window=timedelta(minutes=10))
@@ -37,6 +37,63 @@ def waiting(minutes_ago: float, phase: Phase = Phase.DETECTED, **status: Any) ->
 def refused(*others: Recovery, recovery: Recovery | None = None, outage: Outage = CALM) -> str:
     """Why a recovery that was opened just now is held."""
     return refuses(recovery or waiting(0), others, outage, POLICY, NOW)
+
+
+def crowd(namespace: str, *, size: int = 12, kind: CauseKind = CauseKind.SOFTWARE) -> list[Recovery]:
+    """So many of one namespace began a minute ago."""
+    status = RecoveryStatus(let_through=NOW - timedelta(minutes=1))
+    return [a_recovery(f"{n}", namespace=namespace, cause=a_cause(kind), status=status) for n in range(size)]
+
+
+def a_late_one(kind: CauseKind = CauseKind.HARDWARE) -> Recovery:
+    """Of another namespace than any crowd."""
+    return a_recovery("late", namespace="late", uid="uid-late", creation_timestamp=NOW, cause=a_cause(kind))
+
+
+SHARED = RecoveryPolicy(breaker_restarts=10, breaker_others=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "crowds", "held"),
+    [
+        pytest.param(CauseKind.HARDWARE, crowd("a"), False, id="software of one tenant"),
+        pytest.param(CauseKind.SOFTWARE, crowd("a"), False, id="not for software either"),
+        pytest.param(
+            CauseKind.HARDWARE, [r for n in "abcdef" for r in crowd(n)], False, id="software of all the others"
+        ),
+        pytest.param(CauseKind.SOFTWARE, [r for n in "abc" for r in crowd(n)], False, id="of three"),
+        pytest.param(CauseKind.SOFTWARE, [r for n in "abcd" for r in crowd(n)], True, id="of four"),
+        pytest.param(CauseKind.HARDWARE, crowd("a", kind=CauseKind.HARDWARE), False, id="hardware of one tenant"),
+        pytest.param(
+            CauseKind.HARDWARE,
+            [r for n in "abcd" for r in crowd(n, kind=CauseKind.HARDWARE)],
+            True,
+            id="hardware of four",
+        ),
+    ],
+)
+def test_a_crowd_in_one_namespace_holds_nobody_else(kind: CauseKind, crowds: list[Recovery], held: bool) -> None:
+    assert bool(refuses(a_late_one(kind), crowds, CALM, SHARED, NOW)) is held
+
+
+def test_a_crowd_holds_the_gangs_of_its_own_namespace() -> None:
+    late = a_recovery("late", namespace="a", uid="uid-late", creation_timestamp=NOW)
+
+    assert refuses(late, crowd("a"), CALM, SHARED, NOW) == "the breaker is open: 12 recoveries began within 0:10:00"
+
+
+def test_what_others_add_is_said() -> None:
+    crowds = [r for n in "abcd" for r in crowd(n)]
+
+    assert refuses(a_late_one(CauseKind.SOFTWARE), crowds, CALM, SHARED, NOW) == (
+        "the breaker is open: 0 recoveries began within 0:10:00; those of other namespaces count as 12"
+    )
+
+
+def test_it_is_open_where_some_namespace_is_held() -> None:
+    assert open_over(crowd("a"), CALM, SHARED, NOW) == {Crowd.RESTARTS}
+    assert open_over([*crowd("a", size=9), *crowd("b", size=1)], CALM, SHARED, NOW) == {Crowd.RESTARTS}
+    assert open_over([*crowd("a", size=5), *crowd("b", size=5)], CALM, SHARED, NOW) == set()
 
 
 def test_fewer_than_the_limit_are_let_through() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
 
+from healthd.core.blindness import NOT_BLIND
 from healthd.core.conditions import ACCELERATOR_HEALTHY, CONDITIONS, FABRIC_HEALTHY, condition_of, state, to_write
 from healthd.core.model import Action, Blame, Evidence, Finding, Severity
 from healthd.core.objects import Condition
@@ -33,9 +35,9 @@ def a_finding(rule: str = "xid-79", *, quarantines: bool = True, cleared: bool =
     )
 
 
-def said(*findings: Finding, reading_works: bool = True) -> dict[str, tuple[str, str]]:
+def said(*findings: Finding, blind: Mapping[str, str] = NOT_BLIND) -> dict[str, tuple[str, str]]:
     """Condition -> its status and reason."""
-    return {one.type: (one.status, one.reason) for one in state(findings, reading_works=reading_works)}
+    return {one.type: (one.status, one.reason) for one in state(findings, blind)}
 
 
 @pytest.mark.parametrize("rule", ["sxid-12028", "sxid-unknown-9", "xid-74", "xid-144", "xid-150", "mlx5-link-down"])
@@ -78,21 +80,49 @@ def test_a_cleared_finding_says_nothing() -> None:
 
 
 def test_a_node_that_nobody_reads_is_unknown_but_what_was_seen_stands() -> None:
-    assert said(a_finding("xid-79"), reading_works=False) == {
+    assert said(a_finding("xid-79"), blind={"kernel log": "no permission"}) == {
         ACCELERATOR_HEALTHY: ("False", "xid-79"),
         FABRIC_HEALTHY: ("Unknown", "KernelLogUnreadable"),
     }
 
 
+@pytest.mark.parametrize(
+    ("source", "reasons"),
+    [
+        ("nvml", {ACCELERATOR_HEALTHY: ("Unknown", "NvmlUnreadable"), FABRIC_HEALTHY: ("True", "NoFindings")}),
+        ("pcie-aer", {ACCELERATOR_HEALTHY: ("Unknown", "PcieAerUnreadable"), FABRIC_HEALTHY: ("True", "NoFindings")}),
+        (
+            "infiniband-counters",
+            {
+                ACCELERATOR_HEALTHY: ("True", "NoFindings"),
+                FABRIC_HEALTHY: ("Unknown", "InfinibandCountersUnreadable"),
+            },
+        ),
+        ("ethtool", {ACCELERATOR_HEALTHY: ("True", "NoFindings"), FABRIC_HEALTHY: ("Unknown", "EthtoolUnreadable")}),
+    ],
+)
+def test_a_blind_source_is_the_reason_of_the_condition_that_it_speaks_to(
+    source: str, reasons: dict[str, tuple[str, str]]
+) -> None:
+    assert said(blind={source: "it does not answer"}) == reasons
+
+
+def test_a_warning_does_not_make_a_blind_node_healthy() -> None:
+    [accelerator, _] = state([a_finding("xid-63", quarantines=False)], {"nvml": "it does not answer"})
+
+    assert (accelerator.status, accelerator.reason) == ("Unknown", "NvmlUnreadable")
+    assert accelerator.message.startswith("nvml cannot be read: it does not answer. Besides, xid-63 happened.")
+
+
 def test_the_message_says_what_happened_how_much_more_there_is_and_the_evidence() -> None:
-    [accelerator, _] = state([a_finding("xid-79"), a_finding("xid-48")], reading_works=True)
+    [accelerator, _] = state([a_finding("xid-79"), a_finding("xid-48")])
 
     assert accelerator.message == "xid-79 happened. (and 1 more) kmsg: NVRM: Xid"
 
 
 def written(current: list[Condition], *findings: Finding, after: timedelta) -> list[Condition] | None:
     """What is written *after* START to a node that has *current*."""
-    return to_write(current, state(findings, reading_works=True), START + after, refresh_after=HOUR)
+    return to_write(current, state(findings), START + after, refresh_after=HOUR)
 
 
 def first_write(*findings: Finding) -> list[Condition]:

@@ -106,14 +106,6 @@ OF_OPTIONS: Mapping[str, tuple[dict[str, str | None], str]] = {
         {"healthd.dev/checkpoint": "pvc://other/llama"},
         "risks: no volume of the pods holds pvc://other/llama",
     ),
-    "a number in words": (
-        {"healthd.dev/max-no-advance": "three"},
-        "risks: healthd.dev/max-no-advance is 'three', which is not understood",
-    ),
-    "a duration without a unit": (
-        {"healthd.dev/fence-timeout": "10"},
-        "risks: healthd.dev/fence-timeout is '10', which is not understood",
-    ),
     "a slip of the pen": (
         {"healthd.dev/checkpoints": "/data"},
         "risks: healthd.dev/checkpoints is no annotation that healthd knows",
@@ -126,6 +118,12 @@ def test_what_its_owner_wrote_must_be_understood(which: str) -> None:
     notes, expected = OF_OPTIONS[which]
 
     assert told(examine(chart(notes=notes))) == expected
+
+
+def test_what_cannot_be_read_prevents_a_recovery() -> None:
+    why = "healthd.dev/max-no-advance: 'three' is not a number from 0 to 2,147,483,647"
+
+    assert told(examine(chart(invalid=(why,)))) == f"prevents: {why}"
 
 
 def test_a_claim_that_the_pods_mount_is_a_good_place() -> None:

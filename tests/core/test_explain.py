@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from healthd.core.explain import explain
-from healthd.core.explain_text import duration, harmless, row, tell
+from healthd.core.explain_text import duration, row, tell
 from healthd.core.model import CauseKind, Evidence, Finding, Phase
 from healthd.core.objects import (
     ANNOTATION_QUARANTINE,
@@ -95,7 +95,7 @@ def words(
 @pytest.mark.parametrize(
     "fact",
     [
-        "train-1: Recovered after 1.50 s (Job train in default, began 2026-01-01 00:00:00 UTC)",
+        "train-1: Recovered after 1.50 s, all members ran after 414 ms (Job train in default, began 2026-01-01 ",
         f"00:00:00.000  kmsg record 1234: {LINE}",
         "taken out of service for 0000:3b:00.0/xid-79, 4.0 ms after the kernel's own time stamp",
         "the node is to blame",
@@ -393,13 +393,9 @@ def test_no_line_is_wider_than_asked() -> None:
     assert max(len(line) for line in words(a_story(), width=80).splitlines()[1:]) <= 80
 
 
-def test_what_came_from_outside_cannot_move_the_cursor() -> None:
-    assert harmless("a\x1b[2Jb\n\u202e") == "a\ufffd[2Jb\ufffd\ufffd"
-
-
 def test_one_line_tells_a_recovery() -> None:
     assert row(a_story()) == (
-        "train-1", "train", "Recovered", "hardware", "node-a", "10", "1.50 s", "training moved on to step 20",
+        "train-1", "train", "Recovered", "hardware", "node-a", "10", "414 ms", "1.50 s", "training moved on to step 20",
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from healthd.core.objects import (
     PodStatus,
     Terminated,
 )
+from healthd.core.objects.recoveries import LONGEST_MESSAGE
 from healthd.core.policy import HangPolicy
 from healthd.core.progress import Progress
 from healthd.core.quarantine import Record
@@ -84,6 +85,11 @@ def kinds(
 
 def test_a_gang_that_runs_on_healthy_nodes_has_no_fault() -> None:
     assert kinds(a_member(0), a_member(1)) == []
+
+
+@pytest.mark.parametrize("state", [{"deleting": True}, {"invalid": ("healthd.dev/min-nodes: 'x' is not a number",)}])
+def test_a_gang_that_goes_or_cannot_be_read_has_no_fault_that_is_acted_on(state: dict[str, Any]) -> None:
+    assert kinds(a_member(0), a_member(1, "Failed"), root=a_root(gone=("1",), **state)) == []
 
 
 def test_a_quarantined_node_under_a_member_is_a_fault_of_the_hardware() -> None:
@@ -321,3 +327,11 @@ def test_a_member_that_was_gone_before_anybody_looked_is_a_fault(
     view = GangView(root=a_root(world=world), pods=tuple(present), departed=departed, nodes=nodes)
 
     assert [cause.kind for cause in find_faults(view, HANG, NOW)] == found
+
+
+def test_what_a_pod_says_is_kept_in_short() -> None:
+    view = GangView(
+        root=a_root(), pods=(a_member(1, "Failed", message="m" * 30_000),), nodes={"node-1": a_node("node-1")}
+    )
+
+    assert len(find_faults(view, HANG, NOW)[0].message) <= LONGEST_MESSAGE

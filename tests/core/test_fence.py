@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.fence import fence_pods, overridden, unproven
-from healthd.core.gang import GangView
+from healthd.core.gang import GangView, deletion_asked_at
 from healthd.core.objects import (
     ANNOTATION_POWERED_OFF,
     FINALIZER_FENCE,
@@ -342,3 +342,16 @@ def test_only_pods_without_proof_are_unproven_and_named_with_the_node_to_look_at
     open_ends = [replace(proven, name="rank-1", proof=""), replace(proven, name="rank-2", node="", proof="")]
 
     assert unproven([proven, *open_ends]) == ["rank-1 on node-a", "rank-2"]
+
+
+@pytest.mark.parametrize("grace", [10**18, -(10**18), 2**63 - 1])
+def test_a_grace_beyond_all_measure_is_no_error(grace: int) -> None:
+    pod = a_pod(deletion_timestamp=START, deletion_grace_period_seconds=grace)
+
+    assert deletion_asked_at(pod) is not None
+
+
+def test_of_what_a_person_says_little_is_kept_with_each_pod() -> None:
+    (pod,) = overridden([FencedPod(name="p", uid="u", node="n")], "all: " + "x" * 250_000)
+
+    assert 0 < len(pod.proof) < 300

@@ -9,6 +9,7 @@ import pytest
 from healthd.core.findings import Ledger
 from healthd.core.model import Action, Blame, Finding, KernelRecord, Severity, Verdict
 from healthd.core.policy import JudgePolicy
+from tests.kernel_log import tags_of
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 GPU, OTHER = "0000:3b:00.0", "0000:86:00.0"
@@ -37,7 +38,9 @@ class Log:
         return self
 
     def record(self, text: str, *, at: float, boot: str = BOOT, priority: int = 3) -> KernelRecord:
-        return KernelRecord(sequence=self.sequence, at=when(at), text=text, boot_id=boot, priority=priority)
+        return KernelRecord(
+            sequence=self.sequence, at=when(at), text=text, boot_id=boot, priority=priority, tags=tags_of(text)
+        )
 
     def reads(self, record: KernelRecord, *, job: str = "", repaired: float | None = None) -> None:
         repaired_at = None if repaired is None else when(repaired)
@@ -83,6 +86,14 @@ def test_a_fault_of_the_application_leaves_the_node_healthy(code: int) -> None:
     assert finding.blame is Blame.APPLICATION
     assert not finding.quarantines
     assert log.ledger.verdict()[0] is Verdict.HEALTHY
+
+
+def test_a_healthy_verdict_denies_no_finding_that_stands() -> None:
+    log = Log()
+    before = log.ledger.verdict()
+
+    assert before == (Verdict.HEALTHY, "No standing finding.")
+    assert "xid-13" in log.xid(13, job="train/a").ledger.verdict()[1]
 
 
 def test_an_unknown_code_degrades_and_never_quarantines() -> None:
@@ -370,8 +381,8 @@ def test_lost_records_degrade_and_add_up() -> None:
 
 
 def test_a_dead_reader_makes_a_quiet_node_unknown_but_hides_nothing() -> None:
-    assert Ledger().verdict(reading_works=False)[0] is Verdict.UNKNOWN
-    assert Log().xid(79).ledger.verdict(reading_works=False)[0] is Verdict.UNHEALTHY
+    assert Ledger().verdict({"kernel log": "no permission"})[0] is Verdict.UNKNOWN
+    assert Log().xid(79).ledger.verdict({"kernel log": "no permission"})[0] is Verdict.UNHEALTHY
 
 
 def test_chatter_of_drivers_raises_nothing() -> None:

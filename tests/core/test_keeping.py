@@ -14,7 +14,7 @@ from tests.builders import a_recovery
 from tests.fakes import START
 
 POLICY = RecoveryPolicy(keep=2, keep_for=timedelta(days=1))
-LIVING = ("uid-train",)
+LIVING = (a_recovery().spec.gang,)
 
 
 def the(attempt: int, phase: Phase = Phase.RECOVERED, *, name: str = "") -> Recovery:
@@ -52,7 +52,7 @@ def test_each_gang_has_its_own() -> None:
         msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, gang=other)) for each in recoveries
     ]
 
-    assert outdated(recoveries, (*LIVING, "uid-other"), POLICY, START) == []
+    assert outdated(recoveries, (*LIVING, other), POLICY, START) == []
 
 
 def test_the_story_of_a_gang_that_is_gone_is_kept_for_a_while() -> None:
@@ -62,3 +62,9 @@ def test_the_story_of_a_gang_that_is_gone_is_kept_for_a_while() -> None:
 
 def test_the_story_of_a_gang_that_lives_is_kept_however_old_it_is() -> None:
     assert outdated([the(1)], LIVING, POLICY, START + timedelta(days=999)) == []
+
+
+def test_recoveries_that_another_namespace_made_for_the_same_uid_push_none_out() -> None:
+    forged = [a_recovery(f"forged-{n}", namespace="team-a", first_attempt=n, status=the(n).status) for n in range(9)]
+
+    assert not [each for each in outdated([the(1), *forged], LIVING, POLICY, START) if each.metadata.name == "train-1"]

@@ -61,7 +61,7 @@ def test_a_spare_that_nobody_watches_over_is_taken_where_there_is_no_other_and_t
     assert isinstance(both, Plan)
     assert both.placement["1"] == "spare-2"
     assert isinstance(neither, Plan)
-    assert neither.message == "spare in place of bad; no agent was heard of lately on spare"
+    assert neither.message == "spare in place of bad; no agent knows whether spare is good"
 
 
 def test_two_bad_nodes_get_two_spares() -> None:
@@ -232,6 +232,12 @@ def test_a_gang_holds_the_nodes_that_its_members_are_on_or_may_come_to(nodes: li
 
 def test_members_of_an_earlier_attempt_hold_nothing() -> None:
     assert held_nodes(TOLD, [a_member("old", attempt=0), a_member("older", attempt=0)]) == {"good", "spare"}
+
+
+def test_a_gang_that_names_a_hundred_thousand_members_and_has_few_is_planned() -> None:
+    told = a_plan([(0, "bad"), (1, "good")], GOOD, BAD, world=100_000)
+
+    assert isinstance(told, Shortage)
 
 
 def test_a_launcher_on_a_bad_node_gets_a_spare_and_is_no_rank() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import uuid
+import zlib
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +16,7 @@ from healthd.core.fence import fence_pods
 from healthd.core.gang import GangView
 from healthd.core.model import Phase
 from healthd.core.objects import Attempt, ChosenCheckpoint, FencedPod, RecoveryStatus, is_same, stored
-from healthd.core.objects.pod_packs import PACKED_ABOVE
+from healthd.core.objects.pod_packs import PACKED_ABOVE, packed
 from healthd.core.telling import dressed
 from tests.builders import a_node
 from tests.core.gangs import a_recovery_in, a_root
@@ -129,3 +131,30 @@ def test_a_boot_is_known_again_by_its_digest_and_another_one_proves_the_end() ->
 def test_packed_pods_that_cannot_be_read_are_refused_when_they_are_read() -> None:
     with pytest.raises(msgspec.ValidationError, match="cannot be read"):
         read_back({"packed": "bm9uZQ=="})
+
+
+def repacked(**columns: Any) -> str:
+    """What a tenant makes of the pack of one pod."""
+    raw = zlib.decompress(base64.b64decode(packed(pods_of(1), {})))
+    return base64.b64encode(zlib.compress(msgspec.msgpack.encode(msgspec.msgpack.decode(raw) | columns))).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(base64.b64encode(zlib.compress(bytes(100_000_000))).decode(), id="a bomb"),
+        pytest.param(repacked(proof=["\0" * 4000], node=["n" * 4000]), id="a text that grows when it is written out"),
+        pytest.param(repacked(since=[10**15]), id="a moment that no calendar has"),
+        pytest.param(repacked(since=["soon"]), id="a moment in words"),
+        pytest.param(repacked(name=[7]), id="a number for a name"),
+        pytest.param(repacked(uid=[[[]]]), id="a list for a uid"),
+        pytest.param(repacked(uid=b"short"), id="half a uid"),
+        pytest.param(repacked(node=[]), id="a column that is too short"),
+        pytest.param(repacked(left=7), id="a number for a list"),
+        pytest.param(repacked(name=["x"] * 30_000), id="more pods than a gang has"),
+        pytest.param("%%%", id="no base64"),
+    ],
+)
+def test_a_pack_that_a_tenant_made_is_refused(text: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        read_back({"packed": text})

@@ -13,6 +13,7 @@ from healthd.core.policy import GiveBack
 from healthd.core.quarantine import (
     Await,
     Decision,
+    Hold,
     Keep,
     Quarantine,
     Record,
@@ -63,6 +64,10 @@ def test_a_cordon_of_a_person_is_remembered() -> None:
 
 def test_a_quarantine_stays_while_its_finding_stands() -> None:
     assert decide(quarantined(), [a_finding()], holds_slots=True, now=NOW) == Keep()
+
+
+def test_a_quarantine_whose_slot_somebody_deleted_takes_one_again() -> None:
+    assert decide(quarantined(), [a_finding()], holds_slots=False, now=NOW) == Hold()
 
 
 def test_a_quarantine_ends_when_its_finding_was_cleared_and_says_by_what() -> None:

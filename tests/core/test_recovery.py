@@ -66,7 +66,9 @@ def test_a_recovery_that_ended_before_it_started_anything_leaves_room_for_the_ne
 @pytest.mark.parametrize(
     ("root", "outcome"),
     [
-        pytest.param(None, (Phase.SUPERSEDED, "the gang was deleted"), id="gone"),
+        pytest.param(
+            None, (Phase.SUPERSEDED, "the gang is not there: no Job train in default has the uid uid-train"), id="gone"
+        ),
         pytest.param(a_root(deleting=True), (Phase.SUPERSEDED, "the gang was deleted"), id="being deleted"),
         pytest.param(
             a_root(suspended=True), (Phase.SUPERSEDED, "the user suspended the gang; it stays so"), id="suspended"
@@ -504,3 +506,14 @@ def test_a_start_whose_pods_its_controller_makes_late_says_so_and_waits() -> Non
 
     assert decision.reason == "1 of 2 members run; Job train has made 1 so far"
     assert decision.recheck == POLICY.start_deadline
+
+
+def test_what_others_said_of_a_fault_is_recorded_without_what_a_terminal_would_obey() -> None:
+    cause = replace(SOFTWARE, message="train-0 said \x1b]0;title\x07")
+    opened = open_recovery(a_root(), cause)
+    status = decide(opened, GangView(root=a_root(suspended=True)), [], RecoveryPolicy(), START).record
+
+    assert status is not None
+    assert opened.spec.cause.message == r"train-0 said \u001b]0;title\u0007"
+    assert all(entry.message.isprintable() for entry in status.timeline)
+    assert all(each.message.isprintable() for each in status.causes)

@@ -185,6 +185,16 @@ def a_sign(effect: Effect) -> Sign:
     return Sign(row="a-row", node="a", effect=effect, cause=CauseKind.HARDWARE, message="a: it may break")
 
 
+def test_a_node_whose_agent_is_blind_is_the_last_resort() -> None:
+    def taken(*spares: str) -> dict[str, str]:
+        nodes = {name: a_node(name, spare=True) for name in spares}
+        view = GangView(root=a_root(), nodes=nodes, health={"a": a_nodehealth("a", verdict=Verdict.UNKNOWN)})
+        return choose(["bad"], view, kept={}, recovery="train-1", policy=RecoveryPolicy())
+
+    assert taken("a", "b") == {"bad": "b"}
+    assert taken("a") == {"bad": "a"}
+
+
 def test_a_spare_that_another_detector_advises_against_is_the_last_resort() -> None:
     nodes = (a_node("a", spare=True), a_node("b", spare=True))
 
@@ -215,6 +225,14 @@ def test_a_choice_stands_while_it_is_fit() -> None:
 
     assert chosen(["bad"], *nodes, kept={"bad": "b"}) == {"bad": "b"}
     assert chosen(["bad"], *nodes, kept={"bad": "gone"}) == {"bad": "a"}
+
+
+def test_a_choice_stands_for_its_own_node_when_another_node_goes_bad_too() -> None:
+    view = GangView(root=None, nodes={"one": a_node("one", spare=True), "two": a_node("two", spare=True)})
+
+    chosen = choose(["another", "bad"], view, kept={"bad": "one"}, recovery="train-1", policy=RecoveryPolicy())
+
+    assert chosen == {"another": "two", "bad": "one"}
 
 
 def test_a_node_that_the_gang_uses_already_is_not_chosen() -> None:

@@ -87,6 +87,14 @@ def test_a_spare_that_was_claimed_is_waited_for() -> None:
     assert (decision.record, decision.acts) == (None, ())
 
 
+def test_a_spare_that_was_claimed_for_another_node_of_an_earlier_plan_is_claimed_anew() -> None:
+    spare = claimed(instead_of="node-0")
+
+    decision = decided(starting(stand_ins={"node-1": "spare"}), *REFUSED, nodes=[spare])
+
+    assert decision.acts == (ClaimSpare("spare", "node-1"),)
+
+
 def test_the_pods_are_told_of_the_spare_and_not_of_the_node_that_was_taken() -> None:
     recovery = starting(stand_ins={"node-1": "spare"})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import Attempt, ChosenCheckpoint, Condition, PodHint, Recovery, RecoveryStatus, TimelineEntry
@@ -165,3 +166,15 @@ def test_only_the_newest_attempts_keep_the_places_of_a_large_gang() -> None:
 
     status = told(RecoveryStatus(phase=Phase.CONFIRMING, attempts=attempts))
     assert [len(attempt.ran_on) for attempt in status.attempts] == [0, 600]
+
+
+def test_since_when_it_runs_is_told_apart_from_whether_that_is_confirmed() -> None:
+    ran = START + timedelta(seconds=5)
+    entries = [TimelineEntry(phase=Phase.DETECTED, at=START), TimelineEntry(phase=Phase.CONFIRMING, at=ran)]
+    confirming = RecoveryStatus(phase=Phase.CONFIRMING, phase_since=ran, timeline=entries)
+    again = replace(confirming, phase=Phase.STOPPING)
+
+    told = dressed(a_recovery(), confirming, ran)
+
+    assert (told.running_since, told.running_after, told.took) == (ran, "5s", "")
+    assert dressed(a_recovery(), again, ran).running_since is None

@@ -43,7 +43,7 @@ def test_a_gang_that_runs_as_root_is_read_as_nobody() -> None:
     assert made(runs_as=RunsAs(user=0, group=0), user=4711).spec["securityContext"] == {
         "runAsNonRoot": True,
         "runAsUser": 4711,
-        "runAsGroup": 0,
+        "runAsGroup": 4711,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
@@ -53,6 +53,13 @@ def test_the_groups_of_the_gang_are_those_of_the_pod() -> None:
 
     assert (security["runAsUser"], security["runAsGroup"], security["fsGroup"]) == (7, 8, 9)
     assert security["supplementalGroups"] == [10]
+
+
+def test_no_group_of_the_pod_is_that_of_root() -> None:
+    security = made(runs_as=RunsAs(user=7, group=0, fs_group=0, groups=(0, 10))).spec["securityContext"]
+
+    assert (security["runAsGroup"], security["supplementalGroups"]) == (65532, [10])
+    assert "fsGroup" not in security
 
 
 def test_a_gang_without_a_group_of_files_gives_the_pod_none() -> None:

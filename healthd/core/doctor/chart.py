@@ -69,6 +69,8 @@ class Chart:
     """The root's, as its user wrote it; for plain pods `pods`, a list of theirs."""
     root: Root | None = None
     """None: no root in healthd's eyes."""
+    invalid: tuple[str, ...] = ()
+    """What of it cannot be read, and why: also of pods for which healthd has no root yet."""
     launcher: Json | None = None
     """The Job that a StatefulSet names as its launcher, whole; None: there is none of that name."""
     pods: tuple[Pod, ...] = ()

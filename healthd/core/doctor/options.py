@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from difflib import get_close_matches
 from posixpath import normpath
 
 from healthd.core.doctor.chart import Chart, Level, Remark
-from healthd.core.locations import parts_of
+from healthd.core.locations import is_below, parts_of
 from healthd.core.objects import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
@@ -18,7 +18,7 @@ from healthd.core.objects import (
     ANNOTATION_RECREATE,
     ANNOTATION_RESTART,
 )
-from healthd.core.policy import CheckpointsPolicy, parse_duration
+from healthd.core.policy import CheckpointsPolicy
 
 OURS = "healthd.dev/"
 SHRINKING = frozenset({"Job", "StatefulSet"})
@@ -29,6 +29,7 @@ _BUCKETS = frozenset({"s3", "gs", "az", "abfss"})
 
 def examine(chart: Chart) -> Iterator[Remark]:
     """Is it asked for, and understood?"""
+    yield from _invalid(chart)
     yield from _restart(chart)
     yield from _checkpoint(chart)
     yield from _format(chart)
@@ -61,7 +62,7 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
         return
     url = parts_of(location)
     if url.scheme in ("", "file") and url.path.startswith("/") and not url.netloc:
-        yield from _mounted(chart, location, [path for path in _mounts(chart) if _is_below(url.path, path)])
+        yield from _mounted(chart, location, [path for path in _mounts(chart) if is_below(url.path, path)])
         yield from _readable(chart, location, url.path)
     elif url.scheme in _BUCKETS and url.netloc:
         yield from _readable(chart, location, location)
@@ -88,8 +89,8 @@ def _format(chart: Chart) -> Iterator[Remark]:
 
 def _readable(chart: Chart, location: str, path: str) -> Iterator[Remark]:
     """A claim has a place of its own in the controller's pod; a path may lead anywhere there."""
-    folders = chart.readable or (CheckpointsPolicy().volumes_at,)
-    if any(_is_below(path if parts_of(path).scheme else normpath(path), folder) for folder in folders):
+    folders = chart.readable or (f"{CheckpointsPolicy().volumes_at}/{chart.meta.namespace}",)
+    if any(is_below(path if parts_of(path).scheme else normpath(path), folder) for folder in folders):
         return
     why = "with no checkpoint that was seen to load, a stopped gang is held until a person decides"
     if chart.readable is None:
@@ -129,40 +130,17 @@ def _claims(chart: Chart) -> Iterator[str]:
             yield volume.get("persistentVolumeClaim", {}).get("claimName", "")
 
 
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def _is_count(text: str) -> bool:
-    return text.isdecimal()
-
-
-def _is_duration(text: str) -> bool:
-    try:
-        parse_duration(text)
-    except ValueError:
-        return False
-    return True
-
-
-_MEANT: Mapping[str, tuple[Callable[[str], bool], str]] = {
-    ANNOTATION_MAX_NO_ADVANCE: (_is_count, "a number such as 3"),
-    ANNOTATION_MIN_NODES: (_is_count, "a number such as 6"),
-    ANNOTATION_FENCE_TIMEOUT: (_is_duration, "a duration such as 10m"),
-    ANNOTATION_RECREATE: (lambda text: text == "owner", "'owner'"),
-}
+def _invalid(chart: Chart) -> Iterator[Remark]:
+    for why in chart.invalid:
+        yield Remark(
+            Level.PREVENTS,
+            why,
+            "what its owner wants is not known, so healthd does nothing to the gang: neither stops it nor starts it",
+            "correct it, or take the annotation off",
+        )
 
 
 def _values(chart: Chart) -> Iterator[Remark]:
-    for key, (is_meant, like) in _MEANT.items():
-        text = chart.meta.annotations.get(key)
-        if text is not None and not is_meant(text):
-            yield Remark(
-                Level.RISKS,
-                f"{key} is {text!r}, which is not understood",
-                "it counts as if it were not there",
-                f"write {like}",
-            )
     if ANNOTATION_MIN_NODES in chart.meta.annotations and chart.kind not in SHRINKING:
         yield Remark(
             Level.NOTE,
@@ -172,7 +150,16 @@ def _values(chart: Chart) -> Iterator[Remark]:
         )
 
 
-_KNOWN = (*_MEANT, ANNOTATION_RESTART, ANNOTATION_CHECKPOINT, ANNOTATION_CHECKPOINT_FORMAT, ANNOTATION_LAUNCHER)
+_KNOWN = (
+    ANNOTATION_RESTART,
+    ANNOTATION_CHECKPOINT,
+    ANNOTATION_CHECKPOINT_FORMAT,
+    ANNOTATION_MAX_NO_ADVANCE,
+    ANNOTATION_MIN_NODES,
+    ANNOTATION_FENCE_TIMEOUT,
+    ANNOTATION_RECREATE,
+    ANNOTATION_LAUNCHER,
+)
 
 
 def _misspelt(chart: Chart) -> Iterator[Remark]:

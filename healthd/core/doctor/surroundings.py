@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from healthd.core.doctor.chart import Chart, Level, Remark
 from healthd.core.gang import GangView, is_terminal
 from healthd.core.objects import LABEL_SPARE
+from healthd.core.phrases import some
 from healthd.core.spares import choose
-
-SHOWN = 3
 
 
 def examine(chart: Chart) -> Iterator[Remark]:
@@ -25,7 +24,7 @@ def _agents(chart: Chart, here: list[str]) -> Iterator[Remark]:
     if unwatched:
         yield Remark(
             Level.RISKS,
-            f"no healthd agent reports from {_some(unwatched)}",
+            f"no healthd agent reports from {some(unwatched)}",
             "a GPU that breaks there is noticed only when ranks fail, or by another detector",
             "see that the DaemonSet healthd-agent runs there: kubectl get nodehealths",
         )
@@ -45,13 +44,8 @@ def _spares(chart: Chart, here: list[str]) -> Iterator[Remark]:
     shrinks = chart.root is not None and chart.root.options.min_nodes is not None
     yield Remark(
         Level.NOTE if shrinks else Level.RISKS,
-        f"{wanting} {_some(without)}",
+        f"{wanting} {some(without)}",
         "if it breaks, the gang goes on with fewer members" if shrinks else "if it breaks, the gang waits for a repair",
         # In this order: where the label is first, the controller adds the taint, and kubectl finds it there already.
         f"kubectl taint node NAME {LABEL_SPARE}=:NoSchedule && kubectl label node NAME {LABEL_SPARE}=true",
     )
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:SHOWN])
-    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"

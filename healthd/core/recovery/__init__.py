@@ -19,7 +19,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from healthd.core.gang import GangView, Root
+from healthd.core.gang import UNREADABLE, Ending, GangView, Root
 from healthd.core.model import Phase
 from healthd.core.objects import Cause, ObjectMeta, Recovery, RecoverySpec
 from healthd.core.policy import RecoveryPolicy
@@ -70,10 +70,18 @@ def decide(
         begun = begin(recovery, now)
         then = decide(replace(recovery, status=begun), view, faults, policy, now, refusal)
         return then if then.record is not None else Decision(record=begun, reason=f"{begun.phase}: {begun.message}")
-    if root is None or root.deleting or root.ref.uid != recovery.spec.gang.uid:
+    gang = recovery.spec.gang
+    if root is None or root.ref.uid != gang.uid:
+        message = f"the gang is not there: no {gang.kind} {gang.name} in {gang.namespace} has the uid {gang.uid}"
+        return enter(status, Phase.SUPERSEDED, message, now)
+    if root.deleting:
         return enter(status, Phase.SUPERSEDED, "the gang was deleted", now)
     phase = status.held_in if status.phase is Phase.HELD and status.held_in else status.phase
     situation = Situation(recovery, status, phase, view, root, tuple(faults), policy, now, refusal)
+    if root.invalid and root.ending is Ending.NOT_ENDED:
+        return situation.hold(f"{UNREADABLE}: {'; '.join(root.invalid)}")
+    if status.phase is Phase.HELD and status.message.startswith(UNREADABLE):
+        return situation.enter(phase, "the gang can be read again")
     return stepped_aside(situation) or _PHASES[phase](situation)
 
 

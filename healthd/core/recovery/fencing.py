@@ -9,7 +9,8 @@ from healthd.core.fence import overridden, unproven
 from healthd.core.gang import will_not_run
 from healthd.core.model import Phase
 from healthd.core.objects import ANNOTATION_FENCE_OVERRIDE, FINALIZER_FENCE, FenceOverride
-from healthd.core.recovery.situation import Decision, Situation, began, some
+from healthd.core.phrases import some
+from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.recovery.stopping import with_latecomers
 
 

@@ -44,7 +44,7 @@ def reserving(s: Situation) -> Decision:
         record = replace(s.status, placement=plan.placement, replacements=plan.replacements)
         return Decision(record=record, reason=plan.message)
     unclaimed = [
-        ClaimSpare(spare, bad) for bad, spare in plan.replacements.items() if not is_claimed(spare, s.view, s.name)
+        ClaimSpare(spare, bad) for bad, spare in plan.replacements.items() if not is_claimed(spare, bad, s.view, s.name)
     ]
     if unclaimed:
         return Decision(acts=tuple(unclaimed), reason=plan.message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,6 +12,7 @@ from healthd.core.gang import GangView, Root
 from healthd.core.model import Phase
 from healthd.core.objects import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, TimelineEntry
 from healthd.core.policy import RecoveryPolicy
+from healthd.core.printable import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,7 @@ class Situation:
 
     def hold(self, message: str) -> Decision:
         """Wait for the world to change; recorded once for each reason."""
+        message = printable(message)
         if self.status.phase is Phase.HELD and self.status.message == message:
             return Decision(reason=message)
         return enter(replace(self.status, held_in=self.phase), Phase.HELD, message, self.now)
@@ -73,6 +74,7 @@ def enter(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> 
 
 
 def _entered(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> RecoveryStatus:
+    message = printable(message)  # some of it was said by pods and nodes, and people read it on terminals
     entry = TimelineEntry(phase=phase, at=now, message=message)
     held_in = status.held_in if phase is Phase.HELD else None
     timeline = status.timeline
@@ -100,9 +102,3 @@ def told(checkpoint: ChosenCheckpoint) -> str:
     if not checkpoint.path:
         return "a fresh start"
     return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
-
-
-def some(names: Sequence[str]) -> str:
-    """At most three of them, and how many more there are."""
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

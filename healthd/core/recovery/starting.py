@@ -51,7 +51,9 @@ def _helped(s: Situation, late: int) -> Decision | None:
         pairs = {node: spare for node, spare in chosen.items() if s.status.stand_ins.get(node) != spare}
         told = ", ".join(f"{spare} in place of {node}, {_took(s, node)}" for node, spare in pairs.items())
         return s.enter(Phase.STARTING, told or "a spare is not needed any more", stand_ins=chosen)
-    unclaimed = [ClaimSpare(spare, node) for node, spare in chosen.items() if not is_claimed(spare, s.view, s.name)]
+    unclaimed = [
+        ClaimSpare(spare, node) for node, spare in chosen.items() if not is_claimed(spare, node, s.view, s.name)
+    ]
     if unclaimed:
         return Decision(acts=tuple(unclaimed), reason="claim spares for members without a node")
     if not short:

@@ -17,7 +17,8 @@ from healthd.core.foreign import Effect
 from healthd.core.gang import members, will_not_run
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import FencedPod, Pod
-from healthd.core.recovery.situation import Decision, Situation, began, some
+from healthd.core.phrases import some
+from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.spares import is_ready
 
 OVERDUE = timedelta(minutes=1)

@@ -1,0 +1,130 @@
+"""What a tenant wrote ends no loop: its own gang is left alone, with a reason, and those of others are recovered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from healthd.core.model import Hold, Phase
+from healthd.core.objects import ObjectMeta, Occurrence, Pod, PodGang, PodGangSpec
+from tests.builders import a_job, a_pod, a_recovery
+from tests.controller.replicas import Stage
+from tests.gangs.builders import a_jobset, a_part, a_statefulset
+
+MANY = "9" * 5000
+ENABLED = {"healthd.dev/restart": "enabled"}
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    stage = Stage()
+    await stage.set_up()
+    yield stage
+    await stage.close()
+
+
+def plain_pod(**notes: str) -> Pod:
+    """One of a gang that healthd makes the root of."""
+    said = {f"healthd.dev/{key.replace('_', '-')}": text for key, text in notes.items()}
+    return a_pod("lone", labels={"healthd.dev/gang": "lone"}, annotations={**ENABLED, **said})
+
+
+def a_podgang(name: str = "evil", **spec: Any) -> PodGang:
+    return PodGang(metadata=ObjectMeta(name=name, namespace="default", annotations=ENABLED), spec=PodGangSpec(**spec))
+
+
+STOPPED = {**ENABLED, "healthd.dev/stopped-by": "evil-1"}
+HOSTILE: dict[str, Any] = {
+    "a Job with a number of 5,000 digits": a_job("evil", annotations={**ENABLED, "healthd.dev/max-no-advance": MANY}),
+    "a plain pod with such a number": plain_pod(max_no_advance=MANY),
+    "a plain pod with such an attempt": plain_pod(attempt=MANY),
+    "a StatefulSet of two billion": a_statefulset(
+        "evil", replicas=0, annotations={**STOPPED, "healthd.dev/replicas": "2000000000"}
+    ),
+    "a Job of two billion": a_job("evil", ranks=2**31 - 1, annotations=ENABLED),
+    "a JobSet of two billion times two billion": a_jobset("evil", parts=[a_part(replicas=2**31 - 1, pods=2**31 - 1)]),
+    "a PodGang of two billion": a_podgang(size=2**31 - 1),
+    "an attempt of 400 digits": a_job("evil", annotations={**ENABLED, "healthd.dev/attempt": "9" * 400}),
+    "a step of 400 digits": a_job(
+        "evil", annotations={**ENABLED, "healthd.dev/progress": '{"step":' + "9" * 400 + "}"}
+    ),
+    "nested JSON": a_job("evil", annotations={**ENABLED, "healthd.dev/placement": '{"a":' * 20_000}),
+    "a recovery of a gang that is nowhere": a_recovery("evil-1"),
+}
+
+
+@pytest.mark.parametrize("which", HOSTILE)
+async def test_the_controller_lives_and_recovers_others(stage: Stage, which: str) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.cluster.create(HOSTILE[which])
+    await stage.clock.run_for(timedelta(seconds=30))
+    await stage.quarantine("node-1")
+    await stage.until(stage.is_stopped)
+
+    assert not stage.has_ended("a")
+
+
+async def test_the_owner_of_an_invalid_gang_is_told_once(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.cluster.create(a_job("evil", annotations={**ENABLED, "healthd.dev/min-nodes": "\x1b[2J" + MANY}))
+    await stage.clock.run_for(timedelta(minutes=5))
+
+    told = [event for event in (await stage.cluster.list(Occurrence)).items if event.reason == "GangInvalid"]
+    (event,) = told
+    assert (event.type, event.involved_object.kind, event.involved_object.name) == ("Warning", "Job", "evil")
+    assert event.message.startswith("healthd does nothing to this gang: healthd.dev/min-nodes: '\\x1b[2J999")
+
+
+async def test_the_owner_of_a_gang_whose_recovery_is_gone_is_told_once_that_it_stays_stopped(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    stopped = a_job("left", annotations={**ENABLED, "healthd.dev/stopped-by": "left-1"}, suspend=True)
+    await stage.cluster.create(stopped)
+    await stage.clock.run_for(timedelta(minutes=5))
+
+    (event,) = [each for each in (await stage.cluster.list(Occurrence)).items if each.reason == "GangLeftStopped"]
+    assert (event.type, event.involved_object.name) == ("Warning", "left")
+    assert "recovery left-1 stopped it and is gone" in event.message
+
+
+async def test_an_invalid_gang_is_not_stopped_until_it_is_corrected(stage: Stage) -> None:
+    await stage.annotate("train", {"healthd.dev/max-no-advance": "three"})
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.quarantine("node-1")
+    await stage.clock.run_for(timedelta(minutes=2))
+
+    assert await stage.recoveries() == []
+
+    await stage.annotate("train", {"healthd.dev/max-no-advance": "3"})
+    await stage.until(stage.is_stopped)
+
+
+async def test_a_recovery_is_held_while_its_gang_cannot_be_read_and_goes_on_after(stage: Stage) -> None:
+    await stage.start("a")
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.quarantine("node-1")
+    await stage.until(stage.is_stopped)
+    await stage.annotate("train", {"healthd.dev/fence-timeout": "soon"})
+
+    async def is_held() -> bool:
+        return [each.status.phase for each in await stage.recoveries()] == [Phase.HELD]
+
+    await stage.until(is_held)
+    (held,) = await stage.recoveries()
+    assert held.status.held_in is Phase.STOPPING
+    assert "healthd.dev/fence-timeout: 'soon' is not a duration" in held.status.message
+    await stage.clock.run_for(timedelta(seconds=2))
+    assert stage.held_for("a", Hold.INVALID) == 1
+
+    await stage.annotate("train", {"healthd.dev/fence-timeout": None})
+
+    async def goes_on() -> bool:
+        return [each.status.phase for each in await stage.recoveries()] == [Phase.STOPPING]
+
+    await stage.until(goes_on)
