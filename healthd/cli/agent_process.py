@@ -25,6 +25,7 @@ from healthd.cluster.remote import Connection, Limits, connect
 from healthd.core.objects import Device, KernelLogCursor, Nic
 from healthd.core.pod_lives import PodTasks
 from healthd.core.policy import Config
+from healthd.core.site_rules import beginnings
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.log import KernelLog
@@ -57,7 +58,8 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
     boot_id = read_boot_id()
 
     def open_log(cursor: KernelLogCursor) -> KernelLog:
-        return open_kernel_log(config.kernel_log, clock, boot_id=boot_id, cursor=cursor)
+        also = beginnings(config.judge.rules)
+        return open_kernel_log(config.kernel_log, clock, boot_id=boot_id, cursor=cursor, also=also)
 
     addresses: dict[str, str] = {}
 

@@ -1,7 +1,8 @@
 """
 `healthd check`: active checks of a machine on which no gang runs, as a gate before work and for the return to service.
 
-Exit codes: 0 all passed or were skipped, 3 a check failed, 5 somebody computes on the machine, so nothing was done.
+Exit codes: 0 what could be checked passed, 3 a check failed, 4 nothing could be checked, 5 somebody computes on the
+machine, so nothing was done.
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ import msgspec
 from healthd.checks import busy
 from healthd.checks.check import Bench, Check, Expected, InUse, Outcome
 from healthd.checks.looking import Lookout
-from healthd.checks.report import Done, Report
+from healthd.checks.report import Done, Report, result_of
 from healthd.checks.running import all_checks, bench_of, run_all
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.probes import probes_of
+from healthd.cli.terminal import console
 from healthd.clock import SystemClock
 from healthd.core.objects import Nic
 from healthd.core.policy import Config, parse_duration
 from healthd.probes.nics.rdma import read_nics
 
 FAILED = 3
+UNCHECKED = 4
+"""As `healthd status` ends where the verdict is unknown."""
 BUSY = 5
 LOOK = timedelta(seconds=60)
 """Longest time for the first look: without persistence, the driver initialises every GPU for it."""
@@ -138,8 +142,7 @@ def _checked(report: Report, checks: Sequence[Check], bench: Bench, page: Page |
                 page.tell(one)
     except InUse as somebody:
         return msgspec.structs.replace(report, checks=done, busy=[str(somebody)])
-    result = "fail" if any(one.status is Outcome.FAIL for one in done) else "pass"
-    return msgspec.structs.replace(report, checks=done, result=result)
+    return msgspec.structs.replace(report, checks=done, result=result_of(done))
 
 
 @contextmanager
@@ -160,9 +163,7 @@ class Page:
     """What a person sees: a line for each check as it ends, and the result."""
 
     def __init__(self) -> None:
-        from rich.console import Console  # here: machines need no terminal library
-
-        self._console = Console(highlight=False)
+        self._console = console()
 
     def tell(self, done: Done) -> None:
         """One line."""
@@ -181,6 +182,8 @@ class Page:
             self._print("Wait for the end of that work; --force checks all the same and may disturb it.")
         else:
             self._print((report.result, _STYLES[Outcome(report.result)]), f": {told} in {report.seconds:g} s")
+        if report.result == Outcome.SKIP:
+            self._print("Nothing could be checked, so nothing is known; the lines above say what is missing.")
 
     def _print(self, *parts: str | tuple[str, str]) -> None:
         from rich.text import Text
@@ -190,4 +193,4 @@ class Page:
 
 _STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.SKIP: "dim"}
 _SPOKEN = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.SKIP: "skipped"}
-_EXIT = {"pass": 0, "fail": FAILED, "busy": BUSY}
+_EXIT = {"pass": 0, "fail": FAILED, "skip": UNCHECKED, "busy": BUSY}

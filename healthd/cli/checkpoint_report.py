@@ -8,6 +8,9 @@ from typing import Any
 
 from healthd.core.verification import LAST_WORDS
 
+_LONGEST = 1e6
+"""Seconds. The pod has a deadline of its own."""
+
 
 def add_arguments(commands: Any) -> None:
     """Declare the command among *commands*, the subparsers of `healthd checkpoints`."""
@@ -22,15 +25,11 @@ def add_arguments(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 when there is an answer, also where there is no checkpoint."""
-    from healthd.checkpoints.formats import Level, UnknownFormat
-    from healthd.checkpoints.report import report_on
-    from healthd.cli.errors import UserError
+    from healthd.checkpoints.processes import Processes
+    from healthd.checkpoints.report import Inquiry
     from healthd.core.verification import fitted
 
-    try:
-        level = Level.QUICK if args.quick else Level.FULL
-        report = report_on(args.path, format=args.format, level=level, newer_than=args.newer_than)
-    except UnknownFormat as error:
-        raise UserError(str(error)) from None
-    args.to.write_bytes(fitted(report))
+    place = str(args.path.absolute())
+    inquiry = Inquiry(location=place, format=args.format, quick=args.quick, newer_than=args.newer_than)
+    args.to.write_bytes(fitted(Processes(idle=0).ask(inquiry, _LONGEST)))
     return 0

@@ -19,6 +19,7 @@ from healthd.checkpoints.steps import find, parse_step
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate, store_of
 from healthd.checkpoints.tree import explain
 from healthd.cli import checkpoint_report
+from healthd.cli.terminal import complain, console
 
 FOUND = 0
 NONE_VALID = 3
@@ -76,10 +77,10 @@ def _latest(args: argparse.Namespace) -> int:
     else:
         _print_table([*answer.rejected, *([answer.found] if answer.found else [])], args.path)
     for line in misled(args.path, answer.found.path if answer.found else None):
-        print(f"healthd: {line}", file=sys.stderr)
+        complain(f"healthd: {line}")
     if answer.found:
         return FOUND
-    print(f"healthd: no valid checkpoint at {args.path}{_why_none(args.path)}", file=sys.stderr)
+    complain(f"healthd: no valid checkpoint at {args.path}{_why_none(args.path)}")
     return NONE_VALID
 
 
@@ -87,9 +88,12 @@ def _list(args: argparse.Namespace) -> int:
     try:
         candidates = find(args.path, declared(args.format) if args.format else None)
     except OSError as error:
-        print(f"healthd: {explain(str(args.path), error)}", file=sys.stderr)
+        complain(f"healthd: {explain(str(args.path), error)}")
         return NONE_VALID
-    outcomes = [verify(candidate, format=args.format, level=args.level) for candidate in _with_progress(candidates)]
+    outcomes = [
+        verify(candidate, format=args.format, level=args.level, before=candidates[number:])
+        for number, candidate in enumerate(_with_progress(candidates), start=1)
+    ]
     outcomes = outcomes or [*misplaced(args.path)]
     if args.json:
         _print_json(
@@ -124,8 +128,7 @@ def _print_json(value: object) -> None:
 
 
 def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Location) -> None:
-    from rich.console import Console  # imported here: machines should not wait for what only people need
-    from rich.markup import escape
+    from rich.markup import escape  # imported here: machines should not wait for what only people need
     from rich.table import Column, Table
 
     narrow = [Column(head, no_wrap=True) for head in ("step", "checkpoint", "saved (UTC)")]
@@ -143,7 +146,7 @@ def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Location) -> N
         table.add_row(step, where, *_saved_and_size(outcome), says, style="" if valid else "dim")
     if outcomes:
         width = None if sys.stdout.isatty() else 1000  # in a pipe one line for each, so that grep finds all of it
-        Console(highlight=False, width=width).print(table)
+        console(width=width).print(table)
 
 
 def _saved_and_size(outcome: Checkpoint | Rejected) -> tuple[str, str]:
@@ -163,10 +166,9 @@ def _with_progress(candidates: Sequence[Candidate]) -> Iterable[Candidate]:
     """The same, and on a terminal a line that says how far it is: verification may read terabytes."""
     if len(candidates) < 2 or not sys.stderr.isatty():
         return candidates
-    from rich.console import Console
     from rich.progress import track
 
-    return track(candidates, description="verifying", console=Console(stderr=True), transient=True)
+    return track(candidates, description="verifying", console=console(stderr=True), transient=True)
 
 
 def _shown(path: str, root: str) -> str:

@@ -16,15 +16,17 @@ from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
 from healthd.cli.config_keys import Key, Value, keys_of, sections_of
 from healthd.cli.errors import UserError
 from healthd.core.foreign import check_name, parse_row
+from healthd.core.locations import parse_allowed
 from healthd.core.policy import Config, Policy, parse_duration
-from healthd.core.signals.tables import check_rule, parse_limit
+from healthd.core.signals.tables import check_rule, known_rules, parse_limit
+from healthd.core.site_rules import check_reading, check_site_rule, check_tier, parse_pattern, parse_tier
 from healthd.telemetry.address import parse_address
 
 __all__ = ["ConfigError", "Problem", "load", "parse"]
@@ -123,17 +125,19 @@ class _Reading:
 
     def section(self, node: yaml.Node, section: type[P], name: str) -> P | None:
         """The section read from *node*, or None when something in it is wrong."""
-        if _is_null(node):
-            return section()
-        if not isinstance(node, yaml.MappingNode):
+        if not isinstance(node, yaml.MappingNode) and not _is_null(node):
             self._refuse(node, name, f"must hold keys, such as `{section.__struct_fields__[0]}: …`")
             return None
         before = len(self.problems)
-        values = {key: self._value(child, section, key, name) for key, child in self._entries(node, section, name)}
+        entries = self._entries(node, section, name) if isinstance(node, yaml.MappingNode) else ()
+        values = {key: self._value(child, section, key, name) for key, child in entries}
         if len(self.problems) > before:
             return None
         try:
-            return section(**values)
+            read = section(**values)
+            if check := _CHECKS_OF_WHOLES.get(name):
+                check(read)
+            return read
         except ValueError as error:
             self._refuse(node, name, str(error))
             return None
@@ -160,8 +164,25 @@ class _Reading:
         for nested, kind in sections_of(section):
             if nested == key:
                 return self.section(node, kind, path)
+        declared = keys_of(section)[key]
+        if declared.many and isinstance(node, yaml.SequenceNode):
+            return self._items(node, declared, path)
         try:
-            return _read_value(node, keys_of(section)[key], path)
+            return _read_value(node, declared, path)
+        except ValueError as error:
+            self._refuse(node, path, str(error))
+            return None
+
+    def _items(self, node: yaml.SequenceNode, key: Key, path: str) -> tuple[str | Policy, ...]:
+        """The items of a list that are good; each other one is a problem of its own."""
+        items = [self._item(item, key, path) for item in node.value]
+        return tuple(item for item in items if item is not None)
+
+    def _item(self, node: yaml.Node, key: Key, path: str) -> str | Policy | None:
+        if issubclass(key.kind, Policy):
+            return self.section(node, key.kind, path)
+        try:
+            return str(_read_scalar(node, key, path))
         except ValueError as error:
             self._refuse(node, path, str(error))
             return None
@@ -177,8 +198,6 @@ def _read_value(node: yaml.Node, key: Key, path: str) -> Value:
         if key.nullable:
             return None
         raise ValueError(f"has no value; it must be {key.expected}. Leave the key out to use the default")
-    if key.many and isinstance(node, yaml.SequenceNode):
-        return tuple(str(_read_scalar(item, key, path)) for item in node.value)
     if key.many:
         raise ValueError(f"must be {key.expected}")
     return _read_scalar(node, key, path)
@@ -195,6 +214,16 @@ def _read_scalar(node: yaml.Node, key: Key, path: str) -> Value:
     return value
 
 
+def _check_tier(text: str) -> None:
+    from healthd.core.listing import check_tier_of  # as below
+
+    check_tier_of(*parse_tier(text))
+
+
+def _check_reading(name: str) -> None:
+    check_reading(name, (rule.reads for rule in known_rules().values()))
+
+
 def _check_pattern(pattern: str) -> str:
     from healthd.core.listing import check_pattern  # here: who names no pattern need not hold every rule
 
@@ -202,14 +231,23 @@ def _check_pattern(pattern: str) -> str:
 
 
 _CHECKS: dict[str, Callable[[str], object]] = {
+    "checkpoints.allowed": parse_allowed,
     "http.address": parse_address,
+    "http.probe_address": parse_address,
     "foreign.off": check_name,
     "foreign.rows": parse_row,
     "judge.shadow": _check_pattern,
     "judge.off": check_rule,
     "judge.limits": parse_limit,
+    "judge.tiers": _check_tier,
+    "judge.rules.message": parse_pattern,
+    "judge.rules.reading": _check_reading,
+    "judge.rules.tier": check_tier,
 }
 """Keys whose text, or each item of it, has a grammar of its own."""
+
+_CHECKS_OF_WHOLES: dict[str, Callable[[Any], object]] = {"judge.rules": check_site_rule}
+"""Sections whose keys must go together."""
 
 
 def _typed(node: yaml.ScalarNode, key: Key) -> Value:

@@ -13,7 +13,7 @@ import msgspec
 
 from healthd.core.policy import Policy, format_duration
 
-Value = bool | int | float | str | timedelta | StrEnum | tuple[str, ...] | None
+Value = bool | int | float | str | timedelta | StrEnum | tuple[str | Policy, ...] | None
 """What a key can hold."""
 
 
@@ -38,7 +38,7 @@ class Key:
         if issubclass(self.kind, StrEnum):
             words = _either([f"`{member.value}`" for member in self.kind])
         else:
-            words = shape or f"{_KINDS[self.kind]}{self._limits()}"
+            words = shape or f"{self._kind()}{self._limits()}"
         words = f"a list, each item of it {words}" if self.many else words
         return f"{words}, or `null`" if self.nullable else words
 
@@ -51,6 +51,11 @@ class Key:
         except msgspec.ValidationError:
             return False
         return True
+
+    def _kind(self) -> str:
+        if issubclass(self.kind, Policy):
+            return f"keys such as `{self.kind.__struct_fields__[0]}: …`"
+        return _KINDS[self.kind]
 
     def _limits(self) -> str:
         if self.kind is timedelta:
@@ -119,7 +124,7 @@ def spell(value: Value) -> str:
         case str():
             return str(value) or '""'
         case tuple():
-            return f"[{', '.join(value)}]"
+            return f"[{', '.join(map(str, value))}]"
         case _:
             return f"{value:g}"
 

@@ -47,6 +47,8 @@ def _section(name: str, section: type[Policy]) -> str:
 def _entries(name: str, section: type[Policy]) -> Iterator[str]:
     for key in keys_of(section).values():
         yield from (f"### `{name}.{key.name}`", "", _facts(key), "", _flat(key.meta.description or ""), "")
+        if issubclass(key.kind, Policy):
+            yield from _entries(f"{name}.{key.name}", key.kind)
 
 
 def _facts(key: Key) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from healthd.cli.errors import UserError
+from healthd.cli.terminal import console
 from healthd.clock import Clock, SystemClock
 from healthd.core.policy import LogFormat, LogLevel
 from healthd.local.demo.kernel_logs import Writable, is_real_device, machine_log, own_log
@@ -117,12 +118,10 @@ def _show(args: argparse.Namespace, script: Script, clock: Clock) -> Show:
         return JsonShow(sys.stdout)
     if args.plain or not sys.stdout.isatty():
         return LinesShow(sys.stdout)
-    from rich.console import Console  # here: pipes and machines need no terminal library
+    from healthd.local.demo.view import LiveShow, may_show  # here: pipes and machines need no terminal library
 
-    from healthd.local.demo.view import LiveShow, may_show
-
-    console = Console(highlight=False)
-    return LiveShow(script, clock, console) if may_show(console) else LinesShow(sys.stdout)
+    screen = console()
+    return LiveShow(script, clock, screen) if may_show(screen) else LinesShow(sys.stdout)
 
 
 def _remarks(real_kmsg: bool) -> Iterator[str]:

@@ -23,6 +23,7 @@ from healthd.cluster.remote import connect
 from healthd.controller.declaration import why_no_format
 from healthd.core.doctor import Chart, HintPolicy, Level, Remark, examine
 from healthd.core.gang import Root
+from healthd.core.locations import allowed_in
 from healthd.core.objects import (
     ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_LAUNCHER,
@@ -37,9 +38,10 @@ from healthd.core.objects import (
     PodManifest,
     StatefulSetManifest,
 )
-from healthd.core.policy import Config
+from healthd.core.policy import CheckpointsPolicy, Config
 from healthd.core.telling import kind_named
 from healthd.gangs import ADAPTERS
+from healthd.gangs.annotations import metadata_of_root
 from healthd.gangs.manifests import remembered
 
 POLICY = "healthd-gangs"
@@ -121,11 +123,13 @@ async def read_chart(cluster: Reader, target: Target, config: Config | None = No
     """
     meta, spec, labelled = await _whole(cluster, target)
     launcher = meta.annotations.get(ANNOTATION_LAUNCHER) if target.kind == "StatefulSet" else None
+    root = await _root(cluster, target)
     return Chart(
         kind=target.kind,
         meta=meta,
         spec=spec,
-        root=await _root(cluster, target),
+        root=root,
+        invalid=(root or metadata_of_root(target.kind, meta)).invalid,
         launcher=await _launcher(cluster, launcher, target.namespace) if launcher else None,
         pods=labelled or await _members(cluster, target),
         nodes={node.metadata.name: node for node in await _seen(cluster, Node)},
@@ -133,8 +137,12 @@ async def read_chart(cluster: Reader, target: Target, config: Config | None = No
         hint_policy=await _hint_policy(cluster),
         format_trouble=why_no_format(meta.annotations.get(ANNOTATION_CHECKPOINT_FORMAT, "")),
         policy=(config or Config()).recovery,
-        readable=(config.checkpoints.volumes_at, *config.checkpoints.allowed) if config else None,
+        readable=_readable(config.checkpoints, target.namespace) if config else None,
     )
+
+
+def _readable(policy: CheckpointsPolicy, namespace: str) -> tuple[str, ...]:
+    return (f"{policy.volumes_at}/{namespace}", *allowed_in(namespace, policy.allowed))
 
 
 async def _whole(cluster: Reader, target: Target) -> tuple[ObjectMeta, dict[str, Any], tuple[Pod, ...]]:

@@ -20,6 +20,7 @@ import msgspec
 
 from healthd.cli import which_world
 from healthd.cli.errors import UserError
+from healthd.cli.terminal import console
 from healthd.cli.which_gang import gang_named, gang_of
 from healthd.cli.which_world import World
 from healthd.clock import SystemClock
@@ -183,14 +184,13 @@ def _print_json(recorded: Recorded) -> None:
 
 def _print(sections: Callable[[int], Sequence[Section]]) -> None:
     """What *sections* are at the width of the terminal."""
-    from rich.console import Console  # imported here: machines should not wait for what only people need
-    from rich.text import Text
+    from rich.text import Text  # imported here: machines should not wait for what only people need
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    for section in sections(console.width):
-        console.print(Text(section.title, style="bold"), soft_wrap=True)
+    page = console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    for section in sections(page.width):
+        page.print(Text(section.title, style="bold"), soft_wrap=True)
         for line in section.lines:
-            console.print(Text(line), soft_wrap=True)
+            page.print(Text(line), soft_wrap=True)
 
 
 def _logs(story: Explanation, state: Path | None) -> Iterator[Section]:

@@ -1,8 +1,8 @@
 """
 `healthd klog`: what healthd reads in a kernel log, line by line.
 
-Streams: neither a large file nor a long line is ever held as a whole. Every line stands for itself here; what the
-agent makes of several together is in `healthd.core.findings`.
+Streams: neither a large file nor a long line is ever held as a whole, and a row is printed as soon as its line is read.
+Every message stands for itself here; what the agent makes of several together is in `healthd.core.findings`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,32 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from textwrap import fill
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
 from healthd.cli.errors import UserError
-from healthd.core.klog import CONTRACT, LONGEST_MESSAGE, LONGEST_PREFIX, Kind, parse_line, parse_message
+from healthd.cli.terminal import complain, console
+from healthd.core.klog import (
+    CONTRACT,
+    LONGEST_MESSAGE,
+    LONGEST_PREFIX,
+    Kind,
+    Partial,
+    parse_line,
+    parse_message,
+    stitch,
+)
 from healthd.core.model import Action, Severity
 from healthd.core.xid import judge
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 STDIN = "-"
 LONGEST_LINE = 4 * (LONGEST_MESSAGE + LONGEST_PREFIX)
 """Bytes of one line that are looked at: a character has four at most."""
-ROWS_AT_ONCE = 500
 ROOM_FOR_TABLE = 140
 """Columns of a terminal; in a narrower one the text of a message would be a thin ribbon, or cut the rest to pieces."""
 
@@ -72,16 +80,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_log(log: BinaryIO) -> Iterator[Reading]:
-    """Every line of *log* that means something, in order."""
+    """Every message in *log* that means something, in order."""
+    partial = Partial()
     for number, raw in enumerate(_lines(log), start=1):
-        if reading := read_line(number, raw.decode(errors="replace")):
-            yield reading
+        if line := parse_line(raw.decode(errors="replace")):
+            partial, text = stitch(partial, line.text)
+            if reading := read_text(number, text):
+                yield reading
 
 
-def read_line(number: int, line: str) -> Reading | None:
-    """What *line* says; None where the kernel did not write it, or it is nothing to healthd."""
-    kernel_line = parse_line(line)
-    message = parse_message(kernel_line.text) if kernel_line else None
+def read_text(number: int, text: str) -> Reading | None:
+    """What *text*, a message of the kernel, says; None where that is nothing to healthd."""
+    message = parse_message(text)
     if message is None:
         return None
     judgement = judge(message)
@@ -140,49 +150,42 @@ def _print_json(readings: Iterator[Reading], *, at_once: bool) -> None:
 
 
 def _print_for_people(readings: Iterator[Reading]) -> None:
-    from rich.console import Console  # here: --json and --help must start at once
-
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-    if not show(readings, console):
-        print("healthd: no line means anything to healthd", file=sys.stderr)
+    if not show(readings, console(width=None if sys.stdout.isatty() else 200)):
+        complain("healthd: no line means anything to healthd")
 
 
 def show(readings: Iterator[Reading], console: Console) -> bool:
-    """Print *readings* as a table, or one below the other where a table has no room. False: there were none."""
-    first = True
-    while rows := list(islice(readings, ROWS_AT_ONCE)):
-        if console.width >= ROOM_FOR_TABLE:
-            console.print(_table(rows, header=first))
-        else:
-            _print_narrow(rows, console)
-        first = False
-    return not first
-
-
-def _print_narrow(rows: list[Reading], console: Console) -> None:
-    from rich.padding import Padding
+    """Print each of *readings* in a row, or in two where a row has no room. False: there were none."""
     from rich.text import Text
 
-    for row in rows:
-        *cells, text = _cells(row)
-        console.print(Text("  ".join(cell for cell in cells if cell), style=_STYLES[row.severity]))
-        console.print(Padding(Text(text), (0, 0, 0, 4)))
+    form = _wide if console.width >= ROOM_FOR_TABLE else _narrow
+    empty = True
+    for reading in readings:
+        if empty and form is _wide:
+            console.print(Text(_in_columns(list(_COLUMNS)) + "text", style="bold"), soft_wrap=True)
+        console.print(Text(form(_cells(reading), console.width), style=_STYLES[reading.severity]), soft_wrap=True)
+        empty = False
+    return not empty
 
 
-def _table(rows: list[Reading], *, header: bool) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, padding=(0, 1), expand=True)
-    for name, width in _COLUMNS.items():
-        table.add_column(name, width=width, no_wrap=True)
-    table.add_column("text", ratio=1, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in _cells(row)), style=_STYLES[row.severity])
-    return table
+def _wide(cells: list[str], width: int) -> str:
+    *cells, text = cells
+    row = _in_columns(cells)
+    return fill(text, width, initial_indent=row, subsequent_indent=" " * len(row))
 
 
+def _narrow(cells: list[str], width: int) -> str:
+    *cells, text = cells
+    row = "  ".join(cell for cell in cells if cell)
+    return f"{row}\n{fill(text, width, initial_indent=_INDENT, subsequent_indent=_INDENT)}"
+
+
+def _in_columns(cells: list[str]) -> str:
+    """A cell that is wider than its column moves those after it: none is cut."""
+    return "".join(f"{cell:<{width}}  " for cell, width in zip(cells, _COLUMNS.values(), strict=True))
+
+
+_INDENT = " " * 4
 _COLUMNS = {"line": 8, "kind": 10, "code": 6, "device": 14, "process": 22, "severity": 8, "action": 15}
 _STYLES = {Severity.INFO: "dim", Severity.WARNING: "", Severity.ERROR: "yellow", Severity.FATAL: "bold red"}
 

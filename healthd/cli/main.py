@@ -8,14 +8,13 @@ with `add_arguments(parser)` and `run(args) -> int`; its line in `COMMANDS` is a
 from __future__ import annotations
 
 import argparse
-import errno
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
 from healthd import __version__
+from healthd.cli import streams, terminal
 from healthd.cli.errors import UserError
 
 USAGE_ERROR = 2
@@ -23,7 +22,6 @@ INTERRUPTED = 128 + 2
 """What a shell reports for a program that SIGINT ended."""
 READER_GONE = 128 + 13
 """What a shell reports for a program that SIGPIPE ended."""
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Command(NamedTuple):
@@ -65,18 +63,19 @@ COMMANDS: Mapping[str, Command] = {
 def main(argv: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS) -> int:
     """Run one command; the answer is the exit code of the process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    streams.prepare()
     try:
-        code = _exit_code(arguments, commands)
-        if sys.stdout:  # None when the caller closed it
-            sys.stdout.flush()
+        with terminal.guarded():
+            code = _exit_code(arguments, commands)
+        sys.stdout.flush()
     except BrokenPipeError:
-        _forget_stdout()
+        streams.forget_stdout()
         return READER_GONE
     except OSError as error:
-        if error.errno not in _NO_SPACE:
+        if error.errno not in streams.FAIL_WITH:
             raise
-        _forget_stdout()
-        return _complain(f"cannot write: {error.strerror}")
+        streams.forget_stdout()
+        return _complain(f"cannot read or write: {error.strerror}")
     return code
 
 
@@ -85,14 +84,21 @@ def _exit_code(arguments: list[str], commands: Mapping[str, Command]) -> int:
         return _run(arguments, commands)
     except UserError as error:
         return _complain(str(error))
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module in ("", "healthd"):
+            raise
+        return _complain(f"the Python module {module!r} is not installed here: `pip install healthd` brings it")
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as left:  # argparse: --help, --version, or arguments that it refused
+        if isinstance(left.__context__, BrokenPipeError):  # rich: it has closed the pipe already
+            return READER_GONE
         return left.code if isinstance(left.code, int) else USAGE_ERROR
 
 
 def _complain(text: str) -> int:
-    print(f"healthd: {text}", file=sys.stderr)
+    terminal.complain(f"healthd: {text}")
     return USAGE_ERROR
 
 
@@ -146,11 +152,6 @@ def _nearest(name: str, commands: Mapping[str, Command]) -> str:
 
     found = get_close_matches(name, commands, n=1)
     return f"; did you mean {found[0]!r}?" if found else f"; there are {', '.join(commands)}"
-
-
-def _forget_stdout() -> None:
-    """Keep the interpreter from complaining at exit about what nobody reads any more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

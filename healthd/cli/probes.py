@@ -37,15 +37,15 @@ def probes_of(
     """
     there = [(gpu.pci, Kind.GPU) for gpu in gpus] + [(nic.pci, Kind.RDMA) for nic in nics if not nic.parent]
     sys, proc, run = Path(policy.sys), Path(policy.proc), Path(policy.run) if policy.run else None
-    nvml = Nvml(proc=proc, expected=policy.gpus)
+    nvml = Nvml(expected=policy.gpus)
     probes: list[Probe] = [
         nvml,
         NvmlPulse(nvml),
         PcieLinks(sys, there),
         PcieErrors(sys),
         PcieAdvice(sys, Path("/sys/kernel")),  # a container sees it, and has no more than parts of the host's /sys
-        Infiniband(sys),
-        InfinibandCounters(sys),
+        Infiniband(sys, expected=policy.ports),
+        InfinibandCounters(sys, expected_rate=policy.port_rate_gbps),
         VirtualFunctions(sys),
         Ethernet(sys),
         EthernetCounters(sys),

@@ -14,6 +14,7 @@ from itertools import groupby
 
 import msgspec
 
+from healthd.cli.terminal import complain, console
 from healthd.core.listing import KERNEL_LOG, Outcome, RuleRow, all_rules
 
 NOT_FOUND = 1
@@ -38,8 +39,9 @@ long enough, and for twice as long each time that they came back. What cannot be
 **One fault, one finding.** The kernel log, NVML and DCGM may tell of the same fault of the same device: then there is
 one finding, with what each of them saw as its evidence.
 
-**To change them**: `judge.off` leaves rules out, `judge.limits` gives them other limits, and `judge.shadow` lets them
-say what they would do without doing it ([configuration](configuration.md)). `healthd rules 'ib-*'` shows some of them.
+**To change them**: `judge.off` leaves rules out, `judge.limits` gives them other limits, `judge.tiers` another
+consequence, and `judge.shadow` lets them say what they would do without doing it ([configuration](configuration.md)).
+`judge.rules` adds your own ([klog](klog.md#rules-of-your-own)). `healthd rules 'ib-*'` shows some of them.
 """
 _COLUMNS = ("Rule", "What", "Reads", "Threshold", "What follows", "Blame", "From")
 
@@ -56,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """List them."""
     rows = [row for row in all_rules() if not args.patterns or _is_meant(row, args.patterns)]
     if not rows:
-        print(f"healthd: no rule has a name like {' or '.join(map(repr, args.patterns))}", file=sys.stderr)
+        complain(f"healthd: no rule has a name like {' or '.join(map(repr, args.patterns))}")
         return NOT_FOUND
     if args.json:
         sys.stdout.writelines(f"{msgspec.json.encode(row).decode()}\n" for row in rows)
@@ -102,8 +104,7 @@ def _cell(text: str) -> str:
 
 
 def _show(rows: Sequence[RuleRow]) -> None:
-    from rich.console import Console  # here: machines need no terminal library
-    from rich.table import Table
+    from rich.table import Table  # here: machines need no terminal library
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("rule", "what", "threshold", "what follows"):
@@ -111,4 +112,4 @@ def _show(rows: Sequence[RuleRow]) -> None:
     for row in rows:
         worst = "; ".join(map(_follows, row.outcomes)).replace("**", "").replace("`", "")
         table.add_row(row.rule, row.what, row.threshold, worst, style="red" if row.quarantines else "")
-    Console().print(table)
+    console(highlight=True).print(table)

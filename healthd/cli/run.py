@@ -18,12 +18,14 @@ import structlog
 
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
+from healthd.cli.terminal import complain
 from healthd.cli.which_run import run_name
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
 from healthd.core.objects import Node
 from healthd.core.policy import Config, parse_duration
+from healthd.core.site_rules import beginnings
 from healthd.local.gang import RunSpec
 from healthd.local.machine import this_machine
 from healthd.local.runtime import LocalRuntime, RefusedToStart
@@ -83,7 +85,7 @@ class _Command(argparse.Action):
 def run(args: argparse.Namespace) -> int:
     """Run the gang; the answer is its exit code."""
     if refusal := _cannot_run(args.command[0]):
-        print(f"healthd: {refusal.why}", file=sys.stderr)
+        complain(f"healthd: {refusal.why}")
         return refusal.code
     config = _with_options(load(args.config), args)
     name = run_name(args.name or Path.cwd().name)
@@ -168,7 +170,9 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
         machine = this_machine(
             keep_places(slots, (await cluster.list(Node)).items),
             boot_id=boot_id,
-            open_kernel_log=lambda cursor: open_kernel_log(config.kernel_log, clock, boot_id=boot_id, cursor=cursor),
+            open_kernel_log=lambda cursor: open_kernel_log(
+                config.kernel_log, clock, boot_id=boot_id, cursor=cursor, also=beginnings(config.judge.rules)
+            ),
             terminal=None if args.quiet else sys.stdout,
         )
         return await until_signal(LocalRuntime(spec, config, machine, cluster, clock))

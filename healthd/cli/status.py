@@ -32,10 +32,12 @@ from healthd.cli.probes import probes_of
 from healthd.cli.status_page import Page
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.port import NotFound
+from healthd.core.blindness import expected_by
 from healthd.core.model import KernelRecord, Verdict
 from healthd.core.objects import Nic, NodeHealth
 from healthd.core.policy import Config
 from healthd.core.readings import Look
+from healthd.core.site_rules import beginnings
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.which_source import open_kernel_log
@@ -99,16 +101,14 @@ class Machine:
         self._boot_id = _boot_id()
         self._lookout = Lookout(probes_of(config.probes), deadline)
         trusted = config.kernel_log.trust_user_space
-        self._onlooker = Onlooker(config.judge, self._boot_id, trust_user_space=trusted)
+        expected = expected_by(config.probes)
+        self._onlooker = Onlooker(config.judge, self._boot_id, expected=expected, trust_user_space=trusted)
 
     def look(self) -> Status:
         """What is to be seen now."""
         began, now = time.monotonic(), self._clock.now()
         looks, log = asyncio.run(self._read(now))
-        judged = self._onlooker.judge(looks, log.records, now=self._clock.now(), log_is_read=not log.trouble)
-        unread = [Unread(source=look.source, why=look.trouble) for look in looks if look.trouble]
-        if log.trouble:
-            unread.append(Unread(source="kernel log", why=log.trouble))
+        judged = self._onlooker.judge(looks, log.records, now=self._clock.now(), log_trouble=log.trouble)
         places = devices.by_name(looks)
         return Status(
             node=platform.node(),
@@ -120,7 +120,7 @@ class Machine:
             machine=devices.machine(places),
             findings=worst_first(judged.findings),
             seen_now=sorted(judged.seen_now, key=lambda seen: not seen.finding.quarantines),
-            unread=unread,
+            unread=[Unread(source=source, why=why) for source, why in judged.blind.items()],
             seconds=round(time.monotonic() - began, 2),
         )
 
@@ -135,7 +135,8 @@ class Machine:
 
     async def _read_log(self) -> _Log:
         try:
-            log = open_kernel_log(self._config.kernel_log, self._clock, boot_id=self._boot_id)
+            also = beginnings(self._config.judge.rules)
+            log = open_kernel_log(self._config.kernel_log, self._clock, boot_id=self._boot_id, also=also)
             return _Log((await read_to_end(log)).records)
         except (CannotRead, OSError) as error:
             return _Log(trouble=str(error))

@@ -11,6 +11,7 @@ from healthd.checks import devices
 from healthd.checks.judging import SeenNow
 from healthd.checks.status import Status, spoken
 from healthd.cli.klog import printable
+from healthd.cli.terminal import console
 from healthd.core.model import Finding, Severity, Verdict
 from healthd.core.readings import NODE
 
@@ -32,9 +33,7 @@ class Page:
     """Prints; colours are for terminals alone."""
 
     def __init__(self) -> None:
-        from rich.console import Console  # here: machines need no terminal library
-
-        self._console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+        self._console = console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
     def show(self, status: Status, *, clear: bool) -> None:
         """One state; *clear*: in the place of the last one."""
@@ -51,6 +50,8 @@ def _told(status: Status) -> Iterator[RenderableType]:
     yield Text.assemble((f"{status.node} is {status.verdict}", _COLOURS[status.verdict]), f": {status.message}")
     if status.gpus:
         yield _table(_GPU_COLUMNS, [_gpu_cells(gpu) for gpu in status.gpus])
+    elif "nvml" not in {unread.source for unread in status.unread}:
+        yield Text("no GPU here")
     if status.ports:
         yield _table(_PORT_COLUMNS, [_port_cells(port) for port in status.ports])
     if status.machine:

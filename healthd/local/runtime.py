@@ -45,6 +45,7 @@ from healthd.local.processes.runner import ProcessRunner
 from healthd.local.slots import Slot, register
 from healthd.probes.errors import CannotRead
 from healthd.telemetry.metrics import Metrics
+from healthd.telemetry.serving import serving
 
 log = structlog.get_logger(__name__)
 
@@ -121,7 +122,8 @@ class LocalRuntime:
         for agent in self._agents:
             await agent.load(now)
         self.metrics.quarantine_budget.set(self._config.quarantine.budget)
-        async with self._serving(), self._working():
+        ready_checks = {"kernel_log": self._listener.trouble}
+        async with serving(self._config.http, self.metrics, ready_checks), self._working():
             await self._begin(step)
             return await self._until_over()
 
@@ -167,7 +169,14 @@ class LocalRuntime:
         step = plan(self.spec, job, root, recoveries)
         if isinstance(step, Create | Resume) and (why := await self._would_lose_work(root, recoveries)):
             return Refuse(why)
+        if isinstance(step, GoOn):
+            await self._warm_up(root)
         return step
+
+    async def _warm_up(self, root: Root) -> None:
+        """The first look starts the process that reads checkpoints. In the loop a recovery would wait for that."""
+        with contextlib.suppress(OSError):
+            await self._checkpoints.newest_step(root)
 
     async def _create(self, replaces: bool, attempt: int) -> None:
         if replaces:
@@ -299,21 +308,6 @@ class LocalRuntime:
                     loop.cancel()
         finally:
             await self._runner.shutdown(self.spec.grace)
-
-    @contextlib.asynccontextmanager
-    async def _serving(self) -> AsyncIterator[None]:
-        address = self._config.http.address
-        if not address:
-            yield
-            return
-        from healthd.telemetry.http import serve  # here: nobody should pay 9 MB for a server that is not asked for
-
-        server = await serve(address, self.metrics, {"kernel_log": self._listener.trouble})
-        log.info("http.serving", url=server.url)
-        try:
-            yield
-        finally:
-            await server.close()
 
     async def _loop(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -24,6 +24,30 @@ def database(state: Path) -> Path:
     return state / "cluster.db"
 
 
+def make_private(state: Path) -> None:
+    """
+    Make the folder *state*, and close it to everybody else: logs and environments of jobs hold secrets.
+
+    Raises PermissionError where somebody else could have put something there, OSError.
+    """
+    state.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        state.mkdir(mode=0o700)
+    if state.is_symlink():
+        raise PermissionError("it is a link: name the folder itself")
+    folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(folder)
+        if found.st_uid != os.geteuid():
+            raise PermissionError(f"it belongs to user {found.st_uid}, and this is user {os.geteuid()}")
+        os.fchmod(folder, 0o700)
+        with os.scandir(folder) as inside:
+            if found.st_mode & 0o022 and any(inside):
+                raise PermissionError("others could fill it, so what is in it may be theirs: empty it, or name another")
+    finally:
+        os.close(folder)
+
+
 @contextmanager
 def held(state: Path) -> Iterator[None]:
     """
@@ -31,8 +55,8 @@ def held(state: Path) -> Iterator[None]:
 
     The kernel lets go of the lock when its holder dies, however it dies.
     """
-    state.mkdir(parents=True, exist_ok=True)
-    lock = os.open(state / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    make_private(state)
+    lock = os.open(state / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

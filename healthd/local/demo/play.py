@@ -23,7 +23,7 @@ from healthd.local.demo.watch import follow_training, look, watch_cluster
 from healthd.local.gang import RunSpec
 from healthd.local.machine import OpenKernelLog, this_machine
 from healthd.local.runtime import LocalRuntime
-from healthd.local.state import database
+from healthd.local.state import database, make_private
 
 PATIENCE = timedelta(seconds=90)
 """Beyond the rests between all steps: a demo that has not ended by then never will."""
@@ -61,7 +61,7 @@ async def play(stage: Stage) -> Ending:
     machine = this_machine(
         stage.script.slots, boot_id=stage.boot_id, open_kernel_log=stage.open_kernel_log, terminal=None
     )
-    stage.place.state.mkdir(parents=True, exist_ok=True)
+    make_private(stage.place.state)
     path = database(stage.place.state)
     with EmbeddedCluster.open(path, clock=stage.clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
         runtime = LocalRuntime(_run_spec(stage), stage.config, machine, cluster, stage.clock)

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from healthd.clock import Clock
-from healthd.core.explain_text import harmless
 from healthd.core.gang import attempt_of, index_of, is_terminal
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import Node, Pod, Recovery
+from healthd.core.printable import printable
 from healthd.core.quarantine import read_record
 from healthd.core.spares import is_spare, read_claim
 from healthd.local.demo.outcome import Outcome, explanations, in_words
@@ -177,7 +177,7 @@ def _timeline(scene: Scene, lines: int) -> Iterator[Text]:
         yield Text.assemble(
             (f"{seconds:6.2f}  ", "dim"),
             (f"{note.who:<11}", WHO_STYLE[note.who]),
-            (harmless(note.text), TONE_STYLE[note.tone]),
+            (printable(note.text), TONE_STYLE[note.tone]),
             no_wrap=True,
             overflow="ellipsis",
         )

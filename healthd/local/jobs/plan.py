@@ -20,6 +20,7 @@ import msgspec
 
 from healthd.core.gang import attempt_of, index_of, is_terminal
 from healthd.core.objects import Condition, Job, JobStatus, Pod
+from healthd.core.untrusted import number_or
 from healthd.local.jobs.indexes import format_indexes, parse_indexes
 from healthd.local.jobs.template import FINALIZER_TRACKING, new_pod
 from healthd.local.processes.pods import with_condition
@@ -247,8 +248,7 @@ def _is_ready(pod: Pod) -> bool:
 
 def _index(pod: Pod) -> int:
     """-1 for a pod that has no index: none of this job's."""
-    text = index_of(pod)
-    return int(text) if text.isdecimal() else -1
+    return number_or(index_of(pod), -1)
 
 
 def _age(pod: Pod) -> tuple[bool, float, str]:

@@ -27,6 +27,7 @@ from healthd.core.objects import (
     Toleration,
 )
 from healthd.core.spares import is_ready, reservation
+from healthd.core.untrusted import Unreadable, number_or, read_json
 from healthd.gangs.job import LABEL_JOB_NAME
 from healthd.local.processes.pods import with_condition
 
@@ -78,8 +79,8 @@ def _decide_one(pod: Pod, nodes: Mapping[str, Node], busy: Collection[str]) -> B
     if raw is None:
         return _choose(pod, nodes, busy)
     try:
-        placement = msgspec.json.decode(raw, type=dict[str, str])
-    except msgspec.MsgspecError as error:
+        placement = read_json(raw, dict[str, str])
+    except Unreadable as error:
         return Refuse(pod, f"annotation {ANNOTATION_PLACEMENT} is not a JSON object of index -> node: {error}")
     name = placement.get(index_of(pod))
     if name is None:
@@ -134,8 +135,7 @@ def _is_waiting(pod: Pod) -> bool:
 
 
 def _pod_order(pod: Pod) -> tuple[str, str, int, str]:
-    index = index_of(pod)
-    number = int(index) if index.isdecimal() else -1
+    number = number_or(index_of(pod), -1)
     return pod.metadata.namespace, pod.metadata.labels.get(LABEL_JOB_NAME, ""), number, pod.metadata.name
 
 

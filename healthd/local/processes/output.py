@@ -32,9 +32,9 @@ PATIENCE = 20
 
 
 def open_log(path: Path) -> int:
-    """A descriptor that appends to *path*, whose folder is made. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """A descriptor that appends to *path*, whose folder is made; both for their owner alone. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 class Prefixer:

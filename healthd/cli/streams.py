@@ -1,0 +1,31 @@
+"""Standard input, output and error as every command finds them, whatever the caller made of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from io import TextIOWrapper
+
+FAIL_WITH = {errno.EBADF, errno.EIO, errno.ENOSPC, errno.EDQUOT}
+"""What a stream says that is closed, hung up, or on a disk that is full."""
+_STAND_INS = {"stdin": (os.O_WRONLY, "r"), "stdout": (os.O_RDONLY, "w"), "stderr": (os.O_WRONLY, "w")}
+"""To read the first or write the second fails, as with a closed one in other programs. Errors are lost silently."""
+
+
+def prepare() -> None:
+    """
+    Give each stream that the caller closed a stand-in, and print what the terminal has no letter for as an escape.
+
+    Without a stand-in the next file that is opened has the number of the stream, and what is printed may end in it.
+    """
+    for name, (flags, mode) in _STAND_INS.items():
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, flags), mode))  # noqa: SIM115 - for as long as the process lasts
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it
+
+
+def forget_stdout() -> None:
+    """Keep the interpreter from complaining at exit about what nobody reads any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
