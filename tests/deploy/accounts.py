@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,11 +12,15 @@ from contextlib import asynccontextmanager
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
 from healthd.cluster.remote import Access, Fixed, connect
+from tests.deploy.manifests import DEPLOY
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
 
 SYSTEM = "healthd-system"
+
+Request = tuple[str, str, Json | list[Json] | None]
+"""Method, path and body; a list of operations is a JSON patch, any other patch is merged."""
 
 
 def token_of_agent(control_plane: ControlPlane, node: str) -> str:
@@ -25,6 +31,44 @@ def token_of_agent(control_plane: ControlPlane, node: str) -> str:
 def token_of_controller(control_plane: ControlPlane) -> str:
     """The token of a pod that the shipped Deployment made."""
     return _token_of_pod(control_plane, "controller", "")
+
+
+def bind_controller(control_plane: ControlPlane) -> str:
+    """
+    The token of the controller's account, with its rights, those for plain pods everywhere, and its policies at work.
+
+    For tests in which nothing else of what is shipped runs.
+    """
+    control_plane.apply(DEPLOY / "namespace.yaml")
+    for file in ("rbac.yaml", "components/plain-pods/binding.yaml", "admission-controller.yaml"):
+        control_plane.kubectl("apply", "--server-side", "-n", SYSTEM, "-f", str(DEPLOY / file))
+    token = control_plane.service_account_token(SYSTEM, "healthd-controller")
+    pod = {"metadata": {"name": "any"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    refused: Request = ("POST", "/api/v1/namespaces/kube-system/pods?dryRun=All", pod)
+    guards = "ValidatingAdmissionPolicy"
+    wait_until("the policies at work", lambda: guards in answer(control_plane, token, refused)[1], limit=30)
+    return token
+
+
+def answer(control_plane: ControlPlane, token: str, request: Request) -> tuple[int, str]:
+    """The status and the message of the API server's answer to whoever has *token*."""
+    method, path, body = request
+    patch = "application/json-patch+json" if isinstance(body, list) else "application/merge-patch+json"
+    text = json.dumps(body) if body is not None else None
+    status, raw = control_plane.api_as(token).raw(
+        method, path, text, {"Content-Type": patch if method == "PATCH" else "application/json"}
+    )
+    return status, raw.decode(errors="replace")
+
+
+def refuser(message: str) -> str:
+    """Who refused a request with this *message*: a policy by its name, RBAC, or what holds kubelets to their nodes."""
+    if found := re.search(r"ValidatingAdmissionPolicy '([a-z-]+)'", message):
+        return found[1]
+    if "no relationship found between node" in message:
+        return "Node authorizer"
+    rbac = re.search(r'User \\?"[^"]+" cannot |attempting to grant RBAC permissions', message)
+    return "RBAC" if rbac else "NodeRestriction"
 
 
 @asynccontextmanager

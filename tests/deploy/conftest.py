@@ -18,9 +18,14 @@ KINDS = [definition["metadata"]["name"] for definition in definitions()]
 def installed(control_plane: ControlPlane) -> ControlPlane:
     """`kubectl apply -k deploy/`, and healthd's kinds are served."""
     control_plane.apply(DEPLOY)
+    await_kinds(control_plane)
+    return control_plane
+
+
+def await_kinds(control_plane: ControlPlane) -> None:
+    """Return when healthd's kinds are served. Raises LabError."""
     for kind in KINDS:
         wait_until(f"served: {kind}", lambda kind=kind: _is_established(control_plane, kind), limit=30)  # type: ignore[misc]
-    return control_plane
 
 
 def _is_established(control_plane: ControlPlane, kind: str) -> bool:

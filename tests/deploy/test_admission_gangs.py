@@ -180,14 +180,23 @@ def test_affinity_between_pods_stays(installed: ControlPlane, namespace: str) ->
     assert required(spec)
 
 
+OF_JOB = {"batch.kubernetes.io/job-name": NAME}
+OF_JOBSET = {**OF_JOB, "jobset.sigs.k8s.io/jobset-name": NAME}
+OF_SET = {"statefulset.kubernetes.io/pod-name": f"{NAME}-0"}
+
+
 @pytest.mark.parametrize(
     ("kind", "marks"),
     [
-        ("Job", {"owner": UID}),
-        ("StatefulSet", {"owner": UID}),
+        ("Job", {"owner": UID, "labels": OF_JOB}),
+        ("StatefulSet", {"owner": UID, "labels": OF_SET}),
         ("StatefulSet", {"labels": {LABEL_GANG: NAME}}),
-        ("JobSet", {"labels": {"jobset.sigs.k8s.io/jobset-name": NAME, "jobset.sigs.k8s.io/jobset-uid": UID}}),
-        ("JobSet", {"labels": {"jobset.sigs.k8s.io/jobset-name": NAME}}),
+        ("StatefulSet", {"labels": {**OF_JOB, LABEL_GANG: NAME}}),
+        (
+            "JobSet",
+            {"labels": {**OF_JOBSET, "jobset.sigs.k8s.io/jobset-uid": UID}},
+        ),
+        ("JobSet", {"labels": OF_JOBSET}),
         ("PodGang", {"labels": {LABEL_GANG: NAME}}),
     ],
 )
@@ -204,11 +213,15 @@ def test_members_of_every_kind_are_known(
 @pytest.mark.parametrize(
     ("kind", "marks"),
     [
-        ("Job", {"owner": "another-uid", "labels": {"batch.kubernetes.io/job-name": NAME}}),
+        ("Job", {"owner": "another-uid", "labels": OF_JOB}),
+        ("Job", {"owner": UID}),
         ("Job", {"labels": {LABEL_GANG: NAME}}),
-        ("JobSet", {"labels": {"jobset.sigs.k8s.io/jobset-name": NAME, "jobset.sigs.k8s.io/jobset-uid": "another"}}),
-        ("JobSet", {"labels": {"jobset.sigs.k8s.io/jobset-name": "mistral"}}),
-        ("StatefulSet", {"owner": "another-uid"}),
+        (
+            "JobSet",
+            {"labels": {**OF_JOBSET, "jobset.sigs.k8s.io/jobset-uid": "another"}},
+        ),
+        ("JobSet", {"labels": {**OF_JOB, "jobset.sigs.k8s.io/jobset-name": "mistral"}}),
+        ("StatefulSet", {"owner": "another-uid", "labels": OF_SET}),
         ("PodGang", {"labels": {LABEL_GANG: "mistral"}}),
         ("PodGang", {"labels": {}}),
     ],

@@ -91,6 +91,15 @@ def test_the_api_server_accepts_everything_as_it_is_written(rendered: str, insta
     assert len(answer.splitlines()) == sum(1 for one in yaml.safe_load_all(rendered) if one)
 
 
+def test_a_pod_that_verifies_may_run_the_image_of_the_controller(rendered: str) -> None:
+    objects = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(rendered) if one}
+    (container,) = objects["Deployment", "healthd-controller"]["spec"]["template"]["spec"]["containers"]
+    rules = objects["ClusterRole", "healthd-controller-verifier"]["rules"]
+
+    (allowed,) = [rule["resourceNames"] for rule in rules if rule["resources"] == ["verifierimages"]]
+    assert allowed == [container["image"]]
+
+
 @pytest.mark.parametrize("kind", ["validatingadmissionpolicies", "mutatingadmissionpolicies"])
 def test_the_types_of_every_policy_are_right(installed: ControlPlane, kind: str) -> None:
     def policies() -> list[dict[str, object]]:

@@ -214,15 +214,28 @@ def test_get_recoveries_tells_the_story_in_one_line(
         gang="job/llama",
         badNodes="node-1",
         resumesFrom="step 1200",
+        runningAfter="5s",
         took="2m13s",
         message="training moved on to step 1300",
     )
 
     head, line = installed.kubectl("get", "recoveries", "-n", namespace).splitlines()
 
-    assert head.split() == ["NAME", "GANG", "CAUSE", "NODE", "PHASE", "ATTEMPT", "FROM", "TOOK", "AGE", "MESSAGE"]
+    assert head.split() == [
+        "NAME",
+        "GANG",
+        "CAUSE",
+        "NODE",
+        "PHASE",
+        "ATTEMPT",
+        "FROM",
+        "RUNNING",
+        "TOOK",
+        "AGE",
+        "MESSAGE",
+    ]
     words = " ".join(line.split())
-    assert words.startswith("llama-1 job/llama hardware node-1 Detected 1 step 1200 2m13s")
+    assert words.startswith("llama-1 job/llama hardware node-1 Detected 1 step 1200 5s 2m13s")
     assert words.endswith("training moved on to step 1300")
 
 

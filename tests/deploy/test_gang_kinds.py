@@ -56,7 +56,8 @@ def test_a_pod_of_every_kind_is_told_although_its_template_says_nothing(
     )
     uid = root["metadata"]["uid"]
     tell(installed, namespace, HINT, kind=kind, uid=uid)
-    marks = {"jobset.sigs.k8s.io/jobset-name": NAME, "jobset.sigs.k8s.io/jobset-uid": uid}
+    jobset = {"jobset.sigs.k8s.io/jobset-name": NAME, "jobset.sigs.k8s.io/jobset-uid": uid}
+    marks = {"batch.kubernetes.io/job-name": NAME, **jobset}
     wait_until("a hint at work", lambda: is_told(create(installed, namespace, labels=marks, owner=uid)), limit=30)
 
     installed.api.patch(f"{path}/{NAME}", {"spec": start})

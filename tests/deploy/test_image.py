@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
+from tests.deploy.image_lock import LOCK, image_lock
 from tests.deploy.manifests import ROOT, containers
 
 TEXT = (ROOT / "deploy" / "Dockerfile").read_text()
@@ -22,11 +23,12 @@ def test_what_is_copied_exists_and_is_sent_to_the_engine() -> None:
         if word == "COPY" and "--from" not in rest
         for source in rest.split()[:-1]
     ]
-    sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
 
     assert sources
     assert [source for source in sources if not (ROOT / source).exists()] == []
-    assert {source.parts[0] for source in sources} == sent
+    assert [source for source in sources if not any(source.is_relative_to(one) for one in sent)] == []
+    assert set(sent) <= set(map(str, sources))
 
 
 def test_the_image_runs_as_the_user_that_the_manifests_name() -> None:
@@ -56,6 +58,22 @@ def test_both_bases_can_be_pinned_by_whoever_builds() -> None:
 
     assert bases == ["${PYTHON}", "${PYTHON}"]
     assert any(word == "ARG" and rest.startswith("PYTHON=") for word, rest in INSTRUCTIONS)
+
+
+def test_the_image_has_what_pods_need_in_the_versions_that_were_tested_and_no_client_of_people() -> None:
+    pinned = set((ROOT / "requirements.lock").read_text().splitlines())
+    packages = [line for line in LOCK.read_text().splitlines() if not line.startswith("#")]
+
+    assert LOCK.read_text() == image_lock()
+    assert set(packages) <= pinned
+    assert not any(line.startswith("kubernetes==") for line in packages)
+    assert any(line.startswith("obstore==") for line in packages)
+
+
+def test_an_image_whose_checksums_would_be_slow_is_not_built() -> None:
+    checks = [rest for word, rest in INSTRUCTIONS if word == "RUN" and "import google_crc32c" in rest]
+
+    assert ['"-W", "error"' in check for check in checks] == [True]
 
 
 def test_nothing_is_fetched_but_pinned_packages() -> None:

@@ -14,7 +14,7 @@ from healthd.cluster.port import Cluster
 from healthd.controller.daemon import ControllerDaemon
 from healthd.controller.lookup import FileCheckpoints
 from healthd.core.model import KernelRecord, Phase
-from healthd.core.objects import ANNOTATION_ATTEMPT, LABEL_SPARE, Node, Pod, Recovery
+from healthd.core.objects import ANNOTATION_ATTEMPT, LABEL_SPARE, Node, Recovery
 from healthd.core.policy import Config, QuarantinePolicy
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
@@ -48,6 +48,13 @@ def a_job(namespace: str) -> Json:
 async def test_a_job_is_moved_off_a_broken_node_with_the_rights_that_are_shipped(
     installed: ControlPlane, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
+    pods = await recover_a_job(installed, namespace, simulated_nodes)
+
+    assert {pod["metadata"]["annotations"][ANNOTATION_ATTEMPT] for pod in pods} == {"1"}
+
+
+async def recover_a_job(installed: ControlPlane, namespace: str, simulated_nodes: SimulatedNodes) -> list[Json]:
+    """A node under a Job of two breaks: the pods of its next attempt, which run on the other node and on the spare."""
     good, bad, spare = simulated_nodes.add(3)
     hold_free(installed, spare)
     installed.api.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", a_job(namespace))
@@ -63,20 +70,17 @@ async def test_a_job_is_moved_off_a_broken_node_with_the_rights_that_are_shipped
         runs = asyncio.create_task(controller.run())
         await break_gpu(of_agent, bad)
         recovery = await reached(of_controller, namespace, Phase.CONFIRMING)
-        pods = [
-            pod for pod in (await of_controller.list(Pod, namespace=namespace)).items if pod.status.phase == "Running"
-        ]
+        pods = running(installed, namespace)
         claimed = await of_controller.get(Node, spare)
         await asyncio.to_thread(
             wait_until, "the story as events", lambda: told(installed, namespace) >= {"Recovery", "Job"}, limit=PATIENCE
         )
         controller.stop()
         await runs
-
-    assert {pod.spec.node_name for pod in pods} == {good, spare}
-    assert {pod.metadata.annotations[ANNOTATION_ATTEMPT] for pod in pods} == {"1"}
+    assert {pod["spec"]["nodeName"] for pod in pods} == {good, spare}
     assert recovery.status.hint is not None
     assert recovery.status.hint.reserved_for in [taint.value for taint in claimed.spec.taints]
+    return pods
 
 
 def told(installed: ControlPlane, namespace: str) -> set[str]:

@@ -17,7 +17,7 @@ def test_the_configuration_is_one_that_healthd_takes() -> None:
     config = load(DEPLOY / "config" / "healthd.yaml")
 
     assert isinstance(config, Config)
-    assert config.http.address == ":9400"
+    assert (config.http.address, config.http.probe_address) == (":9400", ":9401")
 
 
 def test_the_agent_reads_the_kernel_log_where_the_opener_hands_it_out() -> None:
@@ -124,6 +124,24 @@ def test_probes_follow_the_http_contract(name: str) -> None:
     paths = {key: container[key]["httpGet"]["path"] for key in ("startupProbe", "livenessProbe", "readinessProbe")}
 
     assert paths == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+
+
+@pytest.mark.parametrize("name", UNPRIVILEGED)
+def test_the_kubelet_asks_at_a_port_of_its_own(name: str) -> None:
+    http = load(DEPLOY / "config" / "healthd.yaml").http
+    container = containers()[name]
+    ports = {port["name"]: f":{port['containerPort']}" for port in container["ports"]}
+    asked = {container[key]["httpGet"]["port"] for key in ("startupProbe", "livenessProbe", "readinessProbe")}
+
+    assert ports == {"http": http.address, "probes": http.probe_address}
+    assert asked == {"probes"}
+
+
+def test_the_namespace_of_the_monitoring_alone_reaches_metrics_and_nobody_the_probes() -> None:
+    (policy,) = of_kind("NetworkPolicy").values()
+    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+
+    assert policy["spec"]["ingress"] == [{"from": [monitoring], "ports": [{"protocol": "TCP", "port": "http"}]}]
 
 
 @pytest.mark.parametrize("kind", ["Service", "PodDisruptionBudget", "NetworkPolicy"])

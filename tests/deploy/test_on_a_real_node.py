@@ -88,7 +88,10 @@ def test_the_agent_sees_the_interfaces_of_its_node(control_plane: ControlPlane, 
     assert run_in(control_plane, rolled_out, "agent", refused) == "1"
 
 
-def test_the_agent_reports_a_healthy_node(control_plane: ControlPlane, real_nodes: RealNodes, rolled_out: Json) -> None:
+def test_the_agent_reports_what_it_cannot_see(
+    control_plane: ControlPlane, real_nodes: RealNodes, rolled_out: Json
+) -> None:
+    """The node offers GPUs, as a device plugin would have it, and has no NVML."""
     name = real_nodes[0].name
     path = f"/apis/healthd.dev/v1alpha1/nodehealths/{name}"
 
@@ -98,10 +101,19 @@ def test_the_agent_reports_a_healthy_node(control_plane: ControlPlane, real_node
         except ApiError:
             return None
 
-    wait_until("a report", lambda: verdict() == Verdict.HEALTHY, limit=PATIENCE)
-    conditions = control_plane.api.get(f"/api/v1/nodes/{name}")["status"]["conditions"]
+    wait_until("a report", lambda: verdict() == Verdict.UNKNOWN, limit=PATIENCE)
+    node = control_plane.api.get(f"/api/v1/nodes/{name}")
+    said = {one["type"]: (one["status"], one["reason"]) for one in node["status"]["conditions"]}
 
-    assert {one["type"]: one["status"] for one in conditions}["AcceleratorHealthy"] == "True"
+    assert said["AcceleratorHealthy"] == ("Unknown", "NvmlUnreadable")
+    assert said["FabricHealthy"][0] == "True"
+    assert "unschedulable" not in node["spec"]
+
+
+def test_checksums_are_computed_by_compiled_code(control_plane: ControlPlane, rolled_out: Json) -> None:
+    asked = "import google_crc32c; print(google_crc32c.implementation)"
+
+    assert run_in(control_plane, rolled_out, "agent", asked) == "c"
 
 
 def test_one_controller_leads(control_plane: ControlPlane, rolled_out: Json) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tests.deploy.attacks import with_table
 from tests.deploy.manifests import ROOT, of_kind
 
 PAGE = (ROOT / "docs" / "security.md").read_text()
@@ -25,3 +26,7 @@ def test_every_policy_and_account_that_is_shipped_is_on_it() -> None:
     policies = [*of_kind("ValidatingAdmissionPolicy"), "healthd-controller-plain-pods"]
 
     assert [name for name in policies if name not in PAGE] == []
+
+
+def test_its_table_of_attacks_is_that_of_the_tests() -> None:
+    assert with_table(PAGE) == PAGE, "run `make docs`"

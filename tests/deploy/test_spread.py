@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tests.deploy.accounts import SYSTEM
+from tests.deploy.test_apply import with_component
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
 from tests.lab.simulated import SimulatedNodes
@@ -15,6 +17,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 GPUS = {"nvidia.com/gpu.present": "true"}
 PODS = f"/api/v1/namespaces/{SYSTEM}/pods"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/healthd-controller"
 
 
 def places(installed: ControlPlane) -> list[str]:
@@ -28,19 +31,23 @@ def stand(installed: ControlPlane, count: int) -> bool:
     return len(places(installed)) == count
 
 
-def test_the_controllers_stand_apart_though_one_node_alone_has_no_gpu(
-    installed: ControlPlane, simulated_nodes: SimulatedNodes
-) -> None:
-    simulated_nodes.add(1, gpus=0)
-    simulated_nodes.add(2, labels=GPUS)
-    both = {"spec": {"replicas": 0}}, {"spec": {"replicas": 2}}
-    path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/healthd-controller"
-    seen = []
-    for _ in range(3):
-        for body in both:
-            installed.api.patch(path, body)
-            wanted = body["spec"]["replicas"]
-            wait_until(f"{wanted} controllers", partial(stand, installed, wanted), limit=60)
-        seen.append(len(set(places(installed))))
+def started_anew(installed: ControlPlane) -> list[str]:
+    """Where both controllers stand after none ran."""
+    for wanted in (0, 2):
+        installed.api.patch(DEPLOYMENT, {"spec": {"replicas": wanted}})
+        wait_until(f"{wanted} controllers", partial(stand, installed, wanted), limit=60)
+    return places(installed)
 
-    assert seen == [2, 2, 2]
+
+def test_the_controllers_keep_off_gpus_and_where_they_may_not_they_stand_apart(
+    installed: ControlPlane, simulated_nodes: SimulatedNodes, tmp_path: Path
+) -> None:
+    (without,) = simulated_nodes.add(1, gpus=0)
+    simulated_nodes.add(2, labels=GPUS)
+
+    kept = started_anew(installed)
+    installed.apply(with_component("controller-on-gpu-nodes", tmp_path))
+    apart = [len(set(started_anew(installed))) for _ in range(3)]
+
+    assert kept == [without, without]
+    assert apart == [2, 2, 2]

@@ -16,6 +16,7 @@ from healthd.cluster.remote import RemoteCluster, connect
 from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from healthd.core.policy import LogFormat, LogLevel
 from healthd.telemetry.logs import configure
+from tests.deploy.accounts import bind_controller
 from tests.kubernetes.replicas import Replicas, replicas_of
 from tests.kubernetes.stage import Stage, a_stage
 from tests.lab.build import JOBSET, KWOK
@@ -78,10 +79,16 @@ async def other_stage(
         yield other
 
 
+@pytest.fixture(scope="module")
+def token(kubernetes: ControlPlane) -> str:
+    """The controller's, bound by the policies that are shipped."""
+    return bind_controller(kubernetes)
+
+
 @pytest.fixture
-async def replicas(kubernetes: ControlPlane, tmp_path: Path) -> AsyncIterator[Replicas]:
-    """Controllers as processes; none runs yet."""
-    async with replicas_of(kubernetes, tmp_path) as replicas:
+async def replicas(kubernetes: ControlPlane, token: str, tmp_path: Path) -> AsyncIterator[Replicas]:
+    """Controllers as processes, with the rights that are shipped; none runs yet."""
+    async with replicas_of(kubernetes, token, tmp_path) as replicas:
         yield replicas
 
 

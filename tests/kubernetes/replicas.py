@@ -43,10 +43,10 @@ class Replica:
         self.log = log
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self, control_plane: ControlPlane, config: Path, server: str) -> None:
-        """Run it, with the API server at the URL *server*."""
+    async def start(self, control_plane: ControlPlane, token: str, config: Path, server: str) -> None:
+        """Run it as whoever has *token*, with the API server at the URL *server*."""
         kubeconfig = self.log.with_suffix(".kubeconfig")
-        control_plane.write_kubeconfig(kubeconfig, control_plane.token, server=server)
+        control_plane.write_kubeconfig(kubeconfig, token, server=server)
         command = [sys.executable, "-m", "healthd.cli.main", "controller"]
         arguments = [f"--kubeconfig={kubeconfig}", f"--config={config}"]
         environment = {**os.environ, "POD_NAME": self.name}
@@ -106,8 +106,9 @@ class Replica:
 class Replicas:
     """All replicas of a test."""
 
-    def __init__(self, control_plane: ControlPlane, folder: Path, stack: AsyncExitStack) -> None:
+    def __init__(self, control_plane: ControlPlane, token: str, folder: Path, stack: AsyncExitStack) -> None:
         self._control_plane = control_plane
+        self._token = token
         self._folder = folder
         self._stack = stack
         self.all: list[Replica] = []
@@ -134,7 +135,7 @@ class Replicas:
         await self._stack.enter_async_context(gate.served(self._control_plane.directory))
         replica = Replica(name, gate, self._folder / f"{name}.log")
         self.all.append(replica)
-        await replica.start(self._control_plane, config, self._control_plane.url if direct else gate.url)
+        await replica.start(self._control_plane, self._token, config, self._control_plane.url if direct else gate.url)
         return replica
 
     def watch(self, watcher: Watcher) -> None:
@@ -170,10 +171,10 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas_of(control_plane: ControlPlane, folder: Path) -> AsyncIterator[Replicas]:
-    """None to begin with; all end with the block."""
+async def replicas_of(control_plane: ControlPlane, token: str, folder: Path) -> AsyncIterator[Replicas]:
+    """None to begin with; all end with the block. Each acts as whoever has *token*."""
     async with AsyncExitStack() as stack:
-        replicas = Replicas(control_plane, folder, stack)
+        replicas = Replicas(control_plane, token, folder, stack)
         try:
             yield replicas
         finally:

@@ -34,7 +34,7 @@ async def test_gang_of_128_resumes_on_a_spare_from_its_last_whole_checkpoint(
 ) -> None:
     whole = a_sharded_step(tmp_path, 1000)
     os.truncate(a_sharded_step(tmp_path, 1100) / shard_name(3, 4), 100)  # it was being written
-    await replicas.add(direct=True, checkpoints={"allowed": [str(tmp_path)]})
+    await replicas.add(direct=True, checkpoints={"allowed": [f"{tmp_path} for *"]})
     await stage.play(which, members=MEMBERS, spares=SPARES, notes={ANNOTATION_CHECKPOINT: tmp_path.as_uri()}, budget=2)
     other_stage.apply(a_competitor(stage))
     bad = stage.node_of(rank=17)

@@ -16,6 +16,9 @@ from typing import Any
 
 Json = dict[str, Any]
 
+_CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
+"""What a request says on a connection that the server has closed, `http.client.RemoteDisconnected` among them."""
+
 
 class ApiError(Exception):
     """The API server refused; `status` is its HTTP status."""
@@ -65,7 +68,7 @@ class Api:
         """The status and the bytes of an answer, whatever they are."""
         try:
             return self._ask(method, path, body, {**self._headers, **(headers or {})})
-        except http.client.RemoteDisconnected:  # the server closes connections that nobody used for a while
+        except _CLOSED:  # the server closes connections that nobody used for a while
             return self._ask(method, path, body, {**self._headers, **(headers or {})})
 
     def _ask(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> tuple[int, bytes]:

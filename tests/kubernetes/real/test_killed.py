@@ -95,12 +95,18 @@ def test_gang_is_restarted_once_though_the_leader_was_killed_while_it_stopped_th
     real_stage.installation.break_gpu(bad)
     real_stage.until_phase("Stopping")
     leader = pod_of_leader(real_stage)
-    (process,) = real_stage.real_node(leader["spec"]["nodeName"]).processes(leader["metadata"]["uid"])
-    os.kill(process, signal.SIGKILL)
+    processes = real_stage.real_node(leader["spec"]["nodeName"]).processes(leader["metadata"]["uid"])
+    (controller,) = [process for process in processes if parent_of(process) not in processes]
+    os.kill(controller, signal.SIGKILL)
 
     assert real_stage.recoveries()[0]["status"]["phase"] == "Stopping"
     assert_restarted_once(real_stage, bad)
     assert pod_of_leader(real_stage)["metadata"]["name"] != leader["metadata"]["name"]
+
+
+def parent_of(process: int) -> int:
+    """The pid of its parent: a controller has children that read checkpoints."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def assert_restarted_once(real_stage: RealStage, bad: str) -> None:

@@ -29,7 +29,7 @@ PAUSE = "localhost/pause:lab"
 USER = 65532
 
 _PROJECT = Path(__file__).parents[3]
-_FORM = "3"
+_FORM = "4"
 """Counts up when this module makes another image from the same pins."""
 _CONFIG = {
     "User": f"{USER}:{USER}",
@@ -38,6 +38,9 @@ _CONFIG = {
     "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"],
 }
 _NO_NEED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/lib/dpkg", "etc/apt")
+_SYSTEM = ("python3", "libstdc++6", "dash", "coreutils")
+"""Of the distribution. The C++ library is for packages with compiled code; each base of the shipped image has it."""
+_LOCK = _PROJECT / "deploy" / "requirements.lock"
 _OPENER = "opt/healthd/opener.py"
 """Where the shipped image has what the privileged container runs."""
 _FILES = {
@@ -84,9 +87,8 @@ def healthd() -> Image:
 
 
 def _base_layer() -> Layer:
-    system = packages.tree("python3", "dash", "coreutils")
-    pins = (_PROJECT / "requirements.lock").read_text()
-    key = _key(_FORM, system.name, pins, *_requirements())
+    system = packages.tree(*_SYSTEM)
+    key = _key(_FORM, system.name, _LOCK.read_text())
 
     def make(into: Path) -> None:
         print("lab: making the base of the image of healthd: half a minute, once", file=sys.stderr, flush=True)
@@ -123,16 +125,17 @@ def _make_root(system: Path, root: Path) -> None:
         "--target",
         str(site),
         *_foreign(version),
-        "--constraint",
-        str(_PROJECT / "requirements.lock"),
-        *_requirements(),
+        "--no-deps",
+        "--requirement",
+        str(_LOCK),
     )
+    _run("chroot", str(root), "/usr/bin/python3", "-W", "error", "-c", "import google_crc32c")
     _compile(root, Path("/usr/lib") / f"python{version}", Path("/usr/local/lib") / f"python{version}")
 
 
 def _make_healthd(into: Path) -> None:
     """A wheel, unpacked where Python looks, and its command."""
-    system = packages.tree("python3", "dash", "coreutils")
+    system = packages.tree(*_SYSTEM)
     with tempfile.TemporaryDirectory(dir=into.parent) as place:
         at = Path(place)
         _run(*_pip("wheel"), "--no-deps", "--no-build-isolation", "--wheel-dir", place, str(_PROJECT))
@@ -162,11 +165,6 @@ def _compile(root: Path, *directories: Path) -> None:
 def _python(root: Path) -> str:
     """`3.11`, of the interpreter in *root*."""
     return (root / "usr/bin/python3").readlink().name.removeprefix("python")
-
-
-def _requirements() -> list[str]:
-    found: list[str] = tomllib.loads((_PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
-    return found
 
 
 def _pip(command: str) -> list[str]:

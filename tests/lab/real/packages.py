@@ -123,13 +123,12 @@ def _unpack(files: list[Path], into: Path) -> None:
             (unfinished / target).mkdir(parents=True)
             (unfinished / link).symlink_to(target)
         for file in files:
-            content = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", file], stdout=subprocess.PIPE)
-            subprocess.run(
-                ["tar", "--extract", "--keep-directory-symlink", "--directory", unfinished],
-                stdin=content.stdout,
-                check=True,
-            )
-            content.wait()
+            with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", file], stdout=subprocess.PIPE) as content:
+                subprocess.run(
+                    ["tar", "--extract", "--keep-directory-symlink", "--directory", unfinished],
+                    stdin=content.stdout,
+                    check=True,
+                )
         unfinished.rename(into)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
