@@ -8,7 +8,7 @@ asked to be woken, as the real loops do, so an hour passes quickly. The invarian
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -44,6 +44,7 @@ from tests.fakes import ManualClock, counting_uids
 from tests.simulation.conduct import Conduct, SeesRepairs
 from tests.simulation.invariants import WATCHED, Watchdog
 from tests.simulation.machines import Machine, Machines, Process
+from tests.simulation.people import remove_definitions
 from tests.simulation.training import SeenCheckpoints, Store, Trainers
 from tests.simulation.truth import Reading as Listing
 from tests.simulation.truth import Truth, Write
@@ -141,7 +142,7 @@ class Stage:
         record = machine.write_to_log(text, self.clock.now())
         if text == OFF_THE_BUS:
             machine.broken = True
-            self.watchdog.faulted_at[node] = record.at
+            self.watchdog.faulted(node, record.at)
         self._due.clear()
 
     def shows(self, node: str, *readings: Reading) -> None:
@@ -168,7 +169,7 @@ class Stage:
     def repair(self, node: str) -> None:
         """A technician repairs *node* and says so."""
         self.machines.all[node].broken = False
-        self.watchdog.repaired_at[node] = self.clock.now()
+        self.watchdog.repaired(node, self.clock.now())
         self.patch_node(node, {"metadata": {"annotations": {ANNOTATION_REPAIRED: self.clock.now().isoformat()}}})
 
     def reboot(self, node: str) -> None:
@@ -223,12 +224,21 @@ class Stage:
         at_once(self.truth.patch(Job, "train", patch, namespace="default"))
 
     def add_loop(self, name: str, loop: Loop) -> None:
-        """One more program looks at the cluster from now on."""
+        """One more program, or another in its place, looks at the cluster from now on."""
         self._loops[name] = loop
+        self._due.pop(name, None)
 
     def restart_controller(self) -> None:
         """The controller dies, and another one takes its place."""
         self._loops["controller"] = self.new_controller("controller")
+
+    def reinstall(self) -> None:
+        """healthd is removed with its definitions, and installed again."""
+        remove_definitions(self.truth)
+        self.watchdog.is_installed_anew(at_once(self.truth.list(Node)).items)
+        self.restart_controller()
+        for name in self.machines.all:
+            self.restart_agent(name)
 
     def new_controller(self, name: str, cluster: Any = None, mirror: Any = None, activity: Any = None) -> Loop:
         """The loop of a controller, through *cluster* if given."""
@@ -380,6 +390,26 @@ class Stage:
         """Stories say themselves what they expect: here every attempt may be restarted."""
         for job in at_once(self.cluster.list(Job)).items:
             self.watchdog.disturbed.add((job.metadata.name, read_job(job).attempt))
+
+
+class IsOvertaken:
+    """A cluster whose user stands still before its *number*th call, while *meanwhile* goes on."""
+
+    def __init__(self, cluster: Any, number: int, meanwhile: Callable[[], Awaitable[Any]]) -> None:
+        self._cluster = cluster
+        self._left = number
+        self._meanwhile = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._cluster, name)
+
+        async def call(*args: Any, **options: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                await self._meanwhile()
+            return await verb(*args, **options)
+
+        return call
 
 
 def _news(machine: Machine, agent: Agent) -> KernelNews:

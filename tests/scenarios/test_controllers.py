@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from healthd.core.model import Phase
+from healthd.core.objects import Node, Pod
 from healthd.core.policy import RecoveryPolicy
-from tests.scenarios.stage import Stage
+from tests.scenarios.stage import IsOvertaken, Stage
 from tests.simulation.faulty import StaleMirror
-from tests.simulation.turns import Crashed
+from tests.simulation.turns import Crashed, at_once
 
 
 class DiesAtWrite:
@@ -40,6 +42,13 @@ class DiesAtWrite:
         return call
 
 
+async def stands_still(now: datetime) -> timedelta:
+    """A controller whose machine is paused."""
+    return timedelta(hours=1)
+
+
+CALLS = 8
+"""So many calls a controller makes from a fault to its first write to the gang, or fewer."""
 WRITES = 16
 """A recovery of this gang takes so many writes, or fewer."""
 
@@ -78,6 +87,62 @@ async def test_two_controllers_at_once_restart_once() -> None:
 
     assert [recovery.status.phase for recovery in stage.recoveries()] == [Phase.RECOVERED]
     assert stage.root.attempt == 1
+
+
+@pytest.mark.parametrize("number", range(1, CALLS + 1))
+async def test_a_controller_that_is_overtaken_while_it_opens_a_recovery_opens_no_second(number: int) -> None:
+    stage = Stage()
+    await stage.run_for(minutes=2)
+    stage.add_loop("controller", stands_still)
+    stage.fault("node-1")
+    await stage.settle()
+    overtaken = IsOvertaken(
+        stage.truth.seen_by("second"), number, partial(stage.new_controller("first"), stage.clock.now())
+    )
+
+    await stage.new_controller("second", cluster=overtaken, mirror=stage.truth)(stage.clock.now())
+
+    stage.restart_controller()
+    await stage.run_for(minutes=5)
+    assert [recovery.status.phase for recovery in stage.recoveries()] == [Phase.RECOVERED]
+
+
+async def test_a_gang_that_runs_again_is_not_stopped_for_what_a_node_of_it_was_before() -> None:
+    stage = Stage()
+    await stage.run_for(minutes=2)
+    stage.crash(0)
+    await stage.run_until(Phase.CONFIRMING)
+    stage.add_loop("controller", stands_still)
+    stage.fault("node-1")
+    await stage.settle()
+    mirror = StaleMirror(stage.truth.seen_by("controller"))
+    at_once(mirror.list(Node))
+    stage.repair("node-1")
+    await stage.settle()
+
+    stage.add_loop("controller", stage.new_controller("controller", mirror=mirror))
+    await stage.run_for(seconds=1)
+
+    assert stage.recovery().status.phase is Phase.CONFIRMING
+
+
+async def test_a_gang_that_its_user_set_going_again_is_not_restarted_for_a_rank_that_failed_before() -> None:
+    stage = Stage()
+    await stage.run_for(minutes=2)
+    stage.add_loop("controller", stands_still)
+    stage.crash(0)
+    await stage.settle()
+    mirror = StaleMirror(stage.truth.seen_by("controller"))
+    at_once(mirror.list(Pod))
+    stage.suspend()
+    await stage.run_for(minutes=1)
+    stage.resume()
+    await stage.run_for(minutes=1)
+
+    stage.add_loop("controller", stage.new_controller("controller", mirror=mirror))
+    await stage.run_for(minutes=1)
+
+    assert stage.recoveries() == []
 
 
 async def test_a_controller_with_a_stale_view_does_no_harm() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from healthd.core.model import CauseKind, Phase
 from healthd.core.readings import Reading
 from tests.scenarios.stage import GPU, Stage
@@ -58,6 +60,22 @@ async def test_what_the_kernel_has_told_of_too_waits_for_a_person() -> None:
     assert stage.quarantined() == ["node-1"]
 
     stage.repair("node-1")
+    await stage.run_for(minutes=1)
+
+    assert stage.quarantined() == []
+
+
+async def test_what_was_read_before_a_repair_became_known_does_not_outlast_it() -> None:
+    stage = Stage(ranks=2, spares=1)
+    stage.shows("node-1", Reading(GPU, "nvml.xid.79", 0))
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_for(minutes=1)
+    assert stage.quarantined() == ["node-1"]
+
+    stage.shows("node-1", Reading(GPU, "nvml.xid.79", 1))
+    stage.repair("node-1")
+    stage.clock.advance(timedelta(seconds=1))
     await stage.run_for(minutes=1)
 
     assert stage.quarantined() == []

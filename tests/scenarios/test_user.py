@@ -8,10 +8,13 @@ import pytest
 
 from healthd.core.model import Phase
 from healthd.core.policy import RecoveryPolicy
-from tests.scenarios.stage import Stage
+from tests.scenarios.stage import IsOvertaken, Stage
 
 WAITING = [Phase.STOPPING, Phase.CHOOSING, Phase.STARTING, Phase.CONFIRMING]
 """Phases in which a recovery waits for the world; it passes the others in one go."""
+
+CALLS = 60
+"""So many calls a controller makes while it recovers this gang, or fewer."""
 
 
 async def recovering(phase: Phase) -> Stage:
@@ -77,3 +80,44 @@ async def test_a_healthy_gang_that_the_user_stops_is_none_of_our_business() -> N
 
     assert stage.recoveries() == []
     assert stage.root.suspended
+
+
+@pytest.mark.parametrize("number", range(1, CALLS + 1, 3))
+async def test_a_person_who_cordons_a_node_of_the_gang_for_a_while_costs_no_spare(number: int) -> None:
+    stage = Stage(spares=2)
+
+    async def cordon() -> None:
+        stage.cordon("node-0")
+
+    stage.add_loop(
+        "controller",
+        stage.new_controller("controller", IsOvertaken(stage.truth.seen_by("controller"), number, cordon), stage.truth),
+    )
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_for(minutes=5)
+    stage.uncordon("node-0")
+    stage.repair("node-1")
+    await stage.run_for(minutes=5)
+
+    assert len(stage.pool()) == 2
+    assert len(stage.processes()) == 2
+
+
+async def test_a_gang_that_its_user_takes_over_while_it_is_stopped_keeps_the_spare_that_he_resumes_it_on() -> None:
+    stage = Stage(spares=1)
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    stage.store.outage = "error"
+    stage.crash(0)
+    await stage.run_until(Phase.CHOOSING)
+    stage.patch_job({"metadata": {"annotations": {"healthd.dev/restart": None}}})
+    await stage.run_for(minutes=5)
+    assert stage.recovery().status.phase is Phase.SUPERSEDED
+
+    stage.resume()
+    await stage.run_for(minutes=5)
+
+    assert stage.places() == {"0": "node-0", "1": "node-2"}
+    assert stage.pool() == []

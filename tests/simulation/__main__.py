@@ -8,6 +8,10 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from multiprocessing import Pool
 
 import structlog
 
@@ -15,36 +19,61 @@ from tests.simulation import bedside, simulation
 from tests.simulation.plants import AT_THE_BEDSIDE, PLANTS
 from tests.simulation.simulation import Outcome, Parts
 
+AT_ONCE = 8
+"""Seeds that a process takes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What is played with each seed. It goes to other processes."""
+
+    bedside: bool
+    steps: int | None
+    plant: str
+    keep_log: bool
+
+    def __call__(self, seed: int) -> Outcome:
+        """One schedule."""
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        plants, run = (AT_THE_BEDSIDE, bedside.run) if self.bedside else (PLANTS, simulation.run)
+        return run(seed, self.steps, plants[self.plant] if self.plant else Parts(), keep_log=self.keep_log)
+
 
 def main() -> int:
     """Run schedules until one breaks or all are done."""
     options = _options()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     seeds = [options.replay] if options.replay is not None else range(options.seed, options.seed + options.schedules)
-    parts = (AT_THE_BEDSIDE if options.bedside else PLANTS)[options.plant] if options.plant else Parts()
+    play = Play(options.bedside, options.steps, options.plant or "", options.verbose)
     started = time.perf_counter()
-    broken: list[Outcome] = []
-    count = restarts = 0
-    run = bedside.run if options.bedside else simulation.run
-    for seed in seeds:
-        outcome = run(seed, options.steps, parts, keep_log=options.verbose)
-        count += 1
-        restarts += outcome.restarts
-        if options.verbose:
-            print("\n".join(outcome.log))
-        if outcome.broken:
-            broken.append(outcome)
-            print(f"seed {seed}: {outcome.broken}", flush=True)
-            if not options.keep_going:
-                break
-        if options.replay is not None:
-            print(f"trace {outcome.trace}")
+    count = restarts = broken = 0
+    with closing(_played(play, seeds, options.jobs)) as outcomes:
+        for outcome in outcomes:
+            count += 1
+            restarts += outcome.restarts
+            if options.verbose:
+                print("\n".join(outcome.log))
+            if outcome.broken:
+                broken += 1
+                print(f"seed {outcome.seed}: {outcome.broken}", flush=True)
+                if not options.keep_going:
+                    break
+            if options.replay is not None:
+                print(f"trace {outcome.trace}")
     seconds = time.perf_counter() - started
     print(
-        f"{count} schedules, {restarts} restarts, {len(broken)} broken, "
-        f"{seconds:.1f} s, {count / seconds:.0f} schedules/s"
+        f"{count} schedules from seed {seeds[0]} on, {restarts} restarts, {broken} broken, "
+        f"{seconds:.1f} s, {count / seconds:.1f} schedules/s"
     )
     return 1 if broken else 0
+
+
+def _played(play: Play, seeds: Iterable[int], jobs: int) -> Generator[Outcome, None, None]:
+    """What comes of each seed, in their order however many processes there are."""
+    if jobs == 1:
+        yield from map(play, seeds)
+        return
+    with Pool(jobs) as pool:
+        yield from pool.imap(play, seeds, AT_ONCE)
 
 
 def _options() -> argparse.Namespace:
@@ -57,6 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--plant", choices=sorted({*PLANTS, *AT_THE_BEDSIDE}), help="run with this bug in place, which should be found"
     )
+    parser.add_argument("--jobs", type=int, default=1, help="so many processes at once")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first broken schedule")
     parser.add_argument("-v", "--verbose", action="store_true", help="print everything that happened")
     return parser.parse_args()

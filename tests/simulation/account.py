@@ -16,6 +16,7 @@ from healthd.core.readings import Look, Reading
 from healthd.core.signals.rule import AtLeast, Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule
 
 NOTHING = timedelta(0)
+DOUBT = timedelta(minutes=2)
 Place = tuple[str, str, str]
 """Name, device, part."""
 
@@ -44,18 +45,54 @@ class Story:
     changes: list[datetime] = field(default_factory=list)
     sides: dict[str, Side] = field(default_factory=dict)
     settled: datetime | None = None
+    fell_from: tuple[float, datetime] | None = None
+    """Where it stood before it fell, and until when it may be nonsense that it shows now."""
 
     def goes_on(self, value: float | str, at: datetime) -> None:
         """One more sight of it. A change that may have come before a repair is none."""
-        if value != self.value and (self.settled is None or self.at >= self.settled):
+        if value == self.value:
+            self.at = at
+            return
+        are_numbers = isinstance(value, int | float) and isinstance(self.value, int | float)
+        amount = self._grew(float(self.value), float(value), at) if are_numbers else 0
+        if self.settled is None or self.at >= self.settled:
             self.changes.append(at)
             if isinstance(value, int | float):
-                before = self.value if isinstance(self.value, int | float) else value
-                self.growths.append((self.at, at, _growth(before, value)))
                 self.best = max(self.best, value)
-        elif value != self.value:
+            if amount:
+                self.growths.append((self.at, at, amount))
+        else:
             self.best = float(value) if isinstance(value, int | float) else 0.0
         self.value, self.at = value, at
+
+    def _grew(self, before: float, after: float, at: datetime) -> float:
+        if after < before:
+            return self._fell(before, after, at)
+        if self.fell_from is None:
+            return after - before
+        high, until = self.fell_from
+        if after >= high:
+            self.fell_from = None
+            return after - high  # it was where it is now all the while
+        if at < until:
+            return 0
+        self.fell_from = None
+        return after - before
+
+    def _fell(self, before: float, after: float, at: datetime) -> float:
+        wrap = _wrap(before, after)
+        if wrap:
+            self.fell_from = (before, at)
+            return wrap
+        if self.fell_from is not None:
+            self.fell_from = (self.fell_from[0], at + DOUBT)
+            return 0
+        while before > after and self.growths and at - self.growths[-1][1] < DOUBT:
+            before -= self.growths.pop()[2]
+        if before > after:
+            self.fell_from = (before, at + DOUBT)
+            return 0
+        return after - before
 
     def grown(self, since: datetime) -> float:
         """By how much after *since*, in proportion where it is not known when."""
@@ -197,14 +234,12 @@ def _stands_out(score: float, floor: float, story: Story, peers: list[Story], si
     return (mine - middle) / spread >= score
 
 
-def _growth(before: float, after: float) -> float:
-    """Less than before: a wrap near the end of the range, and a new beginning anywhere else."""
-    if after >= before:
-        return after - before
+def _wrap(before: float, after: float) -> float:
+    """Less than before, near both ends of the range: it went on there."""
     for size in (2**32, 2**64):
         if size * 15 / 16 <= before < size and after < size / 16:
             return size - before + after
-    return after
+    return 0
 
 
 def _share(begin: datetime, end: datetime, since: datetime) -> float:

@@ -75,7 +75,8 @@ class Bedside:
         self._kernel_rule = self.dice.choice(sorted(LINES))
         self.instruments = Instruments.roll(self.dice, 4, always=[self._kernel_rule])
         names = {dial.name for dial in self.instruments.dials()}
-        rules = [rule.name for rule in known_rules().values() if rule.reads in names]
+        self.rules = tuple(rule for rule in known_rules().values() if rule.reads in names)
+        rules = [rule.name for rule in self.rules]
         self.shadow = tuple(self.dice.sample(rules, 1)) if self.dice.random() < 0.3 else ()
         self.config = Config(quarantine=QuarantinePolicy(budget=1))
         self.watchdog = Watchdog(self.machines, {}, self.config)
@@ -137,7 +138,7 @@ class Bedside:
     def _write_to_log(self) -> None:
         text = self.dice.choice(LINES[self._kernel_rule])
         record = self.machine.write_to_log(text, self._now())
-        self.watchdog.faulted_at[NAME] = record.at
+        self.watchdog.faulted(NAME, record.at)
         self.note(f"* the kernel says {text}")
 
     def _repair(self) -> None:
@@ -147,7 +148,7 @@ class Bedside:
         self._say_repaired(stamp)
 
     def _say_repaired(self, stamp: Any) -> None:
-        self.watchdog.repaired_at[NAME] = stamp
+        self.watchdog.repaired(NAME, stamp)
         at_once(self.truth.patch(Node, NAME, {"metadata": {"annotations": {ANNOTATION_REPAIRED: stamp.isoformat()}}}))
         self.note(f"* repaired at {stamp}")
 
@@ -181,7 +182,7 @@ class Bedside:
             boot_id=self.machine.boot_id,
             policy=self.config.quarantine,
             judge=JudgePolicy(shadow=self.shadow),
-            rules=tuple(known_rules().values()),
+            rules=self.rules,
             metrics=METRICS,
             luck=self.dice.random,
         )

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from healthd.agent.agent import Agent
 from healthd.core.causes import TOLD_BY_THE_KERNEL, stands_for
@@ -32,6 +32,13 @@ Told = tuple[str, str]
 """Device and rule."""
 
 
+class Witnesses(NamedTuple):
+    """By which rules a finding was seen, in whatever life of the agent, and when last."""
+
+    rules: set[str]
+    last_at: datetime
+
+
 class Conduct:
     """
     Follows the agents of one node, life after life. *shadow* is the policy's.
@@ -47,6 +54,8 @@ class Conduct:
         self._accounts: list[Account] = []
         self._was_bad: dict[Told, datetime] = {}
         """What was bad for long enough since the last repair, in whatever life, and when that was last seen."""
+        self._witnesses: dict[str, Witnesses] = {}
+        """By finding, since the last repair."""
         self._stamp = ""
         self._repaired: datetime | None = None
         self.begin_life()
@@ -62,6 +71,7 @@ class Conduct:
             return
         self._stamp = stamp
         at = self._repaired = min(datetime.fromisoformat(stamp), now)
+        self._witnesses = {key: known for key, known in self._witnesses.items() if known.last_at > at}
         since_repair, since_notice = self._accounts
         since_repair.settle(at)
         since_notice.settle(now)
@@ -118,10 +128,21 @@ class Conduct:
 
     def stands(self, after: Sequence[Finding]) -> None:
         """What must hold whatever came before."""
+        for finding in after:
+            self._remember(finding)
         standing = _standing(after).values()
         for finding in standing:
             self._check_reason(finding)
         self._check_one_each(finding for finding in standing if not finding.shadow)
+
+    def _remember(self, finding: Finding) -> None:
+        """Who witnessed it. An agent that begins anew may know of a finding no more than its node's quarantine says."""
+        if finding.cleared_at is not None:
+            self._witnesses.pop(finding.id, None)
+            return
+        known = self._witnesses.get(finding.id)
+        rules = {finding.rule, *finding.also} | (known.rules if known else set())
+        self._witnesses[finding.id] = Witnesses(rules, finding.last_at)
 
     def quarantined(self, finding: str) -> None:
         """The agent took its node out for *finding*."""
@@ -163,6 +184,8 @@ class Conduct:
         self._expect(14, bad <= told, f"{sorted(bad - told)} are bad, and nobody says so")
 
     def _check_not_over(self, finding: Finding, now: datetime) -> None:
+        if finding.quarantines and not any(_takes_out(rule) for rule in (finding.rule, *finding.also)):
+            return  # another witness asked for that in an earlier life, which only a repair ends
         parts = set(finding.parts)
         for rule in (finding.rule, *finding.also):
             needs = _needs(finding, rule)
@@ -175,11 +198,10 @@ class Conduct:
     def _check_reason(self, finding: Finding) -> None:
         if self._is_shadow(finding.rule):
             self._expect(17, finding.shadow and not finding.quarantines, f"{finding.id} is in shadow, and acts")
-        if not finding.quarantines or not _rules(finding) or finding.rule in _KERNEL_CAUSES:
-            return
-        if any(rule not in known_rules() for rule in finding.also):
-            return  # the kernel is one of its witnesses
-        reasons = {rule for rule in _rules(finding) if tier(known_rules()[rule].tier).quarantines}
+        witnesses = self._witnesses[finding.id].rules
+        if not finding.quarantines or witnesses - known_rules().keys():
+            return  # what the kernel says is judged elsewhere
+        reasons = {rule for rule in witnesses if _takes_out(rule)}
         is_so = any((finding.device, rule) in self._was_bad for rule in reasons)
         self._expect(13, is_so, f"{finding.id} takes the node out, and no rule was bad enough since the last repair")
 
@@ -244,6 +266,11 @@ def _cause(rule: str) -> str:
 
 def _clears_after(rule: str) -> timedelta | None:
     return known_rules()[rule].clears_after if rule in known_rules() else None
+
+
+def _takes_out(rule: str) -> bool:
+    """Whether it is a rule about readings that takes a node out."""
+    return rule in known_rules() and tier(known_rules()[rule].tier).quarantines
 
 
 def _needs(finding: Finding, rule: str) -> timedelta | None:

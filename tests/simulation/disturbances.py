@@ -52,7 +52,7 @@ def break_node(sim: Simulation, node: str) -> None:
     """The GPU of this node falls off the bus."""
     machine = sim.machines.all[node]
     machine.broken = True
-    sim.watchdog.faulted_at[node] = machine.write_to_log(OFF_THE_BUS, sim.clock.now()).at
+    sim.watchdog.faulted(node, machine.write_to_log(OFF_THE_BUS, sim.clock.now()).at)
     sim.note(f"  on {node}")
 
 
@@ -298,7 +298,7 @@ def _repair(sim: Simulation, name: str) -> None:
     last = max((at for at in seen if at is not None), default=sim.clock.now())
     stamp = max(sim.clock.now(), last + timedelta(seconds=1))
     at_once(sim.truth.patch(Node, name, {"metadata": {"annotations": {ANNOTATION_REPAIRED: stamp.isoformat()}}}))
-    sim.watchdog.repaired_at[name] = stamp
+    sim.watchdog.repaired(name, stamp)
     sim.note(f"  {name} is repaired")
 
 

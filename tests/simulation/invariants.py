@@ -7,7 +7,7 @@ At each write: what a write may do (2, 3, 4, 5, 6, 7, 9, 10, 11). Between steps:
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 QUARANTINE = "healthd.dev/quarantine"
 STOPPED_BY = "healthd.dev/stopped-by"
 ATTEMPT = "healthd.dev/attempt"
+RESTART = "healthd.dev/restart"
 FENCE = "healthd.dev/fence"
 WATCHED: tuple[type[Any], ...] = (Node, Pod, Job, Lease, NodeHealth, Recovery)
 """What there is in the world. Further kinds are known, but nobody has any here."""
@@ -50,12 +51,18 @@ class Watchdog:
         self.faulted_at: dict[str, datetime] = {}
         """By node: the time stamp of its last record that tells of broken hardware."""
         self.repaired_at: dict[str, datetime] = {}
+        self._let_through: set[str] = set()
+        """Nodes that were quarantined when healthd was installed anew, and have no slot again yet: it has no memory."""
+        self._is_repaired: set[str] = set()
+        """Nodes of which nothing was wrong any more after somebody said so, whatever their clock was."""
         self.conducts: dict[str, Conduct] = {}
         """By node, where readings are played: what they may do."""
         self.cordoned_by_person: set[str] = set()
         self.stopped_by_user: set[str] = set()
         """Names of gangs."""
         self.deleted_by_user: set[str] = set()
+        self.edited_by_user: set[str] = set()
+        """Gangs that were changed while they were stopped, until their users resume them."""
         self.disturbed: set[tuple[str, int]] = set()
         """Gangs and their attempts that have a reason to be restarted."""
         self.failed: dict[str, set[str]] = defaultdict(set)
@@ -69,6 +76,20 @@ class Watchdog:
         """The owner of the gangs let them go on without proof."""
         self.controllers = 1
         """While one is being deposed each of two may let one recovery through that the other has not seen."""
+
+    def is_installed_anew(self, nodes: list[Node]) -> None:
+        """Everything that healthd had written elsewhere than on *nodes* and gangs is gone."""
+        self._let_through = {node.metadata.name for node in nodes if _is_quarantined(node)}
+
+    def faulted(self, node: str, stamp: datetime) -> None:
+        """The kernel of *node* tells of broken hardware, with a time stamp by its own clock."""
+        self.faulted_at[node] = stamp
+        self._is_repaired.discard(node)
+
+    def repaired(self, node: str, stamp: datetime) -> None:
+        """A person says that *node* was repaired, with a time stamp of his."""
+        self.repaired_at[node] = stamp
+        self._is_repaired.add(node)
 
     def __call__(self, seen: Write | Reading) -> None:
         if isinstance(seen, Reading):
@@ -126,7 +147,7 @@ class Watchdog:
         repaired = self.repaired_at.get(name)
         expect(
             7,
-            fault is None or repaired is None or fault > repaired,
+            fault is None or repaired is None or fault > repaired or name not in self._is_repaired,
             f"{name} was quarantined for a fault of {fault}, before its repair at {repaired}",
         )
 
@@ -134,9 +155,17 @@ class Watchdog:
 
     def _check_job(self, write: Write) -> None:
         before, after = write.before, write.after
-        if before is None or after is None or not _is_healthd(write.by):
+        if before is None or after is None:
+            return
+        if not _is_healthd(write.by):
+            if not after.spec.suspend:
+                self.edited_by_user.discard(after.metadata.name)
             return
         name = after.metadata.name
+        if after.spec.suspend != before.spec.suspend:
+            expect(
+                9, before.metadata.annotations.get(RESTART) == "enabled", f"{name} was taken from healthd by its user"
+            )
         if after.spec.suspend and not before.spec.suspend:
             self._check_stop(name, after)
         if before.spec.suspend and not after.spec.suspend:
@@ -151,6 +180,7 @@ class Watchdog:
 
     def _check_start(self, by: str, name: str, before: Job, after: Job) -> None:
         expect(9, name not in self.stopped_by_user, f"{name} was started though its user had stopped it")
+        expect(9, name not in self.edited_by_user, f"{name} was started though its user edits it")
         old, new = _attempt(before), _attempt(after)
         expect(4, new == old + 1, f"{name} went from attempt {old} to {new}")
         expect(
@@ -216,10 +246,18 @@ class Watchdog:
     def _check_recovery(self, write: Write) -> None:
         after: Recovery | None = write.after
         if after is None:
+            self.recoveries.pop(write.before.metadata.name, None)
             return
         before: Recovery | None = write.before
         if after.status.let_through is not None and (before is None or before.status.let_through is None):
             expect(10, self._breaker_allows(after), f"{after.metadata.name} was let through an open breaker")
+        if before is None:
+            rivals = [
+                r.metadata.name
+                for r in self.recoveries.values()
+                if _is_under_way(r) and r.spec.gang.uid == after.spec.gang.uid
+            ]
+            expect(4, not rivals, f"{after.metadata.name} was opened beside {rivals}")
         self.recoveries[after.metadata.name] = after
         if before is None:
             expect(11, bool(after.spec.cause.message), f"{after.metadata.name} has no cause")
@@ -238,7 +276,7 @@ class Watchdog:
 
     def check(self, world: dict[type[Slim], list[Any]]) -> None:
         """What must hold at every moment."""
-        self._check_budget(world[Node])
+        self._check_budget(world[Node], world[Lease])
         self._check_writers()
         for job in world[Job]:
             self._check_retries(job)
@@ -246,9 +284,13 @@ class Watchdog:
         for lease in world[Lease]:
             expect(11, bool(lease.spec.holder_identity), f"slot {lease.metadata.name} does not say who holds it")
 
-    def _check_budget(self, nodes: list[Node]) -> None:
+    def _check_budget(self, nodes: list[Node], slots: list[Lease]) -> None:
         policy = self._config.quarantine
+        held = Counter(slot.spec.holder_identity for slot in slots)
+        self._let_through = {name for name in self._let_through if held[name] < (2 if policy.per_domain else 1)}
         out = [node for node in nodes if _is_quarantined(node)]
+        self._let_through &= {node.metadata.name for node in out}
+        out = [node for node in out if node.metadata.name not in self._let_through]
         expect(1, len(out) <= policy.budget, f"{len(out)} nodes are quarantined, the budget is {policy.budget}")
         if not policy.per_domain:
             return
@@ -295,6 +337,10 @@ def _foreign(node: Node) -> set[str]:
     ours = ("healthd.dev/",)
     taints = {f"taint {taint.key}" for taint in node.spec.taints if not taint.key.startswith(ours)}
     return taints | {f"label {key}" for key in node.metadata.labels if not key.startswith(ours)}
+
+
+def _is_under_way(recovery: Recovery) -> bool:
+    return recovery.status.phase not in ("Recovered", "GaveUp", "Superseded")
 
 
 def _is_deleted(pod: Pod | None) -> bool:

@@ -29,6 +29,7 @@ from healthd.core.objects import (
     Terminated,
 )
 from healthd.gangs.job import LABEL_JOB_NAME
+from tests.kernel_log import tags_of
 from tests.simulation.truth import Truth
 from tests.simulation.turns import at_once
 
@@ -91,6 +92,7 @@ class Machine:
             text=text,
             priority=facility * 8 + 3,
             boot_id=self.boot_id,
+            tags=tags_of(text),
         )
         self.records.append(record)
         return record

@@ -131,14 +131,14 @@ class _EndsAll(Judge):
 class _CountsOn(Judge):
     """Clears the findings when the node was repaired, and goes on counting where it was."""
 
-    def repaired(self, at: datetime) -> None:
-        self._ledger = self._ledger.clear_by_repair(at)
+    def repaired(self, at: datetime, noticed: datetime | None = None) -> None:
+        self._ledger = self._ledger.clear_by_repair(at, noticed)
 
 
 class _HearsOfNoRepair(Judge):
     """Leaves it to the probes to see that the node was repaired."""
 
-    def repaired(self, at: datetime) -> None:
+    def repaired(self, at: datetime, noticed: datetime | None = None) -> None:
         self._engine.settle(at)
 
 

@@ -36,13 +36,13 @@ from healthd.core.objects import (
 )
 from healthd.core.policy import Config, HangPolicy, JudgePolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.core.readings import Look
+from healthd.core.signals.rule import Rule
 from healthd.core.signals.tables import known_rules
 from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
-from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock, counting_uids
-from tests.simulation import disturbances, kubernetes
+from tests.simulation import disturbances, kubernetes, people
 from tests.simulation.conduct import Conduct, SeesRepairs
 from tests.simulation.faulty import FaultyCluster, Luck, StaleMirror
 from tests.simulation.instruments import Instruments, strike
@@ -54,8 +54,18 @@ from tests.simulation.training import SeenCheckpoints, Store, Trainers
 from tests.simulation.truth import Reading, Truth, Write
 from tests.simulation.turns import Actor, at_once
 
-METRICS = Metrics()
-"""One for all schedules: what they count is not looked at here, and making one takes longer than a schedule."""
+
+class Uncounted:
+    """Takes the place of metrics, which nobody looks at here: counting them is a tenth of a schedule."""
+
+    def __getattr__(self, name: str) -> Uncounted:
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> Uncounted:
+        return self
+
+
+METRICS: Any = Uncounted()
 HEALING_ROUNDS = 60
 WAITING_ROUNDS = 60
 """Hours, where readings must have been good for long enough."""
@@ -125,9 +135,14 @@ class Simulation:
         self.free_scheduler = self.on_cluster and others.random() < 0.5
         self.others = others
         """Dice for what happens on clusters only."""
+        self.people = random.Random(f"{seed} people")
+        """Dice for what people do, in the worlds where they do anything."""
+        self.is_visited = self.people.random() < 0.4
         self.readings = random.Random(f"{seed} readings")
         """Dice for what probes show, in the worlds where agents have any."""
         self.instruments: dict[str, Instruments] = {}
+        self.rules: dict[str, tuple[Rule, ...]] = {}
+        """By node: those that its instruments have something to read for."""
         self.shadow: tuple[str, ...] = self.readings.choice([(), (), ("nvml-gpu-lost",), ("ib-*",)])
         self.last_words = LastWords()
         self.lost_nodes: dict[str, Node] = {}
@@ -178,9 +193,10 @@ class Simulation:
     def _make_world(self) -> None:
         worlds = [2, 2] if self.dice.random() < 0.3 else [self.dice.choice([2, 3])]
         spares = self.dice.choice([0, 1, 1, 2])
-        for number in range(sum(worlds) + spares):
+        idle = int(self.is_visited)
+        for number in range(sum(worlds) + spares + idle):
             name = f"node-{number}"
-            is_spare = number >= sum(worlds)
+            is_spare = sum(worlds) <= number < sum(worlds) + spares
             taints = [GPU_TAINT, *([Taint(key=LABEL_SPARE)] if is_spare else [])]
             labels = {"zone": f"zone-{number % 2}"}
             node = a_node(name, spare=is_spare, taints=taints, labels=labels)
@@ -196,8 +212,9 @@ class Simulation:
         for name in self.machines.all:
             made = self.instruments[name] = Instruments.roll(self.readings, 4, always=["nvml-gpu-lost"])
             names = {dial.name for dial in made.dials()}
-            rules = [rule.name for rule in known_rules().values() if rule.reads in names]
-            self.watchdog.conducts[name] = Conduct(name, rules, self.shadow)
+            rules = [rule for rule in known_rules().values() if rule.reads in names]
+            self.rules[name] = tuple(rules)
+            self.watchdog.conducts[name] = Conduct(name, [rule.name for rule in rules], self.shadow)
 
     def _job(self, name: str, world: int) -> Job:
         options = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": f"/checkpoints/{name}"}
@@ -230,7 +247,7 @@ class Simulation:
                 boot_id=machine.boot_id,
                 policy=self.config.quarantine,
                 judge=JudgePolicy(shadow=self.shadow),
-                rules=tuple(known_rules().values()) if conduct else (),
+                rules=self.rules.get(name, ()),
                 metrics=METRICS,
                 luck=self.readings.random,
             )
@@ -303,7 +320,7 @@ class Simulation:
         letters = "bcdfghjklmnpqrstvwxz2456789"
         view = self.truth.seen_by("job-controller")
         jobs = JobController(
-            Unplaced(self._embedded, "job-controller", self._tell) if self.free_scheduler else view,
+            self.truth.seen_by("job-controller", Unplaced) if self.free_scheduler else view,
             new_suffix=lambda: "".join(self.dice.choice(letters) for _ in range(5)),
             free_port=lambda: 29500,
         )
@@ -333,6 +350,8 @@ class Simulation:
             self._go(self.job_controller)
         if self.on_cluster and self.others.random() < 0.08:
             kubernetes.strike(self)
+        if self.is_visited and self.people.random() < 0.1:
+            people.interfere(self)
         if self.instruments and self.readings.random() < 0.3:
             self._strike_readings(self.readings.choice(sorted(self.instruments)))
         self._pass(timedelta(seconds=self._jump()))
@@ -401,7 +420,7 @@ class Simulation:
     def world(self) -> dict[type[Slim], list[Any]]:
         """The true state of everything; read again only after a write."""
         if self._world_at != self.watchdog.writes:
-            self._world = {kind: at_once(self._embedded.list(kind)).items for kind in WATCHED}
+            self._world = self.truth.world(WATCHED)
             self._world_at = self.watchdog.writes
         return self._world
 
@@ -451,6 +470,8 @@ class Simulation:
         for number in range(rounds + (WAITING_ROUNDS if self.instruments else 0)):
             disturbances.take_back_cordons(self)
             disturbances.repair_what_does_not_end(self)
+            if self.is_visited:
+                people.put_right(self)
             if self.on_cluster:
                 answer_for_old_pods(self.truth, self.machines)
             for actor in [*self.agents.values(), *self.controllers, self.job_controller]:

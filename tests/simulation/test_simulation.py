@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.seeds import first_fresh_seed, name_of, pieces
 from tests.simulation import bedside
 from tests.simulation.plants import AT_THE_BEDSIDE, PLANTS
 from tests.simulation.simulation import run
 
-CHUNK = 125
+FRESH = 250
+"""Schedules of each kind with seeds that follow from the commit."""
 FOUND_WITHIN = {
     "skip-fence": 40,
     "forget-intent": 10,
@@ -31,9 +33,9 @@ FOUND_BY = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(1, 1001, CHUNK))
-def test_no_schedule_of_faults_breaks_an_invariant(first: int) -> None:
-    broken = [(o.seed, o.broken) for seed in range(first, first + CHUNK) if (o := run(seed)).broken]
+@pytest.mark.parametrize("seeds", [*pieces(1, 1000), *pieces(first_fresh_seed(), FRESH)], ids=name_of)
+def test_no_schedule_of_faults_breaks_an_invariant(seeds: range) -> None:
+    broken = [(o.seed, o.broken) for seed in seeds if (o := run(seed)).broken]
 
     assert not broken, f"replay with: python -m tests.simulation --replay {broken[0][0]} -v"
 
@@ -47,9 +49,9 @@ def test_a_planted_bug_is_found(plant: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(1, 501, CHUNK))
-def test_no_schedule_of_readings_breaks_an_invariant(first: int) -> None:
-    broken = [(o.seed, o.broken) for seed in range(first, first + CHUNK) if (o := bedside.run(seed)).broken]
+@pytest.mark.parametrize("seeds", [*pieces(1, 500), *pieces(first_fresh_seed(), FRESH)], ids=name_of)
+def test_no_schedule_of_readings_breaks_an_invariant(seeds: range) -> None:
+    broken = [(o.seed, o.broken) for seed in seeds if (o := bedside.run(seed)).broken]
 
     assert not broken, f"replay with: python -m tests.simulation --bedside --replay {broken[0][0]} -v"
 

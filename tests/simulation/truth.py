@@ -4,12 +4,14 @@ The one true cluster behind all views of it: every write that takes effect is sh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Event, Fields, Labels, Listed, NotFound
-from healthd.core.objects import Slim
+from healthd.cluster.selection import selection
+from healthd.core.objects import Pod, Slim
+from tests.simulation.turns import at_once
 
 T = TypeVar("T", bound=Slim)
 
@@ -31,27 +33,66 @@ class Reading(NamedTuple):
     at: int
 
 
-class Truth:
-    """A `Cluster` for one writer *by*; all that share *log* share the cluster."""
+class Lists:
+    """All objects of each kind, decoded once for all that ask between two writes. Most reads change nothing."""
 
-    def __init__(self, cluster: EmbeddedCluster, by: str, tell: Callable[[Write | Reading], None]) -> None:
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self._known: dict[type[Slim], tuple[dict[tuple[str, str], Any], str]] = {}
+
+    def of(self, kind: type[T]) -> tuple[dict[tuple[str, str], T], str]:
+        """All objects of *kind* by namespace and name, and the version that they were read at."""
+        if kind not in self._known:
+            listed = at_once(self._cluster.list(kind))
+            there: dict[tuple[str, str], Any] = {_where(item): item for item in listed.items}
+            self._known[kind] = there, listed.resource_version
+        return self._known[kind]
+
+    def forget(self, write: Write) -> None:
+        """What a write may have changed. With an object that is deleted others go."""
+        if write.after is None or write.after.metadata.deletion_timestamp is not None:
+            self._known.clear()
+        self._known.pop(write.kind, None)
+
+
+class Truth:
+    """A `Cluster` for one writer *by*; all that are *seen_by* others share the cluster, and *tell* the same."""
+
+    def __init__(
+        self,
+        cluster: EmbeddedCluster,
+        by: str,
+        tell: Callable[[Write | Reading], None],
+        lists: Lists | None = None,
+    ) -> None:
         self._cluster = cluster
         self._by = by
-        self._tell = tell
+        self._told = tell
+        self._lists = lists or Lists(cluster)
 
-    def seen_by(self, name: str) -> Truth:
-        """The same cluster for another writer."""
-        return Truth(self._cluster, name, self._tell)
+    def seen_by(self, name: str, kind: type[Truth] | None = None) -> Truth:
+        """The same cluster for another writer, by another *kind* of view if given."""
+        return (kind or Truth)(self._cluster, name, self._told, self._lists)
+
+    def world(self, kinds: Iterable[type[Any]]) -> dict[type[Slim], list[Any]]:
+        """All objects of *kinds*, for those who watch over all."""
+        return {kind: list(self._lists.of(kind)[0].values()) for kind in kinds}
+
+    def _tell(self, seen: Write | Reading) -> None:
+        if isinstance(seen, Write):
+            self._lists.forget(seen)
+        self._told(seen)
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
-        return await self._cluster.get(kind, name, namespace)
+        return self._lists.of(kind)[0].get((namespace, name)) or await self._cluster.get(kind, name, namespace)
 
     async def list(
         self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
-        listed = await self._cluster.list(kind, namespace=namespace, labels=labels, fields=fields)
-        self._tell(Reading(self._by, kind, int(listed.resource_version)))
-        return listed
+        wanted, (there, version) = selection(kind, labels, fields), self._lists.of(kind)
+        found = [each for (space, _), each in there.items() if namespace in (None, space)]
+        self._tell(Reading(self._by, kind, int(version)))
+        return Listed([each for each in found if wanted.matches(each)] if wanted else found, version)
 
     def watch(
         self,
@@ -80,7 +121,7 @@ class Truth:
         resource_version: str = "",
         uid: str = "",
     ) -> T:
-        before = await self._cluster.get(kind, name, namespace)
+        before = await self.get(kind, name, namespace)
         after = await self._cluster.patch(
             kind,
             name,
@@ -104,7 +145,7 @@ class Truth:
         resource_version: str = "",
         grace_seconds: int | None = None,
     ) -> None:
-        before = await self._cluster.get(kind, name, namespace)
+        before = await self.get(kind, name, namespace)
         await self._cluster.delete(
             kind, name, namespace=namespace, uid=uid, resource_version=resource_version, grace_seconds=grace_seconds
         )
@@ -115,4 +156,10 @@ class Truth:
         self._tell(Write(self._by, kind, before, after))
 
     async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
+        before = await self.get(Pod, name, namespace)
         await self._cluster.evict(name, namespace, grace_seconds=grace_seconds)
+        self._lists.forget(Write(self._by, Pod, before, None))
+
+
+def _where(obj: Any) -> tuple[str, str]:
+    return obj.metadata.namespace, obj.metadata.name

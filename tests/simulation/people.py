@@ -1,0 +1,185 @@
+"""
+What people do to healthd and around it: they install it anew, make nodes anew, change their mind about spares and
+gangs. Only in some worlds, and with dice of their own. What somebody did stays so until it is put right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from healthd.cluster.port import ClusterError, NotFound
+from healthd.core.model import ENDED
+from healthd.core.objects import (
+    ANNOTATION_CLAIM,
+    ANNOTATION_QUARANTINE,
+    ANNOTATION_RESTART,
+    ANNOTATION_STOPPED_BY,
+    LABEL_SPARE,
+    TAINT_QUARANTINED,
+    TAINT_RESERVED,
+    Job,
+    Lease,
+    Node,
+    NodeHealth,
+    NodeSpec,
+    ObjectMeta,
+    Pod,
+    Recovery,
+)
+from tests.simulation.truth import Truth
+from tests.simulation.turns import at_once
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+OURS = {TAINT_QUARANTINED, TAINT_RESERVED}
+
+
+def interfere(sim: Simulation) -> None:
+    """Somebody does something."""
+    deeds = [reinstall, make_node_anew, make_node_anew, label_spare, unlabel_spare, switch_restarts, edit_gang]
+    deed = sim.people.choice(deeds)
+    sim.note(f"* {deed.__name__}")
+    try:
+        deed(sim)
+    except ClusterError as error:
+        sim.note(f"  was refused: {error}")
+
+
+def reinstall(sim: Simulation) -> None:
+    """healthd is removed with its definitions, and installed again. What it wrote on nodes and gangs stays."""
+    for actor in [*sim.agents.values(), *sim.controllers]:
+        actor.crash()
+    remove_definitions(sim.truth)
+    sim.watchdog.is_installed_anew(at_once(sim.truth.list(Node)).items)
+
+
+def remove_definitions(truth: Truth) -> None:
+    """With the definitions of healthd its objects go, and with its namespace its Leases."""
+    kinds: tuple[type[Any], ...] = (Recovery, NodeHealth, Lease)
+    for kind in kinds:
+        for each in at_once(truth.list(kind)).items:
+            at_once(truth.delete(kind, each.metadata.name, namespace=each.metadata.namespace, grace_seconds=0))
+
+
+def make_node_anew(sim: Simulation) -> None:
+    """A node is deleted and joins again under its name, freshly booted, whatever healthd had written on it."""
+    node = _some(sim, at_once(sim.truth.list(Node)).items)
+    name = node.metadata.name
+    sim.pool_size -= ANNOTATION_CLAIM in node.metadata.annotations
+    at_once(sim.truth.delete(Node, name))
+    sim.watchdog.cordoned_by_person.discard(name)
+    sim.machines.reboot(name)
+    sim.agents[name].crash()
+    for pod in at_once(sim.truth.list(Pod, fields={"spec.nodeName": name})).items:
+        at_once(sim.truth.delete(Pod, pod.metadata.name, namespace=pod.metadata.namespace, grace_seconds=0))
+    foreign = [taint for taint in node.spec.taints if taint.key not in OURS]
+    meta = ObjectMeta(name=name, labels=node.metadata.labels)
+    at_once(sim.truth.create(Node(metadata=meta, spec=NodeSpec(taints=foreign))))
+    sim.note(f"  {name}")
+
+
+def label_spare(sim: Simulation) -> None:
+    """A node that no gang needs is to be a spare."""
+    plain = [node for node in at_once(sim.truth.list(Node)).items if _is_plain(node)]
+    needed = {node for job in at_once(sim.truth.list(Job)).items for node in _nodes_of(sim, job)}
+    idle = [node for node in plain if node.metadata.name not in needed]
+    if idle and len(plain) > sum(sim.worlds.values()):
+        node = _some(sim, idle)
+        taints = [{"key": each.key, "value": each.value, "effect": each.effect} for each in node.spec.taints]
+        # With the taint, in one write: before healthd has set it, the scheduler may put a member there.
+        patch = {"metadata": {"labels": {LABEL_SPARE: "true"}}, "spec": {"taints": [*taints, {"key": LABEL_SPARE}]}}
+        at_once(sim.truth.patch(Node, node.metadata.name, patch))
+        sim.pool_size += 1
+
+
+def unlabel_spare(sim: Simulation) -> None:
+    """A spare is to be one no more, and an ordinary node instead."""
+    if spares := at_once(sim.truth.list(Node, labels={LABEL_SPARE: "true"})).items:
+        node = _some(sim, spares)
+        taints = [taint for taint in node.spec.taints if taint.key != LABEL_SPARE]
+        kept = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in taints]
+        patch = {"metadata": {"labels": {LABEL_SPARE: None}}, "spec": {"taints": kept}}
+        at_once(sim.truth.patch(Node, node.metadata.name, patch))
+        sim.pool_size -= 1
+
+
+def switch_restarts(sim: Simulation) -> None:
+    """The user takes his gang from healthd, or gives it back."""
+    job = _some_gang(sim)
+    is_on = job.metadata.annotations.get(ANNOTATION_RESTART) == "enabled"
+    _annotate(sim, job, ANNOTATION_RESTART, None if is_on else "enabled")
+
+
+def edit_gang(sim: Simulation) -> None:
+    """The user changes what he asks of healthd, or the size or image of a gang that is stopped: then it stays so."""
+    job = _some_gang(sim)
+    if job.spec.suspend and sim.people.random() < 0.7:
+        at_once(sim.truth.patch(Job, job.metadata.name, {"spec": _another(sim, job)}, namespace="default"))
+        sim.watchdog.edited_by_user.add(job.metadata.name)
+    else:
+        key, value = sim.people.choice([("min-nodes", None), ("min-nodes", "1"), ("max-no-advance", "5")])
+        _annotate(sim, job, f"healthd.dev/{key}", value)
+
+
+def _another(sim: Simulation, job: Job) -> dict[str, Any]:
+    if sim.people.random() < 0.5:
+        size = sim.people.choice(sorted({1, sim.worlds[job.metadata.name]} - {job.spec.completions}))
+        return {"parallelism": size, "completions": size}
+    image = f"registry/train:{sim.people.randrange(1000)}"
+    containers = [{"name": each.name, "image": image} for each in job.spec.template.spec.containers]
+    return {"template": {"spec": {"containers": containers}}}
+
+
+def put_right(sim: Simulation) -> None:
+    """The users give their gangs back to healthd, and let those go on that it cannot let go on itself."""
+    recoveries = {each.metadata.name: each.status.phase for each in at_once(sim.truth.list(Recovery)).items}
+    for job in at_once(sim.truth.list(Job)).items:
+        name, notes = job.metadata.name, job.metadata.annotations
+        if notes.get(ANNOTATION_RESTART) != "enabled":
+            _annotate(sim, job, ANNOTATION_RESTART, "enabled")
+        mark = notes.get(ANNOTATION_STOPPED_BY, "")
+        is_orphan = mark and recoveries.get(mark, "Superseded") == "Superseded"
+        if (
+            job.spec.suspend
+            and is_orphan
+            and name not in sim.watchdog.stopped_by_user
+            and not sim.machines.processes(name)
+        ):
+            at_once(sim.truth.patch(Job, name, {"spec": {"suspend": False}}, namespace="default"))
+
+
+def _annotate(sim: Simulation, job: Job, key: str, value: str | None) -> None:
+    patch = {"metadata": {"annotations": {key: value}}}
+    at_once(sim.truth.patch(Job, job.metadata.name, patch, namespace="default"))
+
+
+def _nodes_of(sim: Simulation, job: Job) -> set[str]:
+    """Where the members of a gang are, or are to be."""
+    pods = at_once(sim.truth.list(Pod)).items
+    plans = [each.status for each in at_once(sim.truth.list(Recovery)).items if each.status.phase not in ENDED]
+    planned = {node for plan in plans for node in (*plan.placement.values(), *(pod.node for pod in plan.pods))}
+    told: Any = job.metadata.annotations.get("healthd.dev/placement", "")
+    mine = {pod.spec.node_name for pod in pods if pod.metadata.labels["healthd.dev/gang"] == job.metadata.name}
+    return mine | planned | {name for name in sim.machines.all if f'"{name}"' in told}
+
+
+def _is_plain(node: Node) -> bool:
+    """Nobody has to do with it but its user."""
+    marks = {ANNOTATION_CLAIM, ANNOTATION_QUARANTINE}
+    return LABEL_SPARE not in node.metadata.labels and not marks & node.metadata.annotations.keys()
+
+
+def _some_gang(sim: Simulation) -> Job:
+    jobs = at_once(sim.truth.list(Job)).items
+    if not jobs:
+        raise NotFound("every gang was deleted")
+    job: Job = _some(sim, jobs)
+    return job
+
+
+def _some(sim: Simulation, these: Any) -> Any:
+    return sim.people.choice(sorted(these, key=lambda each: str(each.metadata.name)))
+
+
+__all__ = ["interfere", "put_right", "remove_definitions"]
