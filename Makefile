@@ -56,10 +56,11 @@ format: $(FOR_WORK) ## put the code into the one form
 	@$(BIN)/python -m ruff check --fix-only --quiet .
 	@$(BIN)/python -m ruff format .
 
-docs: $(FOR_USE) ## write the pages and manifests that are made from the code
+docs: $(FOR_WORK) ## write the pages and manifests that are made from the code
 	@$(BIN)/healthd config --reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	@$(BIN)/healthd rules --reference > docs/findings.md.new && mv docs/findings.md.new docs/findings.md
 	@$(BIN)/python -m healthd.cluster.crds > deploy/crds.yaml.new && mv deploy/crds.yaml.new deploy/crds.yaml
+	@$(BIN)/python -m tests.deploy.attacks
 
 bench: $(FOR_WORK) ## measure: one JSON object per benchmark; clocks and machine are named in it
 	@for file in tests/bench/[a-z]*.py; do \
@@ -73,8 +74,10 @@ lock: ## choose the newest versions again, and pin them in requirements.lock
 		"$$fresh/bin/python" -m pip --quiet --disable-pip-version-check install hatchling editables -e '.[dev]'; \
 		{ sed -n '/^#/p' requirements.lock; \
 		  "$$fresh/bin/python" -m pip --disable-pip-version-check freeze --exclude-editable; } > requirements.lock.new; \
-		mv requirements.lock.new requirements.lock
-	@echo "==> requirements.lock is written; now: make test"
+		mv requirements.lock.new requirements.lock; \
+		"$$fresh/bin/python" -m tests.deploy.image_lock > deploy/requirements.lock.new; \
+		mv deploy/requirements.lock.new deploy/requirements.lock
+	@echo "==> requirements.lock and deploy/requirements.lock are written; now: make test"
 
 clean: ## remove the environment and everything that the tools left
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage .coverage.* htmlcov build dist

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 from hypothesis import settings
 
+from tests.seeds import first_fresh_seed
+
 pytest_plugins = ["tests.lab.fixtures", "tests.lab.real.fixtures"]
 
 # The same examples in each run, and no clock on them: a test must not fail for luck or for a busy machine. `tests.fuzz`
@@ -20,6 +22,11 @@ settings.load_profile("everyday")
 _LONGEST_NAME = 100
 _TURNS = 5
 """Turns of the loop in which a task that was cancelled last may still end."""
+
+
+def pytest_report_header() -> str:
+    """Which inputs only this commit is tested with."""
+    return f"fresh seeds of this commit: from {first_fresh_seed()} on"
 
 
 def pytest_configure() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -19,6 +20,15 @@ from healthd.core.model import KernelRecord
 
 DEVICE = Path("/dev/kmsg")
 RATE_LIMIT = Path("/proc/sys/kernel/printk_devkmsg")
+
+
+_OF_A_DEVICE = re.compile(r"[\w.-]+ ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])[: ]")
+
+
+def tags_of(text: str) -> dict[str, str]:
+    """The tags that the kernel adds when a driver prints *text* about its device."""
+    found = _OF_A_DEVICE.match(text)
+    return {"SUBSYSTEM": "pci", "DEVICE": f"+pci:{found[1]}"} if found else {}
 
 
 class Unwritable(Exception):

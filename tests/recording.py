@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import io
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -37,7 +38,9 @@ CELL = (8.4, 18.0)
 """Pixels of one character."""
 MARGIN = 12.0
 FONT = "ui-monospace, SFMono-Regular, Menlo, 'DejaVu Sans Mono', Consolas, monospace"
-BRAILLE = ("\u2800", "\u28ff")
+BRAILLE = re.compile("[\u2800-\u28ff]")
+DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
+"""Column and row of each dot of a Braille character, from its lowest bit on."""
 
 Row = tuple[tuple[str, Style | None], ...]
 
@@ -114,6 +117,7 @@ def svg(shots: Sequence[Shot], *, columns: int, lines: int, theme: TerminalTheme
     still = f"translate(0,{-(len(shots) - 1) * height:.0f})"  # for viewers that do not animate: the end
     rules = (
         f"svg{{font:14px {FONT};fill:{theme.foreground_color.hex};white-space:pre}}"
+        f"path{{stroke-width:2;stroke-linecap:round}}"
         f"#film{{animation:film {end - begin:.1f}s step-end infinite}}@keyframes film{{{moves}}}"
         f"@media (prefers-reduced-motion:reduce){{#film{{animation:none}}}}"
     )
@@ -148,18 +152,26 @@ def _picture(shot: Shot, names: dict[Row, str], top: float) -> str:
 def _text(row: Row, theme: TerminalTheme) -> str:
     parts, column = [], 0
     for text, style in row:
-        if word := text.strip():
-            left = column + len(text) - len(text.lstrip())
-            parts.append(f'<text {_place(word, left)} y="14"{_look_of(style, theme)}>{escape(word)}</text>')
+        letters = BRAILLE.sub(" ", text)
+        if word := letters.strip():
+            left = column + len(letters) - len(letters.lstrip())
+            place = f'x="{left * CELL[0]:.1f}" textLength="{len(word) * CELL[0]:.1f}"'
+            parts.append(f'<text {place} y="14"{_look_of(style, theme)}>{escape(word)}</text>')
+        if dots := _dots(text, column):
+            colour = style.color.get_truecolor(theme) if style and style.color else theme.foreground_color
+            parts.append(f'<path d="{dots}" stroke="{colour.hex}"/>')
         column += len(text)
     return "".join(parts)
 
 
-def _place(word: str, column: int) -> str:
-    """Where *word* begins and how long it is; each character for itself where its font may have another width."""
-    if any(BRAILLE[0] <= char <= BRAILLE[1] for char in word):
-        return f'x="{" ".join(f"{(column + n) * CELL[0]:.1f}" for n in range(len(word)))}"'
-    return f'x="{column * CELL[0]:.1f}" textLength="{len(word) * CELL[0]:.1f}"'
+def _dots(text: str, column: int) -> str:
+    """The Braille characters of *text* drawn dot by dot: few fonts have them, and each in a width of its own."""
+    return "".join(
+        f"M{(column + at.start() + x / 2 + 0.25) * CELL[0]:.1f} {(y / 4 + 0.125) * CELL[1]:.1f}h.1"
+        for at in BRAILLE.finditer(text)
+        for bit, (x, y) in enumerate(DOTS)
+        if ord(at[0]) >> bit & 1
+    )
 
 
 def _look_of(style: Style | None, theme: TerminalTheme) -> str:

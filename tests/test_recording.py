@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree as Tree
 
 from rich.style import Style
 
-from tests.recording import Shot, distinct, svg
+from tests.recording import CELL, Shot, distinct, svg
 
 RED = Style(color="red", bold=True)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -36,6 +37,17 @@ def test_colours_are_kept() -> None:
     bad = next(text for text in picture().iter(f"{SVG}text") if text.text == "<bad>")
 
     assert (bad.get("font-weight"), bad.get("fill", "")[:1]) == ("bold", "#")
+
+
+def test_a_curve_is_drawn_within_its_cells_whatever_the_font() -> None:
+    curve = Tree.fromstring(
+        svg([Shot(0.0, ((("│", None), (" \u2801\u2880 ", RED), ("│", None)),))], columns=6, lines=1)
+    )
+    (path,) = curve.iter(f"{SVG}path")
+    dots = [tuple(map(float, dot.split())) for dot in re.findall(r"M([\d. ]+)h", path.get("d", ""))]
+
+    assert [text.text for text in curve.iter(f"{SVG}text") if text.text] == ["│", "│"]
+    assert [(int(x / CELL[0]), int(y / CELL[1] * 4)) for x, y in dots] == [(2, 0), (3, 3)]
 
 
 def test_it_plays_by_itself_and_stands_still_for_who_asks() -> None:

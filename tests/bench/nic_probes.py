@@ -19,9 +19,10 @@ from pathlib import Path
 from healthd.core.readings import Look
 from healthd.core.signals import efa, ethernet, infiniband, roce
 from healthd.core.signals.engine import Engine
+from healthd.probes.nics.counter_files import RANGES
 from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetStatistics
 from healthd.probes.nics.infiniband import Infiniband
-from healthd.probes.nics.rdma_counters import COUNTERS, RANGES, InfinibandCounters
+from healthd.probes.nics.rdma_counters import COUNTERS, InfinibandCounters
 from tests.bench._figures import machine
 from tests.sysfs import Sysfs, write
 

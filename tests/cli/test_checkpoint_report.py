@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from healthd.cli.main import USAGE_ERROR, main
+from healthd.cli.main import main
 from healthd.core.verification import Report
 from tests.checkpoints.builders import safetensors_bytes
 
@@ -50,11 +50,10 @@ def test_a_folder_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
     assert report_of(tmp_path / "later") == Report()
 
 
-def test_a_format_that_nobody_knows_is_a_usage_error(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["checkpoints", "report", str(saved), f"--to={saved.parent}/words", "--format=nonsense"])
+def test_a_format_that_nobody_knows_is_a_reason_in_the_answer(saved: Path) -> None:
+    (refused,) = report_of(saved, "--format=nonsense").rejected
 
-    assert code == USAGE_ERROR
-    assert "nonsense" in capsys.readouterr().err
+    assert "unknown checkpoint format 'nonsense'" in refused.reason
 
 
 def test_a_quick_look_does_not_read_what_has_a_checksum(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from healthd.cli.config_keys import Key, keys_of, sections_of, spell
 from healthd.cli.config_reference import reference
 from healthd.cli.errors import UserError
 from healthd.cli.main import main
+from healthd.core.model import Blame
 from healthd.core.policy import Config, KernelLogSource, LogLevel, StartFresh, format_duration, parse_duration
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +83,70 @@ def test_what_is_wrong_with_a_list_or_an_item_of_it_is_said() -> None:
     assert "must be a row such as" in mistakes("foreign: {rows: [taint x]}")[0]
 
 
+def test_every_wrong_item_of_a_list_is_named_where_it_stands() -> None:
+    text = "judge:\n  limits:\n    - ib-link-flaps 0 in 3h\n    - nvml-temperature 92\n    - ib-link-flap 3 in 3h\n"
+
+    assert [line.split(": ")[:2] for line in mistakes(text)] == [["3:7", "judge.limits"], ["5:7", "judge.limits"]]
+
+
+def test_a_rule_has_one_limit() -> None:
+    assert mistakes('judge: {limits: ["ib-link-flaps 3 in 3h", "ib-link-flaps 5 in 1h"]}') == [
+        "1:8: judge: limits has more than one limit for ib-link-flaps"
+    ]
+
+
+SITE_RULE = """
+judge:
+  tiers: [fs-read-only reboot]
+  rules:
+    - name: site-mydrv-fatal
+      message: "mydrv <device>: fatal error *"
+      example: "[  12.5] mydrv 0000:3b:00.0: fatal error 7"
+      summary: the accelerator failed
+      when: 3 in 1h
+      blame: device
+    - {name: site-symbols, reading: ib.symbol_error, when: grows 50 in 1h, summary: symbol errors, shadow: false}
+"""
+
+
+def test_rules_of_the_site_are_read() -> None:
+    judge = parse(SITE_RULE.encode(), "f").judge
+
+    assert [(rule.name, rule.shadow, rule.blame) for rule in judge.rules] == [
+        ("site-mydrv-fatal", True, Blame.DEVICE),
+        ("site-symbols", False, Blame.UNKNOWN),
+    ]
+    assert judge.tiers == ("fs-read-only reboot",)
+
+
+def test_the_rules_on_the_page_about_the_kernel_log_are_good() -> None:
+    example = (ROOT / "docs" / "klog.md").read_text().split("```yaml\n")[1].split("```")[0]
+
+    assert [rule.name for rule in parse(example.encode(), "f").judge.rules] == [
+        "site-mydrv-fatal",
+        "site-symbol-errors",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("site-mydrv-fatal", "mydrv-fatal", "5:13: judge.rules.name: must be `site-` and lower-case words"),
+        ("message:", "massage:", '6:7: judge.rules.massage: there is no such key; did you mean "message"?'),
+        ("fatal error *", "*", "6:16: judge.rules.message: fits nearly every line of mydrv"),
+        ("fatal error 7", "fine", "5:7: judge.rules: site-mydrv-fatal: the example"),
+        ("blame: device", "tier: awful", "10:13: judge.rules.tier: must be a tier (record, "),
+        ("ib.symbol_error", "ib.symbol_eror", "11:37: judge.rules.reading: nothing reads 'ib.symbol_eror'; did you"),
+        ("site-symbols", "site-mydrv-fatal", "3:3: judge: rules has more than one rule named site-mydrv-fatal"),
+        ("fs-read-only reboot", "oom reboot", "3:11: judge.tiers: oom tells of faults of the application"),
+        ("    - {", "    -\n    - {", "11:6: judge.rules: a rule needs a name and a summary"),
+        ("  rules:", "  rules: 7\n  x:", "4:10: judge.rules: must be a list, each item of it keys such as `name: …`"),
+    ],
+)
+def test_what_is_wrong_with_a_rule_of_the_site_is_said_where_it_stands(right: str, wrong: str, said: str) -> None:
+    assert mistakes(SITE_RULE.replace(right, wrong, 1))[0].startswith(said)
+
+
 def test_null_takes_a_limit_away_only_where_that_is_allowed() -> None:
     assert parse(b"recovery: {fence_timeout: null}", "f").recovery.fence_timeout is None
     assert mistakes("recovery:\n  grace:\n")[0].startswith("2:9: recovery.grace: has no value; it must be a duration")
@@ -141,11 +206,30 @@ def test_a_bad_value_is_refused_with_what_it_must_be(text: str, expected: str) -
 
 
 def test_a_bucket_with_a_bracket_in_its_name_is_refused_and_one_below_it_is_not() -> None:
-    (mistake,) = mistakes('checkpoints: {allowed: ["s3://[run"]}')
+    (mistake,) = mistakes('checkpoints: {allowed: ["s3://[run for *"]}')
 
-    assert "checkpoints.allowed: must be a list, each item of it an absolute path, or a URL" in mistake
-    below = ("s3://training/run[1]", "/runs/[2]", "az://training")
+    assert "checkpoints.allowed: 's3://[run' is no absolute path, and no URL" in mistake
+    below = ("s3://training/run[1] for a", "/runs/[2] for a, b", "az://training for *")
     assert parse(f"checkpoints: {{allowed: {list(below)}}}".encode(), "f").checkpoints.allowed == below
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("/shared", "does not say for whom: write `/shared for NAMESPACE, NAMESPACE`, or `/shared for *`"),
+        ("/shared for Team_A", "'Team_A' is no namespace"),
+        ("/shared for ", "'' is no namespace"),
+        ("shared for a", "'shared' is no absolute path"),
+        ("ftp://shared for a", "no URL such as s3://bucket/path"),
+        ("/checkpoints/team-a for team-a", "one within the other"),
+        ("/ for *", "one within the other"),
+        ("/srv/../checkpoints for *", "one within the other"),
+    ],
+)
+def test_a_row_of_checkpoints_that_allows_nothing_or_too_much_is_refused(row: str, expected: str) -> None:
+    (mistake,) = mistakes(f'checkpoints: {{allowed: ["{row}"]}}')
+
+    assert expected in mistake
 
 
 def test_values_that_contradict_each_other_are_refused() -> None:

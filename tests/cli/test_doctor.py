@@ -112,10 +112,11 @@ def test_programs_read_the_same() -> None:
 
 async def test_what_the_controller_may_read_is_known_from_its_configuration_alone(cluster: EmbeddedCluster) -> None:
     await cluster.create(a_job())
-    target, config = parse_target("job/train", "default"), Config(checkpoints=CheckpointsPolicy(allowed=("/shared",)))
+    target = parse_target("job/train", "default")
+    config = Config(checkpoints=CheckpointsPolicy(allowed=("/shared for *", "/b for b")))
 
     assert (await read_chart(cluster, target)).readable is None
-    assert (await read_chart(cluster, target, config)).readable == ("/checkpoints", "/shared")
+    assert (await read_chart(cluster, target, config)).readable == ("/checkpoints/default", "/shared")
 
 
 async def test_a_format_that_is_declared_wrong_prevents_a_recovery(cluster: EmbeddedCluster) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from healthd.cli.klog import LONGEST_LINE, printable, read_log, show
 from healthd.cli.main import main
+from healthd.core.model import Severity
 
 LOG = """\
 [    1.000001] usb 1-1: new high-speed USB device
@@ -148,18 +149,40 @@ def test_a_reader_that_leaves_early_hears_no_complaint(tmp_path: Path) -> None:
     assert complaint == b""
 
 
-def test_a_live_log_is_shown_while_it_grows() -> None:
-    command = [sys.executable, "-m", "healthd.cli.main", "klog", "--json"]
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_live_log_is_shown_while_it_grows(form: list[str]) -> None:
+    command = [sys.executable, "-m", "healthd.cli.main", "klog", *form]
 
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(LOG.encode())
         process.stdin.flush()
-        shown = json.loads(process.stdout.readline())
+        shown = process.stdout.readline() + (b"" if form else process.stdout.readline())
         process.stdin.close()
 
-    assert shown["xid"] == 79
+    assert b"0000:c1:00.0" in shown
+
+
+def test_a_message_of_three_lines_is_one_with_its_address() -> None:
+    lines = [
+        "NVRM: The NVIDIA GPU 0000:3b:00.0",
+        "NVRM: (PCI ID: 10de:2336) installed in this system has",
+        "NVRM: fallen off the bus and is not responding to commands.",
+    ]
+    *_, last = read_log(io.BytesIO("".join(f"[ 1.0] {line}\n" for line in lines).encode()))
+
+    assert (last.line, last.pci, last.severity) == (3, "0000:3b:00.0", Severity.FATAL)
+
+
+def test_a_long_text_is_folded_in_its_column() -> None:
+    out = io.StringIO()
+    log = b"[ 1.0] NVRM: Xid (PCI:0000:c1:00): 79, " + b"word " * 60
+
+    show(read_log(io.BytesIO(log)), Console(file=out, width=160))
+    head, *rows = out.getvalue().splitlines()
+    assert {len(row) - len(row.lstrip()) for row in rows[1:]} == {head.index("text")}
+    assert max(map(len, rows)) <= 160
 
 
 def test_bytes_that_are_no_text_are_survived() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -37,6 +38,27 @@ def run(args: argparse.Namespace) -> int:
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+
+def in_a_shell(arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a person sees who writes *arguments* after `healthd`, with redirections."""
+    script = f'set -o pipefail; "{sys.executable}" -m healthd.cli.main {arguments}'
+    return subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"COLUMNS": "80"} | environment,
+    )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A kernel log with something in every letter."""
+    path = tmp_path / "kern.log"
+    path.write_text("[1.0] NVRM: Xid (PCI:0000:c1:00): 79, pid=9, name=größe→, GPU has fallen off the bus.\n" * 300)
+    return path
 
 
 def test_a_command_gets_its_arguments_and_gives_the_exit_code() -> None:
@@ -107,6 +129,57 @@ def test_a_reader_that_went_away_ends_the_command_quietly() -> None:
     assert (process.returncode, complaint) == (141, b"")
 
 
+@pytest.mark.parametrize("arguments", ["klog LOG", "rules", "status", "check --only inventory", "config --reference"])
+def test_a_table_that_nobody_reads_to_its_end_ends_quietly(arguments: str, log: Path) -> None:
+    done = in_a_shell(f"{arguments} | true".replace("LOG", str(log)))
+
+    assert (done.returncode, done.stderr) in ((141, ""), (0, ""))  # 0: the pipe took all before it was closed
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--help", "--version", "klog", "klog --json", "rules", "status", "config --reference"]
+)
+def test_to_print_where_output_was_closed_fails_in_one_line(arguments: str, log: Path) -> None:
+    done = in_a_shell(f"{arguments} < {log} >&-")
+
+    assert (done.returncode, done.stderr) == (2, "healthd: cannot read or write: Bad file descriptor\n")
+
+
+def test_to_read_input_that_was_closed_fails_in_one_line() -> None:
+    done = in_a_shell("klog <&-")
+
+    assert (done.returncode, done.stderr) == (2, "healthd: cannot read or write: Bad file descriptor\n")
+
+
+def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
+    path = tmp_path / "what is opened first"
+    code = f"from healthd.cli import streams; streams.prepare(); print(open({str(path)!r}, 'w').fileno() > 2)"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"{sys.executable}" -c "{code}" <&- 2>&-'], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "True\n"
+
+
+@pytest.mark.parametrize("arguments", ["klog LOG", "rules", "--help", "config --reference", "status"])
+def test_what_a_terminal_has_no_letter_for_is_escaped(arguments: str, log: Path) -> None:
+    done = in_a_shell(arguments.replace("LOG", str(log)), PYTHONIOENCODING="ascii")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()
+
+
+@pytest.mark.parametrize("arguments", [["doctor", "job/x"], ["explain", "job/x", "--kubeconfig", "x"], ["controller"]])
+def test_a_package_that_is_missing_is_named_in_one_line(arguments: list[str]) -> None:
+    without = (
+        f"import sys; sys.modules['kubernetes'] = None; from healthd.cli.main import main; sys.exit(main({arguments}))"
+    )
+    done = run_python(without)
+
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "'kubernetes' is not installed here" in done.stderr
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("arguments", [["--version"], ["config", "--reference"]], ids=["at the end", "in the middle"])
 def test_output_that_does_not_fit_on_the_disk_is_said_in_one_line(arguments: list[str]) -> None:
@@ -115,7 +188,7 @@ def test_output_that_does_not_fit_on_the_disk_is_said_in_one_line(arguments: lis
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
 
-    assert (done.returncode, done.stderr) == (2, "healthd: cannot write: No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "healthd: cannot read or write: No space left on device\n")
 
 
 def test_every_command_in_the_table_is_there() -> None:

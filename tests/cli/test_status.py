@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -103,6 +104,14 @@ def test_a_healthy_machine_is_shown_with_its_gpus_and_ports(machine: Machine) ->
     assert told["unread"] == []
 
 
+def test_a_machine_without_gpus_says_so(tmp_path: Path) -> None:
+    config = tmp_path / "healthd.yaml"
+    config.write_text(f"probes: {{sys: {tmp_path}/sys}}\nkernel_log: {{source: file, path: {tmp_path}/log}}\n")
+    (tmp_path / "log").write_text("")
+
+    assert "\nno GPU here\n" in healthd("status", "--config", str(config), environ=os.environ).stdout
+
+
 def test_a_broken_gpu_makes_the_exit_code_3(machine: Machine) -> None:
     machine.standin.play("gpus 2", "field 145 1 * 1 1")
 
@@ -159,6 +168,27 @@ def test_a_library_that_is_broken_is_unknown_and_no_fault(machine: Machine) -> N
     assert told["verdict"] == "unknown"
     assert "nvml" in [one["source"] for one in told["unread"]]
     assert [gpu["state"] for gpu in told["gpus"]] == ["not read", "not read"]
+
+
+@pytest.mark.parametrize("statement", ["gpus 0", "error nvmlInit * 9", "error nvmlDeviceGetHandleByIndex * 15"])
+def test_gpus_on_the_bus_that_nvml_does_not_show_make_it_unknown(machine: Machine, statement: str) -> None:
+    machine.standin.play("gpus 2", statement)
+
+    told = machine.told()
+
+    assert told["verdict"] == "unknown"
+    assert [one["source"] for one in told["unread"]] == ["nvml"]
+
+
+def test_a_machine_without_gpus_is_not_blind_for_want_of_nvml(tmp_path: Path, library: Path) -> None:
+    machine = Machine(tmp_path, StandIn(library, tmp_path / "script"))
+    for pci in (GPU0, GPU1):
+        (machine.sys.root / "bus/pci/devices" / pci).unlink()
+    machine.standin.play("error nvmlInit * 9")
+
+    told = machine.told()
+
+    assert (told["verdict"], told["unread"]) == ("healthy", [])
 
 
 @pytest.mark.slow

@@ -48,3 +48,11 @@ def anchors() -> set[str]:
     """The headings of the page, as a link spells them."""
     headings = re.findall(r"^#+ (.*)$", _BLOCK.sub("", TEXT), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def scripts(heading: str) -> list[str]:
+    """What a person types below a heading, block by block: lines after a dollar, or a block that is a script."""
+    (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
+    found = [textwrap.dedent(text) for _, said, text in _BLOCK.findall(section) if not said]
+    typed = [[line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")] for text in found]
+    return ["\n".join(lines) or text for lines, text in zip(typed, found, strict=True)]

@@ -59,7 +59,10 @@ def test_the_image_and_the_volume_of_the_page_arrive(control_plane: ControlPlane
 
     (controller,) = [each["spec"]["template"]["spec"] for each in rendered if each["kind"] == "Deployment"]
     (container,) = controller["containers"]
+    roles = {each["metadata"]["name"]: each for each in rendered if each["kind"] == "ClusterRole"}
+    allowed = roles["healthd-controller-verifier"]["rules"][0]
     assert container["image"] == "registry.example.com/healthd:0.1.0"
+    assert allowed["resourceNames"] == [container["image"]]
     assert "/checkpoints/default/runs" in [mount["mountPath"] for mount in container["volumeMounts"]]
     assert "runs" in [volume["name"] for volume in controller["volumes"]]
 

@@ -1,8 +1,8 @@
 """
 For tests of the whole of `healthd run`: a folder for one run, a kernel log of its own, and lives of healthd in it.
 
-The machine's GPUs are made up (a `pynvml` that stands before the real one); everything else is the real program in a
-process of its own, started by its command line.
+The machine's GPUs are made up (a stand-in for the driver's library beneath the real binding); everything else is the
+real program in a process of its own, started by its command line.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.objects import Recovery
 from healthd.local.processes.marks import readable
 from healthd.local.state import database
+from tests.standin.nvml import StandIn, built
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
@@ -34,17 +35,6 @@ PATIENCE = 30.0
 """Seconds after which a test that waits has failed; none is expected to need a tenth of it."""
 XID_79 = "NVRM: Xid (PCI:0000:{bus:02x}:00): 79, pid=1, GPU has fallen off the bus."
 FIRST_BUS = 0x3B
-PYNVML = f"""
-class NVMLError(Exception): pass
-class Pci:
-    def __init__(self, busId): self.busId = busId
-def nvmlInit(): pass
-def nvmlDeviceGetCount(): return 8
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetPciInfo(index): return Pci("0000DOMAIN:%02X:00.0" % ({FIRST_BUS} + index))
-def nvmlDeviceGetUUID(index): return "GPU-%08d" % index
-def nvmlDeviceGetName(index): return "a GPU"
-"""
 CONFIG = """\
 kernel_log: {{source: kmsg, path: "{log}", trust_user_space: {trust}}}
 recovery: {{fault_window: 50ms, backoff_base: 50ms, backoff_max: 50ms, look_every: 50ms, grace: {grace}}}
@@ -170,7 +160,7 @@ class Stage:
         self.configure()
         self.mark = f"E2E_MARK={uuid.uuid4()}"
         """In the environment of everything that is started here."""
-        self._modules = folder / "modules"
+        self._driver = StandIn(built(), folder / "driver")
         self.install_gpus("0000")
         os.mkfifo(folder / "gate")
         self._gate = -1
@@ -185,8 +175,7 @@ class Stage:
 
     def install_gpus(self, domain: str) -> None:
         """Eight of them, in this PCI domain."""
-        self._modules.mkdir(exist_ok=True)
-        (self._modules / "pynvml.py").write_text(PYNVML.replace("DOMAIN", domain))
+        self._driver.play("gpus 8", f"first {domain} {FIRST_BUS:x}")
 
     def close(self) -> None:
         """Let go of the pipes."""
@@ -207,11 +196,10 @@ class Stage:
         """`healthd run` with two ranks of the training script, or of *command*; killed when the block ends."""
         self.kernel_log.rewind()
         name, value = self.mark.split("=")
-        paths = os.pathsep.join([str(self._modules), str(ROOT)])
         process = await asyncio.create_subprocess_exec(
             *[*prefix, sys.executable, "-m", *program, *self.arguments(*options), "--", *(command or self.training())],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": paths, name: value, **(environ or {})},
+            env={**self._driver.environ, "PYTHONPATH": str(ROOT), name: value, **(environ or {})},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
