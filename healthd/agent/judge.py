@@ -90,15 +90,17 @@ class Judge:
         """
         A finding that is told elsewhere and not known here; one about readings ends by itself as any other.
 
-        Where it takes the node out and its own rule does not, another witness asked for that; only a repair ends it.
+        One of an older version does not say whether it does, nor who else saw it. Where it takes the node out and its
+        own rule does not, another witness asked for that; only a repair ends it.
         """
         if self._ledger.policy.leaves_out(finding.rule):
             return
         rule = self._rules.get(finding.rule)
+        ends = rule is not None and rule.clears_after is not None and tier(rule.tier).quarantines
         finding = msgspec.structs.replace(
             finding,
             cause=rule.same_as if rule else cause_of(finding.rule),
-            watched=rule is not None and rule.clears_after is not None and tier(rule.tier).quarantines,
+            watched=finding.watched or (ends and not finding.also),
         )
         self._ledger = replace(self._ledger, entries={**self._ledger.entries, finding.id: finding})
 

@@ -32,6 +32,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 
     owner: str = OWNER
     finding: str
+    also: list[str] = []
+    """Further rules that saw the fault. One of them may be what took the node out."""
+    watched: bool = False
+    """The finding ends by itself, once all these rules have seen the fault gone for long enough."""
     message: str
     since: Moment
     seen_at: Moment | None = None
@@ -116,13 +120,15 @@ def finding_of(record: Record) -> Finding:
     """
     What *record* tells of a finding that was never published: a crash came between the quarantine and the report.
 
-    Only a repair clears it; the kernel log, when it still has the record, knows more and takes its place.
+    The kernel log, when it still has the record, knows more and takes its place.
     """
     device, _, rule = record.finding.rpartition("/")
     return Finding(
         id=record.finding,
         device=device,
         rule=rule,
+        also=record.also,
+        watched=record.watched,
         severity=Severity.ERROR,
         action=Action.INSPECT,
         blame=Blame.UNKNOWN,
@@ -155,6 +161,8 @@ def uncordon_patch(node: Node, record: Record) -> dict[str, Any]:
 def _record_for(node: Node, finding: Finding, now: datetime) -> Record:
     return Record(
         finding=finding.id,
+        also=finding.also,
+        watched=finding.watched,
         message=finding.message,
         since=now,
         seen_at=finding.last_at,

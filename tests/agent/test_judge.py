@@ -25,9 +25,10 @@ START = datetime.fromisoformat("2026-03-01T12:00:00Z")
 class Node:
     """One node with a port, and its judge."""
 
-    def __init__(self, port: Rule = PORT_DOWN) -> None:
+    def __init__(self, *port: Rule) -> None:
         self.now = START
-        self.judge = Judge(Bench(node="node-a", boot_id="boot-1"), BY_DEFAULT, [port, GPU_LOST], Metrics())
+        rules = [*(port or [PORT_DOWN]), GPU_LOST]
+        self.judge = Judge(Bench(node="node-a", boot_id="boot-1"), BY_DEFAULT, rules, Metrics())
 
     def sees(self, link: str, *, minutes: float = 1) -> bool:
         """One more look at the port."""
@@ -107,6 +108,25 @@ def test_quarantine_for_a_reading_ends_by_itself_though_its_finding_was_never_pu
 def test_quarantine_under_the_name_of_a_milder_rule_stands_until_the_repair() -> None:
     node = Node(MILD)
     node.judge.believe(told_by_a_quarantine(NIC, MILD.name))
+    node.sees("up")
+    node.sees("up", minutes=10)
+
+    assert node.standing == [f"{NIC}/{MILD.name}"]
+
+
+def test_quarantine_that_names_its_witnesses_ends_with_the_last_of_them() -> None:
+    node = Node(MILD, PORT_DOWN)
+    node.judge.believe(replace(told_by_a_quarantine(NIC, MILD.name), also=[PORT_DOWN.name], watched=True))
+    node.sees("up")
+    before = node.standing
+    node.sees("up", minutes=10)
+
+    assert (before, node.standing) == ([f"{NIC}/{MILD.name}"], [])
+
+
+def test_quarantine_stands_while_a_witness_that_it_names_is_not_known_any_more() -> None:
+    node = Node(MILD)
+    node.judge.believe(replace(told_by_a_quarantine(NIC, MILD.name), also=["left-out-since"], watched=True))
     node.sees("up")
     node.sees("up", minutes=10)
 

@@ -20,6 +20,7 @@ from healthd.core.quarantine import (
     Release,
     cordon_patch,
     decide,
+    finding_of,
     read_record,
     uncordon_patch,
 )
@@ -109,6 +110,16 @@ def test_a_finding_that_was_forgotten_meanwhile_does_not_give_the_node_back_eith
 def test_a_slot_without_a_quarantine_is_given_back_or_used() -> None:
     assert isinstance(decide(a_node(), [], holds_slots=True, now=NOW), Release)
     assert isinstance(decide(a_node(), [a_finding()], holds_slots=True, now=NOW), Quarantine)
+
+
+def test_a_quarantine_keeps_who_else_saw_its_fault_and_whether_it_ends_by_itself() -> None:
+    finding = a_finding(also=["nvml-wants-reboot"], watched=True)
+
+    decision = decide(a_node(), [finding], holds_slots=False, now=NOW)
+
+    assert isinstance(decision, Quarantine)
+    told = finding_of(decision.record)
+    assert (told.id, told.also, told.watched) == (finding.id, ["nvml-wants-reboot"], True)
 
 
 @pytest.mark.parametrize(
