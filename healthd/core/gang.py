@@ -185,7 +185,7 @@ class GangView:
     sign_on: Callable[[str], Sign | None] = no_sign
     """The strongest sign of another detector on a node (`core.foreign.reader`)."""
     busy: Collection[str] = ()
-    """Nodes with members of gangs that have not ended: these are no spares, whatever their labels say."""
+    """Nodes with members of gangs that have not ended: spares that are looked at last, whatever their labels say."""
     occupied: Mapping[str, str] = field(default_factory=dict)
     """Spares, as far as they were looked at, with a pod of somebody else's: node -> the pod (`core.occupants`)."""
     is_silent: Callable[[str], bool] = nobody_silent

@@ -13,7 +13,7 @@ from healthd.core.gang import GangView, Root, attempt_of
 from healthd.core.objects import FencedPod, Pod, RecoveryStatus
 from healthd.core.phrases import some
 from healthd.core.policy import RecoveryPolicy
-from healthd.core.spares import choose, is_avoided, is_fit, is_unknown
+from healthd.core.spares import choose, is_avoided, is_fit, is_unknown, obstacles
 
 BESIDE = "+"
 """Begins the index of a member beside those that are counted, a launcher: it needs a node as they do."""
@@ -60,7 +60,7 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
         return Plan(placement, spares, _told(spares, view))
     smallest = root.options.min_nodes
     if smallest is None or len(placement) < smallest:
-        return Shortage(_shortage(missing, smallest, len(placement)) + _in_vain(view))
+        return Shortage(_shortage(missing, smallest, len(placement)) + _in_vain(missing[0], view, policy))
     ranks = [node for index, node in placement.items() if not index.startswith(BESIDE)]
     beside = {index: node for index, node in placement.items() if index.startswith(BESIDE)}
     compact = {**{str(rank): node for rank, node in enumerate(ranks)}, **beside}
@@ -131,11 +131,10 @@ def _told(spares: dict[str, str], view: GangView) -> str:
     return f"{told}; no agent knows whether {some(unknown)} is good" if unknown else told
 
 
-def _in_vain(view: GangView) -> str:
-    """The spares that somebody else's pods keep."""
-    kept = [f"{node} by {pod}" for node, pod in sorted(view.occupied.items())]
-    more = f" and {len(kept) - 3} more" if len(kept) > 3 else ""
-    return f"; held free, but occupied: {', '.join(kept[:3])}{more}" if kept else ""
+def _in_vain(missing: str, view: GangView, policy: RecoveryPolicy) -> str:
+    """The spares that are there, and why none of them is taken."""
+    reasons = [f"{node} ({why})" for node, why in obstacles(missing, view, policy).items()]
+    return f"; held free, but not used: {some(reasons)}" if reasons else ""
 
 
 def _shortage(missing: list[str], smallest: int | None, left: int) -> str:

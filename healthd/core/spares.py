@@ -76,11 +76,22 @@ def is_fit(node: Node | None, health: NodeHealth | None, sign: Sign | None = Non
 
     Unknown is not unhealthy: a node whose agent says nothing is fit, one that is out of service is not.
     """
-    if node is None or node.spec.unschedulable or read_record(node) is not None or not is_ready(node):
-        return False
+    return not unfitness(node, health, sign)
+
+
+def unfitness(node: Node | None, health: NodeHealth | None, sign: Sign | None) -> str:
+    """Why no gang may be started on *node*, in a few words; empty: it may."""
+    if node is None:
+        return "deleted"
+    if (record := read_record(node)) is not None:
+        return f"in quarantine for {record.finding}"
+    if node.spec.unschedulable:
+        return "cordoned"
+    if not is_ready(node):
+        return "not ready"
     if sign is not None and sign.effect is Effect.RESTART:
-        return False
-    return health is None or health.status.verdict is not Verdict.UNHEALTHY
+        return f"called bad by another detector, {sign.row}"
+    return "its agent calls it unhealthy" if health is not None and health.status.verdict is Verdict.UNHEALTHY else ""
 
 
 def choose(
@@ -119,9 +130,26 @@ def choose(
     return {name: chosen[name] for name in bad if name in chosen}
 
 
-def _doubts(name: str, view: GangView) -> tuple[bool, bool]:
-    """Unknown is not unhealthy: a node that no agent calls good is used where there is no other."""
-    return is_avoided(name, view), is_unknown(name, view)
+def obstacles(bad: str, view: GangView, policy: RecoveryPolicy) -> dict[str, str]:
+    """Why none of the nodes that are held free takes the place of *bad*: spare -> the reason, in a few words."""
+    model = view.nodes.get(bad)
+    return {n: _obstacle(n, node, model, view, policy) for n, node in sorted(view.nodes.items()) if is_spare(node)}
+
+
+def _obstacle(name: str, node: Node, model: Node | None, view: GangView, policy: RecoveryPolicy) -> str:
+    if unfit := unfitness(node, view.health.get(name), view.sign_on(name)):
+        return unfit
+    if name in view.occupied:
+        return f"occupied by {view.occupied[name]}"
+    return "needed for another member" if _is_like(node, model, policy) else "its hardware differs"
+
+
+def _doubts(name: str, view: GangView) -> tuple[bool, bool, bool]:
+    """
+    Unknown is not unhealthy: a node that no agent calls good is used where there is no other. So is one with pods of
+    another gang: they may hold no device, and where they do that is seen before the claim.
+    """
+    return is_avoided(name, view), name in view.busy, is_unknown(name, view)
 
 
 def is_unknown(name: str, view: GangView) -> bool:
@@ -138,7 +166,7 @@ def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:
         return False
     claim = read_claim(node)
     if claim is None:
-        return is_spare(node) and name not in view.busy and name not in view.occupied
+        return is_spare(node) and name not in view.occupied
     # Recoveries in different namespaces may have the same name.
     return claim.recovery == recovery and (view.root is None or claim.gang_uid == view.root.ref.uid)
 

@@ -171,7 +171,7 @@ async def test_a_spare_that_somebody_else_uses_is_not_claimed_until_he_is_gone()
     await stage.run_for(minutes=5)
 
     (held,) = stage.recoveries()
-    assert held.status.message.endswith("held free, but occupied: node-2 by default/notebook")
+    assert held.status.message.endswith("held free, but not used: node-2 (occupied by default/notebook)")
     assert held.metadata.resource_version == version
     assert ANNOTATION_CLAIM not in stage.node("node-2").metadata.annotations
     await stage.truth.delete(Pod, "notebook", namespace="default", grace_seconds=0)

@@ -21,6 +21,7 @@ from healthd.core.spares import (
     claim_patch,
     is_fit,
     is_spare,
+    obstacles,
     origin,
     read_claim,
     reservation,
@@ -176,8 +177,27 @@ def test_the_nearest_spare_is_preferred() -> None:
     assert chosen(["bad"], BAD, far) == {"bad": "a"}
 
 
-def test_a_node_with_pods_on_it_is_no_spare() -> None:
-    assert chosen(["bad"], a_node("a", spare=True), busy=["a"]) == {}
+def test_a_spare_with_pods_of_another_gang_is_taken_after_all_others() -> None:
+    busy, free = a_node("a", spare=True), a_node("b", spare=True)
+
+    assert chosen(["bad"], busy, free, busy=["a"]) == {"bad": "b"}
+    assert chosen(["bad"], busy, busy=["a"]) == {"bad": "a"}
+
+
+@pytest.mark.parametrize(
+    ("spare", "why"),
+    [
+        pytest.param(a_node("a", spare=True, unschedulable=True), "cordoned", id="cordoned"),
+        pytest.param(a_node("a", spare=True, conditions=[]), "not ready", id="not ready"),
+        pytest.param(a_machine("a", product="A100"), "its hardware differs", id="other hardware"),
+        pytest.param(a_machine("a"), "occupied by others/notebook", id="occupied"),
+    ],
+)
+def test_each_spare_that_is_not_taken_has_a_reason(spare: Node, why: str) -> None:
+    occupied = {"a": "others/notebook"} if "occupied" in why else {}
+    view = GangView(root=a_root(), nodes={"a": spare, "bad": a_machine("bad", spare=False)}, occupied=occupied)
+
+    assert obstacles("bad", view, RecoveryPolicy()) == {"a": why}
 
 
 def a_sign(effect: Effect) -> Sign:
