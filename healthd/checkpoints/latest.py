@@ -7,7 +7,7 @@ writers' own pointers (`latest`) are not believed. Everything here blocks on the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from healthd.checkpoints.cache import Cache, Proof
@@ -28,6 +28,7 @@ from healthd.checkpoints.tree import (
     survey,
 )
 from healthd.core.printable import printable
+from healthd.core.verification import Save
 
 __all__ = [
     "UNKNOWN_STEP",
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 
+DOUBTED = "it is good by all that can be seen, but the gang failed twice soon after loading it"
 MOST_LOOKS = 1000
 """Checkpoints in a row that are refused before the search is given up."""
 
@@ -94,6 +96,7 @@ def latest(
     level: Level = Level.FULL,
     newer_than: int | None = None,
     cache: Cache | None = None,
+    doubted: Collection[Save] = (),
 ) -> Latest:
     """
     The newest checkpoint under *root* that will load.
@@ -105,6 +108,7 @@ def latest(
         format: the declared format, which every step must then have; empty to detect it.
         newer_than: steps up to this one are not looked at.
         cache: remembers what was proven about files that did not change since.
+        doubted: saves that are taken only where there is no other, and never as one newer than another.
 
     Raises:
         UnknownFormat: *format* is not known; every other trouble is a reason in the answer.
@@ -119,6 +123,7 @@ def latest(
     if not candidates and newer_than is None:
         return Latest(found=None, rejected=misplaced(root))
     rejected: list[Rejected] = []
+    last_resort: Latest | None = None
     looks = 0
     for number, candidate in enumerate(candidates):
         if newer_than is not None and candidate.step <= newer_than:
@@ -129,10 +134,13 @@ def latest(
             break
         before = candidates[number + 1 :]
         outcome = verify(candidate, format=format, level=level, cache=cache, before=before)
+        if isinstance(outcome, Checkpoint) and Save(outcome.step, outcome.saved_ns) in doubted:
+            last_resort = last_resort or Latest(found=outcome, rejected=tuple(rejected))
+            outcome = _rejected(candidate, DOUBTED)
         if isinstance(outcome, Checkpoint):
             return Latest(found=outcome, rejected=tuple(rejected))
         rejected.append(outcome)
-    return Latest(found=None, rejected=tuple(rejected))
+    return (last_resort if newer_than is None else None) or Latest(found=None, rejected=tuple(rejected))
 
 
 def misplaced(root: Location) -> tuple[Rejected, ...]:

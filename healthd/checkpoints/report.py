@@ -17,7 +17,7 @@ from healthd.checkpoints.stores.local import confined_to
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate
 from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
 from healthd.core.printable import printable
-from healthd.core.verification import Report
+from healthd.core.verification import Report, Save
 
 
 class Inquiry(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,6 +35,8 @@ class Inquiry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The highest step by name, unverified."""
     newer_than: int | None = None
     """Steps up to this one are not looked at."""
+    doubted: tuple[Save, ...] = ()
+    """Taken only where there is no other, and never as a newer one."""
 
 
 def report_on(inquiry: Inquiry, cache: Cache | None = None) -> Report:
@@ -72,7 +74,14 @@ def _out_of_bounds(place: Location, bounds: list[str] | None) -> str:
 
 def _verified(place: Location, inquiry: Inquiry, cache: Cache | None) -> Report:
     level = Level.QUICK if inquiry.quick else Level.FULL
-    answer = latest(place, format=inquiry.format, level=level, newer_than=inquiry.newer_than, cache=cache)
+    answer = latest(
+        place,
+        format=inquiry.format,
+        level=level,
+        newer_than=inquiry.newer_than,
+        cache=cache,
+        doubted=inquiry.doubted,
+    )
     found = answer.found
     return Report(
         found=_chosen(found) if found else None,

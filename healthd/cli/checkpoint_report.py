@@ -21,15 +21,18 @@ def add_arguments(commands: Any) -> None:
     command.add_argument("--quick", action="store_true", help="read headers and sizes alone")
     command.add_argument("--format", default="", help="declared format (default: detect), or marked:FILE")
     command.add_argument("--newer-than", type=int, default=None, metavar="STEP", help="do not look at older ones")
+    how = "take the save of this step and time (ns since 1970) only where there is no other; may be repeated"
+    command.add_argument("--doubted", action="append", default=[], metavar="STEP:NS", help=how)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 when there is an answer, also where there is no checkpoint."""
     from healthd.checkpoints.processes import Processes
     from healthd.checkpoints.report import Inquiry
-    from healthd.core.verification import fitted
+    from healthd.core.verification import Save, fitted
 
     place = str(args.path.absolute())
-    inquiry = Inquiry(location=place, format=args.format, quick=args.quick, newer_than=args.newer_than)
+    doubted = tuple(Save(*map(int, each.split(":"))) for each in args.doubted)
+    inquiry = Inquiry(location=place, format=args.format, quick=args.quick, newer_than=args.newer_than, doubted=doubted)
     args.to.write_bytes(fitted(Processes(idle=0).ask(inquiry, _LONGEST)))
     return 0

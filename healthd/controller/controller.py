@@ -31,7 +31,7 @@ from healthd.controller.ports import Activity, Checkpoints, NoActivity
 from healthd.controller.tidy import Tidier
 from healthd.core import breaker, foreign
 from healthd.core.acts import FindCheckpoint, StartGang
-from healthd.core.choosing import await_answer, choose_checkpoint
+from healthd.core.choosing import await_answer, choose_checkpoint, doubted
 from healthd.core.faults import find_faults
 from healthd.core.gang import Ending, GangView, Root, left_stopped
 from healthd.core.model import ENDED, CauseKind, Phase
@@ -316,12 +316,13 @@ class Controller:
         return active
 
     async def _find_checkpoint(self, active: Recovery, root: Root) -> Decision:
-        answer = await self._checkpoints.latest(root, recovery=active)
-        if answer.pending:
-            return await_answer(active, answer.pending)
         known = await self._lookout.recoveries(root.ref)
         earlier = [each for each in known if each.metadata.name != active.metadata.name]
-        previous, now = earlier[0] if earlier else None, self._clock.now()
+        previous = earlier[0] if earlier else None
+        answer = await self._checkpoints.latest(root, recovery=active, doubted=doubted(active, previous))
+        if answer.pending:
+            return await_answer(active, answer.pending)
+        now = self._clock.now()
         return choose_checkpoint(active, root, answer.found, answer.rejected, previous, self._recovery, now)
 
     async def _look_closer(self, view: GangView, active: Recovery) -> GangView:
@@ -332,7 +333,7 @@ class Controller:
             return view
         resumed_at = status.checkpoint.step if status.checkpoint else -1
         newer_than = resumed_at if resumed_at >= 0 else None
-        answer = await self._checkpoints.latest(root, newer_than=newer_than, recovery=active)
+        answer = await self._checkpoints.latest(root, newer_than, active, status.doubted)
         return dataclasses.replace(view, newest=answer.found)
 
     def _faults(self, view: GangView) -> list[Cause]:

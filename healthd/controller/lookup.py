@@ -34,9 +34,9 @@ from healthd.checkpoints.stores.urls import is_bucket
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Mount, Root
 from healthd.core.locations import allowed_in, is_below, parts_of
-from healthd.core.objects import Recovery, RejectedCheckpoint
+from healthd.core.objects import ChosenCheckpoint, Recovery, RejectedCheckpoint
 from healthd.core.precheck import refusing
-from healthd.core.verification import Report
+from healthd.core.verification import Report, saves
 from healthd.threads import Threads
 
 T = TypeVar("T")
@@ -120,12 +120,14 @@ class FileCheckpoints:
         root: Root,
         newer_than: int | None = None,
         recovery: Recovery | None = None,  # noqa: ARG002 - the protocol's
+        doubted: Sequence[ChosenCheckpoint] = (),
     ) -> CheckpointAnswer:
         """The newest checkpoint that will load; a store that does not answer, or a hostile one, is a reason."""
         place = await self._place_of(root)
         if isinstance(place, str):
             return _unseen(root.options.checkpoint, place)
-        inquiry = _inquiry(place, format=root.options.checkpoint_format, newer_than=newer_than)
+        fmt = root.options.checkpoint_format
+        inquiry = _inquiry(place, format=fmt, newer_than=newer_than, doubted=saves(doubted))
         ask = partial(self._processes.ask, inquiry, self._within)
         try:
             report = seen_there(await self._verifiers.run(ask, who=root.ref.namespace), place)

@@ -24,12 +24,16 @@ class Checkpoints(Protocol):
     """Where a gang's checkpoints are looked up."""
 
     async def latest(
-        self, root: Root, newer_than: int | None = None, recovery: Recovery | None = None
+        self,
+        root: Root,
+        newer_than: int | None = None,
+        recovery: Recovery | None = None,
+        doubted: Sequence[ChosenCheckpoint] = (),
     ) -> CheckpointAnswer:
         """
         The newest verified checkpoint; with *newer_than* only steps beyond it are looked at. *recovery* is who asks.
 
-        Raises OSError.
+        One that is *doubted* is taken only where there is no other, and never as a newer one. Raises OSError.
         """
         ...
 

@@ -11,7 +11,7 @@ decides what the gang of that namespace resumes from, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,6 +30,7 @@ from healthd.core.looks import next_look
 from healthd.core.model import Phase
 from healthd.core.objects import (
     RESOURCES,
+    ChosenCheckpoint,
     OwnerReference,
     Pod,
     Recovery,
@@ -40,7 +41,7 @@ from healthd.core.policy import CheckpointsPolicy
 from healthd.core.precheck import refusing
 from healthd.core.shares import may_begin
 from healthd.core.telling import blamed
-from healthd.core.verification import VOLUME, Broken, Busy, Order, Report, Verdict, judge_verifier, verifier_pod
+from healthd.core.verification import VOLUME, Broken, Busy, Order, Report, Verdict, judge_verifier, saves, verifier_pod
 from healthd.core.waits import Waits, alone
 
 log = structlog.get_logger()
@@ -93,6 +94,7 @@ class Question:
     purpose: Purpose
     recovery: Recovery | None = None
     newer_than: int | None = None
+    doubted: tuple[ChosenCheckpoint, ...] = ()
 
     @property
     def name(self) -> str:
@@ -157,14 +159,18 @@ class VerifierPods:
         return await self._here.newest_step(root)
 
     async def latest(
-        self, root: Root, newer_than: int | None = None, recovery: Recovery | None = None
+        self,
+        root: Root,
+        newer_than: int | None = None,
+        recovery: Recovery | None = None,
+        doubted: Sequence[ChosenCheckpoint] = (),
     ) -> CheckpointAnswer:
         """The newest checkpoint that will load, or that it is being looked for. Raises OSError, ClusterError."""
         place = await self._elsewhere(root)
         if place is None or recovery is None:
-            return await self._here.latest(root, newer_than, recovery)
+            return await self._here.latest(root, newer_than, recovery, doubted)
         purpose = Purpose.LOOK if recovery.status.phase is Phase.CONFIRMING else Purpose.VERIFY
-        question = Question(root, place, purpose, recovery, newer_than)
+        question = Question(root, place, purpose, recovery, newer_than, tuple(doubted))
         now = self._clock.now()
         await self._forget_others(question, now)
         if purpose is Purpose.LOOK and question.key not in self._known:
@@ -241,6 +247,7 @@ class VerifierPods:
             format=root.options.checkpoint_format,
             quick=question.purpose is Purpose.CHECK,
             newer_than=question.newer_than,
+            doubted=saves(question.doubted),
             runs_as=mount.runs_as if mount else RunsAs(),
             user=self._policy.verifier_user,
             near=stopped_on if question.purpose is Purpose.VERIFY else set(root.placement.values()),

@@ -19,6 +19,27 @@ from healthd.core.policy import RecoveryPolicy, StartFresh
 from healthd.core.progress import is_beyond
 from healthd.core.recovery.situation import Decision, Situation, told
 
+EARLY_FAILURES = 2
+"""Of starts from one checkpoint, after which it is doubted."""
+KEPT_DOUBTED = 16
+
+
+def doubted(recovery: Recovery, previous: Recovery | None) -> list[ChosenCheckpoint]:
+    """
+    The checkpoints that are resumed from only where there is no older one: the gang failed early after loading them.
+
+    Those of the recovery before this one count while their files stay as they were. After any other end of it than
+    progress a person has looked at the gang.
+    """
+    before = previous.status.doubted if previous is not None and previous.status.phase is Phase.RECOVERED else []
+    early = [attempt.checkpoint for attempt in recovery.status.attempts if attempt.failed_early]
+    again = [each for each in early if each.path and early.count(each) >= EARLY_FAILURES]
+    found: list[ChosenCheckpoint] = []
+    for each in [*before, *recovery.status.doubted, *again]:
+        if each not in found:
+            found.append(each)
+    return found[-KEPT_DOUBTED:]
+
 
 def choose_checkpoint(
     recovery: Recovery,
@@ -39,6 +60,7 @@ def choose_checkpoint(
     status = replace(
         recovery.status,
         rejected=list(rejected),
+        doubted=doubted(recovery, previous),
         step_at_fault=max([root.progress.step, *(r.step for r in rejected), found.step if found else -1]),
     )
     situation = Situation(recovery, status, Phase.CHOOSING, GangView(root=root), root, (), policy, now)

@@ -7,7 +7,7 @@ checkpoints report`, which leaves a `Report` where the kubelet picks up a contai
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -56,6 +56,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     """On the file system; -1: it does not tell."""
 
 
+class Save(msgspec.Struct, frozen=True, array_like=True):
+    """What tells one save from another at the same place."""
+
+    step: int
+    saved_ns: int
+
+
+def saves(checkpoints: Iterable[ChosenCheckpoint]) -> tuple[Save, ...]:
+    """Of *checkpoints*, whose paths differ with who looks at them."""
+    return tuple(Save(each.step, each.saved_ns) for each in checkpoints)
+
+
 @dataclass(frozen=True, slots=True)
 class Busy:
     """The pod has not ended; *why*, for a person."""
@@ -88,6 +100,8 @@ class Order:
     quick: bool = False
     """Headers and sizes alone."""
     newer_than: int | None = None
+    doubted: tuple[Save, ...] = ()
+    """Taken only where there is no other."""
     runs_as: RunsAs
     user: int = 65532
     """Where the pods of the gang run as root, or do not say as whom."""
@@ -202,6 +216,7 @@ def _container(order: Order) -> dict[str, Any]:
     options = [f"--format={order.format}"] if order.format else []
     options += ["--quick"] if order.quick else []
     options += [f"--newer-than={order.newer_than}"] if order.newer_than is not None else []
+    options += [f"--doubted={each.step}:{each.saved_ns}" for each in order.doubted]
     return {
         "name": CONTAINER,
         "image": order.image,

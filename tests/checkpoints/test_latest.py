@@ -24,6 +24,7 @@ from healthd.checkpoints.latest import (
     verify,
 )
 from healthd.checkpoints.tree import Damaged, Tree, survey
+from healthd.core.verification import Save
 from tests.checkpoints.builders import REAL, a_sharded_step, refusal, safetensors_bytes, shard_name, torch_zip_bytes
 
 
@@ -111,6 +112,54 @@ def test_only_steps_that_are_newer_are_looked_at(tmp_path: Path) -> None:
 
     assert answer.found is None
     assert [rejected.step for rejected in answer.rejected] == [30]
+
+
+def a_save(run: Path) -> Save:
+    """What tells the newest checkpoint of *run* from others."""
+    found = latest(run).found
+    assert found is not None
+    return Save(found.step, found.saved_ns)
+
+
+def test_a_doubted_one_makes_room_for_the_one_before_it(tmp_path: Path) -> None:
+    doubted = a_save(a_run(tmp_path, 10, 20, 30))
+
+    answer = latest(tmp_path, doubted=[doubted])
+
+    assert answer.found is not None
+    assert answer.found.step == 20
+    assert [(r.step, "the gang failed twice" in r.reason) for r in answer.rejected] == [(30, True)]
+
+
+def test_a_doubted_one_is_taken_where_there_is_no_other_that_holds(tmp_path: Path) -> None:
+    doubted = a_save(a_run(tmp_path, 10, 20))
+    tear(tmp_path, 10)
+
+    answer = latest(tmp_path, doubted=[doubted])
+
+    assert answer.found is not None
+    assert (answer.found.step, answer.rejected) == (20, ())
+
+
+def test_a_doubted_one_is_no_progress_and_hides_none(tmp_path: Path) -> None:
+    doubted = a_save(a_run(tmp_path, 10, 30))
+
+    before = latest(tmp_path, newer_than=10, doubted=[doubted])
+    a_run(tmp_path, 20)
+    after = latest(tmp_path, newer_than=10, doubted=[doubted])
+
+    assert before.found is None
+    assert after.found is not None
+    assert after.found.step == 20
+
+
+def test_a_save_in_place_of_a_doubted_one_is_another(tmp_path: Path) -> None:
+    doubted = a_save(a_run(tmp_path, 10, 20))
+
+    answer = latest(tmp_path, doubted=[Save(doubted.step, doubted.saved_ns - 1)])
+
+    assert answer.found is not None
+    assert answer.found.step == 20
 
 
 def test_a_root_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from healthd.controller.census import Census, ObjectKey
 from healthd.controller.controller import Controller
@@ -224,11 +225,11 @@ class Elsewhere(SeenCheckpoints):
 
     asked = 0
 
-    async def latest(self, root: Root, newer_than: int | None = None, recovery: object = None) -> CheckpointAnswer:
+    async def latest(self, root: Root, *how: Any, **more: Any) -> CheckpointAnswer:
         self.asked += 1
         if self.asked < 3:
             return CheckpointAnswer(None, [], pending="a pod reads the checkpoints")
-        return await super().latest(root, newer_than, recovery)
+        return await super().latest(root, *how, **more)
 
 
 async def test_a_gang_waits_for_what_is_verified_elsewhere() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from healthd.core.choosing import await_answer, choose_checkpoint
+from healthd.core.choosing import await_answer, choose_checkpoint, doubted
 from healthd.core.gang import GangOptions, Root
 from healthd.core.model import Phase
 from healthd.core.objects import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
@@ -136,3 +136,39 @@ def test_while_somebody_else_verifies_that_is_said_once_and_asked_again_soon() -
 
 def test_a_hold_keeps_its_reason_while_it_is_verified_again() -> None:
     assert await_answer(a_recovery_in(Phase.HELD), "a pod reads").record is None
+
+
+def tried(step: int, *, times: int, early: bool = True) -> list[Attempt]:
+    """Starts from one checkpoint."""
+    checkpoint = ChosenCheckpoint(path=f"/step_{step}", step=step, saved_ns=1)
+    return [Attempt(number=number, checkpoint=checkpoint, failed_early=early) for number in range(1, times + 1)]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "steps"),
+    [
+        pytest.param(tried(9, times=1), [], id="it failed once"),
+        pytest.param(tried(9, times=2), [9], id="it failed twice"),
+        pytest.param(tried(9, times=3, early=False), [], id="it failed late, or for a node"),
+        pytest.param([*tried(9, times=2), *tried(8, times=1)], [9], id="the older one failed once"),
+        pytest.param([*tried(9, times=2), *tried(8, times=2)], [9, 8], id="so does the older one"),
+        pytest.param(
+            [Attempt(number=n, checkpoint=ChosenCheckpoint(), failed_early=True) for n in (1, 2)], [], id="fresh"
+        ),
+    ],
+)
+def test_a_checkpoint_is_doubted_after_two_starts_from_it_that_failed_early(
+    attempts: list[Attempt], steps: list[int]
+) -> None:
+    assert [each.step for each in doubted(a_recovery_in(Phase.CHOOSING, attempts=attempts), None)] == steps
+
+
+@pytest.mark.parametrize(("end", "steps"), [(Phase.RECOVERED, [9]), (Phase.GAVE_UP, []), (Phase.SUPERSEDED, [])])
+def test_a_doubt_lasts_beyond_a_recovery_that_went_well_without_that_checkpoint(end: Phase, steps: list[int]) -> None:
+    before = a_recovery(status=RecoveryStatus(phase=end, doubted=[tried(9, times=1)[0].checkpoint]))
+
+    assert [each.step for each in doubted(a_recovery_in(Phase.CHOOSING), before)] == steps
+
+
+def test_what_is_doubted_is_on_record() -> None:
+    assert [each.step for each in chosen(8, attempts=tried(9, times=2), no_advance=1).doubted] == [9]

@@ -299,6 +299,25 @@ def test_a_fault_after_the_start_begins_the_next_attempt_of_the_same_recovery() 
     assert (again.phase, again.attempt, len(again.causes)) == (Phase.STOPPING, 2, 2)
 
 
+@pytest.mark.parametrize(
+    ("cause", "minutes", "early"),
+    [
+        pytest.param(SOFTWARE, 1, True, id="soon after its start"),
+        pytest.param(SOFTWARE, 11, False, id="after it had run for a while"),
+        pytest.param(a_cause(node="node-1"), 1, False, id="with its node"),
+        pytest.param(a_cause(CauseKind.INTERRUPTED), 1, False, id="by a deletion"),
+    ],
+)
+def test_an_attempt_that_fails_early_by_itself_is_marked(cause: Cause, minutes: int, early: bool) -> None:
+    attempts = [Attempt(number=1, checkpoint=ChosenCheckpoint(path="p", step=7))]
+    recovery = a_recovery_in(Phase.CONFIRMING, attempts=attempts, phase_since=NOW - timedelta(minutes=minutes))
+
+    again = decided(recovery, a_root(attempt=1), [cause]).record
+
+    assert again is not None
+    assert [attempt.failed_early for attempt in again.attempts] == [early]
+
+
 def test_ranks_that_fail_beside_a_broken_gpu_are_not_blamed() -> None:
     hardware = a_cause(node="node-1")
 

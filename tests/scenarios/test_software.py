@@ -53,6 +53,20 @@ async def test_a_program_that_never_gets_further_is_given_up_with_growing_waits(
     assert "exited with code 1" in recovery.status.message
 
 
+async def test_a_checkpoint_after_whose_loading_the_gang_fails_twice_makes_room_for_the_one_before_it() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=5)
+    newest = stage.trainers.stores["train"].newest_whole()
+    assert newest is not None
+    stage.trainers.unloadable = {newest.step}
+    stage.crash(1)
+    recovery = await stage.run_until(Phase.RECOVERED, at_most=timedelta(hours=1))
+
+    assert [a.checkpoint.step for a in recovery.status.attempts] == [newest.step, newest.step, newest.step - 1]
+    assert [(r.step, r.reason) for r in recovery.status.rejected] == [(newest.step, "the gang failed on it")]
+    assert recovery.status.confirmed_step >= newest.step
+
+
 async def test_what_was_given_up_stays_stopped() -> None:
     stage = Stage(recovery=RecoveryPolicy(max_no_advance=1))
     await stage.run_for(minutes=1)

@@ -87,8 +87,8 @@ class _ResumesFromTorn:
     def __init__(self, checkpoints: Any) -> None:
         self._checkpoints = checkpoints
 
-    async def latest(self, root: Any, newer_than: int | None = None, recovery: object = None) -> Any:
-        answer = await self._checkpoints.latest(root, newer_than, recovery)
+    async def latest(self, root: Any, *how: Any, **more: Any) -> Any:
+        answer = await self._checkpoints.latest(root, *how, **more)
         if not answer.rejected:
             return answer
         newest = answer.rejected[0]

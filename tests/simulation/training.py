@@ -5,6 +5,7 @@ What a gang really does: steps while every rank lives and no hardware under it i
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -67,6 +68,8 @@ class Trainers:
         """Gangs whose program stands still though nothing is broken."""
         self.crash_at: dict[str, int] = {}
         """Gangs with a bug: every rank fails before it has made so many steps since it was resumed."""
+        self.unloadable: set[int] = set()
+        """Steps whose checkpoint is whole by all that can be seen, and which no rank can load."""
         self.last_step_at: dict[str, datetime] = {}
         self._runs: dict[str, Training] = {}
 
@@ -96,7 +99,8 @@ class Trainers:
             began = self._begins(gang, ranks[0])
             run = self._runs[gang] = Training(ranks[0].attempt, began, began, now)
         while now - run.since >= SAVES_EVERY:
-            if gang in self.crash_at and run.step - run.began >= self.crash_at[gang]:
+            is_stuck = gang in self.crash_at and run.step - run.began >= self.crash_at[gang]
+            if is_stuck or (run.step == run.began and run.step in self.unloadable):
                 for rank in ranks:
                     rank.ends_at, rank.exit_code = now, 1
                 return
@@ -122,13 +126,26 @@ class SeenCheckpoints:
     def __init__(self, stores: dict[str, Store]) -> None:
         self._stores = stores
 
-    async def latest(self, root: Root, newer_than: int | None = None, recovery: object = None) -> CheckpointAnswer:
-        """The newest whole checkpoint, and the newer ones that are not."""
+    async def latest(
+        self,
+        root: Root,
+        newer_than: int | None = None,
+        recovery: object = None,
+        doubted: Sequence[ChosenCheckpoint] = (),
+    ) -> CheckpointAnswer:
+        """The newest whole checkpoint, and the newer ones that are not; a doubted one where there is no other."""
         floor = -1 if newer_than is None else newer_than
         saved = [s for s in self._visible(root) if s.step > floor]
-        whole = max((s for s in saved if s.whole), key=lambda s: s.step, default=None)
+        all_whole = [s for s in saved if s.whole]
+        trusted = [s for s in all_whole if s.path not in {each.path for each in doubted}]
+        whole = max(trusted or (all_whole if newer_than is None else []), key=lambda s: s.step, default=None)
         torn = [s for s in saved if not s.whole and (whole is None or s.step > whole.step)]
         rejected = [RejectedCheckpoint(path=s.path, step=s.step, reason="it is torn") for s in torn]
+        rejected += [
+            RejectedCheckpoint(path=s.path, step=s.step, reason="the gang failed on it")
+            for s in all_whole
+            if whole is not None and s.step > whole.step
+        ]
         rejected.sort(key=lambda r: r.step, reverse=True)
         return CheckpointAnswer(ChosenCheckpoint(path=whole.path, step=whole.step) if whole else None, rejected)
 

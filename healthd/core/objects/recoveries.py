@@ -132,6 +132,8 @@ class Attempt(Slim, frozen=True, kw_only=True):
     """Where its members were to run: completion index -> node name. Only the newest attempts keep it."""
     ran_on: dict[str, str] = {}
     """Where they ran in the end: index, or the pod where members have none -> node name. Empty while not all run."""
+    failed_early: bool = False
+    """It failed while it loaded the checkpoint or soon after, by itself: no node was to blame, and no deletion."""
 
 
 class PodHint(Slim, frozen=True, kw_only=True):
@@ -183,6 +185,8 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     checkpoint: ChosenCheckpoint | None = None
     rejected: list[RejectedCheckpoint] = []
     """Checkpoints that were newer than the chosen one, and why each was refused."""
+    doubted: list[ChosenCheckpoint] = []
+    """Good by all that can be seen of them, and yet the gang failed early again and again after loading them."""
     step_at_fault: Step = -1
     """The furthest step known to have been reached before the stop; -1 when unknown."""
     no_advance: int = 0

@@ -131,16 +131,26 @@ def _faulted_again(s: Situation) -> Decision | None:
     if not s.faults:
         return None
     # The most telling come first; ranks that fail beside a broken GPU are only consequences.
-    return _again(s, [fault for fault in s.faults if fault.kind is s.faults[0].kind])
+    causes = [fault for fault in s.faults if fault.kind is s.faults[0].kind]
+    return _again(s, causes, early=causes[0].kind is CauseKind.SOFTWARE and _is_early(s))
 
 
-def _again(s: Situation, causes: Sequence[Cause]) -> Decision:
+def _again(s: Situation, causes: Sequence[Cause], *, early: bool = False) -> Decision:
+    attempts = [
+        replace(each, failed_early=early) if each.number == s.status.attempt else each for each in s.status.attempts
+    ]
     return s.enter(
         Phase.STOPPING,
         f"again, {causes[0].kind}: {causes[0].message}",
         causes=[*s.status.causes, *causes],
         attempt=s.status.attempt + 1,
         pods=members_to_fence(s),
+        attempts=attempts,
         not_before=None,
         stand_ins={},
     )
+
+
+def _is_early(s: Situation) -> bool:
+    """While members start and load, or before they ran for as long as counts for a gang whose steps are not seen."""
+    return s.status.phase is Phase.STARTING or s.now - (s.status.phase_since or s.now) < s.policy.confirm_after

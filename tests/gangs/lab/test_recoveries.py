@@ -57,7 +57,7 @@ CLOCK = SystemClock()
 class NoCheckpoints:
     """These gangs save nothing."""
 
-    async def latest(self, root: Root, newer_than: int | None = None, recovery: object = None) -> CheckpointAnswer:
+    async def latest(self, root: Root, *_: object, **__: object) -> CheckpointAnswer:
         """None."""
         return CheckpointAnswer(None, [])
 
