@@ -25,7 +25,7 @@ TRIES_A_LIST = 4
 
 
 class Taken(NamedTuple):
-    """The slots that a node holds now; with a *refusal*, which limit is used up, none."""
+    """The slots that a node holds now. With a *refusal*, which limit is used up, not all that it needs."""
 
     slots: frozenset[str]
     refusal: str = ""
@@ -36,25 +36,41 @@ async def held_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> 
     return frozenset(lease.metadata.name for lease in await _leases_of(cluster, node, policy))
 
 
+def lacks_slots(node: Node, policy: QuarantinePolicy, held: frozenset[str]) -> bool:
+    """Whether one of the limits would not count *node*, with the slots that it has."""
+    return any(slots.names and not slots.held(held) for slots in slot_sets(node, policy))
+
+
 async def take_slots(
-    cluster: Cluster, node: Node, policy: QuarantinePolicy, now: datetime, *, held: frozenset[str] = frozenset()
+    cluster: Cluster,
+    node: Node,
+    policy: QuarantinePolicy,
+    now: datetime,
+    *,
+    held: frozenset[str] = frozenset(),
+    is_out: bool = False,
 ) -> Taken:
     """
     Hold one slot of every set that *node* needs; *held* are those that it has.
 
-    For a node that is not quarantined. After a refusal it holds no slot at all: a node that cannot be quarantined must
-    not use up the budget of another. Takes one request where the slot that the node prefers is free.
+    After a refusal it holds no slot at all: a node that cannot be quarantined must not use up the budget of another.
+    One that *is_out* already keeps what it has, and is counted where that is possible. Takes one request where the slot
+    that the node prefers is free.
     """
+    refusal = ""
     for slots in slot_sets(node, policy):
         if slots.held(held):
             continue
         taken = await _take_one(cluster, slots, node, policy, now)
-        if taken is None:
+        if taken is not None:
+            held |= {taken}
+            continue
+        refusal = f"the budget of {slots.scope}, {len(slots.names)} nodes, is used up"
+        if not is_out:
             if held:
                 await give_back_slots(cluster, node, policy)
-            return Taken(frozenset(), f"the budget of {slots.scope}, {len(slots.names)} nodes, is used up")
-        held |= {taken}
-    return Taken(held)
+            return Taken(frozenset(), refusal)
+    return Taken(held, refusal)
 
 
 async def give_back_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> None:

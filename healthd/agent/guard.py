@@ -32,6 +32,8 @@ log = structlog.get_logger(__name__)
 ASK_AGAIN = timedelta(seconds=30)
 """After the budget had no slot; doubles up to ASK_AT_LEAST. Hundreds may be waiting for a slot at once."""
 ASK_AT_LEAST = timedelta(minutes=5)
+COUNT_AGAIN = timedelta(minutes=5)
+"""While slots are held: a person may delete them, and a node without one is not counted in the budget any more."""
 
 Report = Callable[[Node, datetime], Awaitable[None]]
 Say = Callable[[str, str, str], None]
@@ -74,6 +76,8 @@ class Guard:
         self._node_uid = ""
         self._slots: frozenset[str] | None = None
         """Budget slots that the node holds; None: not known, after a start or a request that failed."""
+        self._counted: datetime | None = None
+        """When they were last seen, by the clock of this machine, which may be set back."""
         self._refusal = ""
         """Why the node is not in quarantine, although a finding asks for it."""
         self._awaited = ""
@@ -95,12 +99,13 @@ class Guard:
         """Quarantine *node* or give it back, as its *findings* say. Raises ClusterError."""
         if node.metadata.uid != self._node_uid:  # made anew: what belonged to the old one went with it
             self._node_uid, self._slots = node.metadata.uid, None
-        if self._slots is None:
-            self._slots = await budget_slots.held_slots(self._cluster, node, self._policy)
+        if self._slots is None or (self._slots and not self._was_counted(now)):
+            self._slots, self._counted = await budget_slots.held_slots(self._cluster, node, self._policy), now
         decision = quarantine.decide(
             node,
             findings,
             holds_slots=bool(self._slots),
+            lacks_slots=budget_slots.lacks_slots(node, self._policy, self._slots),
             now=now,
             give_back=self._policy.give_back,
             repaired=repaired,
@@ -108,7 +113,7 @@ class Guard:
         if isinstance(decision, quarantine.Quarantine):
             return await self._quarantine(node, decision.record, findings, now)
         if isinstance(decision, quarantine.Hold):
-            if not await self._refused(node, now):
+            if not await self._refused(node, now, is_out=True):
                 log.warning("quarantine.slot_again", node=node.metadata.name, why="the slot that it held was deleted")
             return Guarded(node)
         self._forget_refusal()
@@ -120,6 +125,9 @@ class Guard:
             case quarantine.Keep():
                 self._awaited = ""
         return Guarded(node)
+
+    def _was_counted(self, now: datetime) -> bool:
+        return self._counted is not None and self._counted <= now < self._counted + COUNT_AGAIN
 
     async def _quarantine(
         self, node: Node, record: quarantine.Record, findings: Sequence[Finding], now: datetime
@@ -139,15 +147,15 @@ class Guard:
         log.warning("node.quarantined", node=node.metadata.name, finding=record.finding, why=record.message)
         return Guarded(node, is_news=True)
 
-    async def _refused(self, node: Node, now: datetime) -> str:
+    async def _refused(self, node: Node, now: datetime, *, is_out: bool = False) -> str:
         """Take the slots that a quarantine needs. Answers why not; empty when they are held."""
         if not self._policy.cordon:
             return "quarantine.cordon is off: this is what would be done"
         if self.ask_at is not None and now < self.ask_at:
             return self._refusal
         held, self._slots = self._slots or frozenset(), None  # not known, should a request fail
-        taken = await budget_slots.take_slots(self._cluster, node, self._policy, now, held=held)
-        self._slots = taken.slots
+        taken = await budget_slots.take_slots(self._cluster, node, self._policy, now, held=held, is_out=is_out)
+        self._slots, self._counted = taken.slots, now
         self.ask_at = now + self._ask_again.next() if taken.refusal else None
         return taken.refusal
 

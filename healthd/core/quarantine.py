@@ -51,7 +51,7 @@ class Quarantine(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Take slots for a quarantine that has none: somebody deleted them. Without one it is not counted any more."""
+    """Take the slots that a quarantine lacks: somebody deleted them. Without them it is not counted any more."""
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -90,6 +90,7 @@ def decide(
     findings: Sequence[Finding],
     *,
     holds_slots: bool,
+    lacks_slots: bool | None = None,
     now: datetime,
     give_back: GiveBack = GiveBack.MENDED,
     repaired: datetime | None = None,
@@ -98,14 +99,16 @@ def decide(
     What to do about *node*, given all its findings, and when it was last said to be *repaired*.
 
     *holds_slots* without a quarantine is what a crash between taking a slot and cordoning leaves behind: either the
-    finding still stands and the quarantine is finished, or the slot is given back.
+    finding still stands and the quarantine is finished, or the slot is given back. *lacks_slots* says whether one of
+    the limits does not count the node; None: it needs one slot, and so lacks it where it holds none.
     """
     ours = read_record(node)
     worst = next((f for f in findings if f.quarantines and f.cleared_at is None), None)
     if worst is not None and ours is None:
         return Quarantine(_record_for(node, worst, now))
     awaits = ours is not None and give_back is GiveBack.REPAIRED and not _was_repaired(findings, ours, repaired)
-    if ours is not None and not holds_slots and (worst is not None or awaits):
+    is_uncounted = not holds_slots if lacks_slots is None else lacks_slots
+    if ours is not None and is_uncounted and (worst is not None or awaits):
         return Hold()
     if worst is not None or (ours is None and not holds_slots):
         return Keep()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from healthd.agent.agent import Agent, KernelNews
-from healthd.agent.budget_slots import take_slots
+from healthd.agent.budget_slots import held_slots, take_slots
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
 from healthd.core.model import KernelRecord, Verdict
@@ -364,6 +364,21 @@ async def test_a_slot_that_a_crash_left_behind_is_given_back(one: OneNode) -> No
     await one.look(await one.agent())
 
     assert await one.slots() == 0
+
+
+async def test_a_node_that_is_out_keeps_the_slot_that_it_has_where_another_limit_has_none(one: OneNode) -> None:
+    policy = QuarantinePolicy(budget=2, per_domain=1, domain_label="zone")
+    await one.cluster.create(a_node("node-b", labels={"zone": "a"}))
+    other = await one.cluster.get(Node, "node-b")
+    await take_slots(one.cluster, other, policy, START)
+    await one.cluster.patch(Node, "node-a", {"metadata": {"labels": {"zone": "a"}}})
+    node = await one.node()
+    mine = (await take_slots(one.cluster, node, QuarantinePolicy(budget=2), START)).slots
+
+    taken = await take_slots(one.cluster, node, policy, START, held=mine, is_out=True)
+
+    assert (taken.slots, taken.refusal) == (mine, "the budget of a, 1 nodes, is used up")
+    assert await held_slots(one.cluster, node, policy) == mine
 
 
 async def test_a_quarantined_node_that_leaves_the_cluster_takes_nothing_of_the_budget_with_it(one: OneNode) -> None:

@@ -71,6 +71,10 @@ def test_a_quarantine_whose_slot_somebody_deleted_takes_one_again() -> None:
     assert decide(quarantined(), [a_finding()], holds_slots=False, now=NOW) == Hold()
 
 
+def test_a_quarantine_that_one_of_two_limits_does_not_count_takes_the_slot_that_it_lacks() -> None:
+    assert decide(quarantined(), [a_finding()], holds_slots=True, lacks_slots=True, now=NOW) == Hold()
+
+
 def test_a_quarantine_ends_when_its_finding_was_cleared_and_says_by_what() -> None:
     cleared = a_finding(device="gpu", cleared_at=START, cleared_by="repair")
 

@@ -240,6 +240,12 @@ class Stage:
         for name in self.machines.all:
             self.restart_agent(name)
 
+    def delete_slots(self) -> None:
+        """A person deletes every slot of the budget that is taken."""
+        for slot in at_once(self.truth.list(Lease)).items:
+            self.watchdog.loses_slot(slot.spec.holder_identity)
+            at_once(self.truth.delete(Lease, slot.metadata.name, namespace=slot.metadata.namespace))
+
     def new_controller(self, name: str, cluster: Any = None, mirror: Any = None, activity: Any = None) -> Loop:
         """The loop of a controller, through *cluster* if given."""
         view = self.truth.seen_by(name)

@@ -21,6 +21,37 @@ async def test_a_node_that_is_still_quarantined_takes_its_slot_again_before_anot
     assert stage.quarantined() == ["node-2"]
 
 
+async def test_an_agent_that_lives_on_takes_a_slot_again_when_a_person_deletes_that_of_its_node() -> None:
+    stage = Stage(ranks=2, spares=1, budget=1)
+    await stage.run_for(minutes=1)
+    stage.fault("node-2")
+    await stage.run_for(minutes=1)
+    stage.delete_slots()
+    await stage.run_for(minutes=6)
+    assert stage.slots() == 1
+
+    stage.fault("node-1")
+    await stage.run_for(minutes=5)
+
+    assert stage.quarantined() == ["node-2"]
+
+
+async def test_a_node_whose_deleted_slot_another_took_is_counted_once_there_is_one_again() -> None:
+    stage = Stage(ranks=2, spares=1, budget=1)
+    await stage.run_for(minutes=1)
+    stage.fault("node-2")
+    await stage.run_for(minutes=1)
+    stage.delete_slots()
+    stage.fault("node-1")
+    await stage.run_for(minutes=10)
+    assert stage.quarantined() == ["node-1", "node-2"]
+
+    stage.repair("node-1")
+    await stage.run_for(minutes=10)
+
+    assert (stage.quarantined(), stage.slots()) == (["node-2"], 1)
+
+
 async def test_a_gang_that_runs_is_recovered_from_its_next_fault_as_if_nothing_had_been() -> None:
     stage = Stage(ranks=2, spares=1)
     await stage.run_for(minutes=1)

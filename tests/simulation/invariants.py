@@ -53,6 +53,8 @@ class Watchdog:
         self.repaired_at: dict[str, datetime] = {}
         self._let_through: set[str] = set()
         """Nodes that were quarantined when healthd was installed anew, and have no slot again yet: it has no memory."""
+        self._lost_slots: set[str] = set()
+        """Nodes that a person took the slot from, and that have no slot again yet. Their agents do not know at once."""
         self._is_repaired: set[str] = set()
         """Nodes of which nothing was wrong any more after somebody said so, whatever their clock was."""
         self.conducts: dict[str, Conduct] = {}
@@ -80,6 +82,10 @@ class Watchdog:
     def is_installed_anew(self, nodes: list[Node]) -> None:
         """Everything that healthd had written elsewhere than on *nodes* and gangs is gone."""
         self._let_through = {node.metadata.name for node in nodes if _is_quarantined(node)}
+
+    def loses_slot(self, node: str) -> None:
+        """A person deletes the Lease that counts the quarantine of *node*, or one that is about to be."""
+        self._lost_slots.add(node)
 
     def faulted(self, node: str, stamp: datetime) -> None:
         """The kernel of *node* tells of broken hardware, with a time stamp by its own clock."""
@@ -287,10 +293,12 @@ class Watchdog:
     def _check_budget(self, nodes: list[Node], slots: list[Lease]) -> None:
         policy = self._config.quarantine
         held = Counter(slot.spec.holder_identity for slot in slots)
-        self._let_through = {name for name in self._let_through if held[name] < (2 if policy.per_domain else 1)}
+        needed = 2 if policy.per_domain else 1
+        self._let_through = {name for name in self._let_through if held[name] < needed}
+        self._lost_slots = {name for name in self._lost_slots if held[name] < needed}
         out = [node for node in nodes if _is_quarantined(node)]
         self._let_through &= {node.metadata.name for node in out}
-        out = [node for node in out if node.metadata.name not in self._let_through]
+        out = [node for node in out if node.metadata.name not in self._let_through | self._lost_slots]
         expect(1, len(out) <= policy.budget, f"{len(out)} nodes are quarantined, the budget is {policy.budget}")
         if not policy.per_domain:
             return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from healthd.cluster.port import ClusterError, NotFound
+from healthd.cluster.port import NotFound
 from healthd.core.model import ENDED
 from healthd.core.objects import (
     ANNOTATION_CLAIM,
@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 OURS = {TAINT_QUARANTINED, TAINT_RESERVED}
-
-
-def interfere(sim: Simulation) -> None:
-    """Somebody does something."""
-    deeds = [reinstall, make_node_anew, make_node_anew, label_spare, unlabel_spare, switch_restarts, edit_gang]
-    deed = sim.people.choice(deeds)
-    sim.note(f"* {deed.__name__}")
-    try:
-        deed(sim)
-    except ClusterError as error:
-        sim.note(f"  was refused: {error}")
 
 
 def reinstall(sim: Simulation) -> None:
@@ -182,4 +171,13 @@ def _some(sim: Simulation, these: Any) -> Any:
     return sim.people.choice(sorted(these, key=lambda each: str(each.metadata.name)))
 
 
-__all__ = ["interfere", "put_right", "remove_definitions"]
+__all__ = [
+    "edit_gang",
+    "label_spare",
+    "make_node_anew",
+    "put_right",
+    "reinstall",
+    "remove_definitions",
+    "switch_restarts",
+    "unlabel_spare",
+]

@@ -42,7 +42,7 @@ from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
 from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock, counting_uids
-from tests.simulation import disturbances, kubernetes, people
+from tests.simulation import deletions, disturbances, interference, kubernetes, people
 from tests.simulation.conduct import Conduct, SeesRepairs
 from tests.simulation.faulty import FaultyCluster, Luck, StaleMirror
 from tests.simulation.instruments import Instruments, strike
@@ -146,6 +146,8 @@ class Simulation:
         self.shadow: tuple[str, ...] = self.readings.choice([(), (), ("nvml-gpu-lost",), ("ib-*",)])
         self.last_words = LastWords()
         self.lost_nodes: dict[str, Node] = {}
+        self.lost_slots = False
+        """Somebody deleted slots of the budget."""
         self.worlds: dict[str, int] = {}
         self._make_world()
         if self.readings.random() < 0.4:
@@ -331,11 +333,11 @@ class Simulation:
     def _set_off(self) -> None:
         """Let the gangs start and save a checkpoint or two, most of the time."""
         for _ in range(3):
-            self._go(self.job_controller)
+            self.go(self.job_controller)
             self.machines.work(self.clock.now())
         for _ in range(self.dice.choice([0, 2, 4])):
-            self._pass(timedelta(seconds=20))
-            self._go(self.controllers[0])
+            self.pass_time(timedelta(seconds=20))
+            self.go(self.controllers[0])
 
     def _step(self) -> None:
         self.steps += 1
@@ -343,18 +345,18 @@ class Simulation:
         if roll < 0.14:
             disturbances.strike(self)
         elif roll < 0.45:
-            self._go(self.dice.choice(self.controllers))
+            self.go(self.dice.choice(self.controllers))
         elif roll < 0.65:
-            self._go(self._some_agent())
+            self.go(self._some_agent())
         elif roll < 0.82:
-            self._go(self.job_controller)
+            self.go(self.job_controller)
         if self.on_cluster and self.others.random() < 0.08:
             kubernetes.strike(self)
-        if self.is_visited and self.people.random() < 0.1:
-            people.interfere(self)
+        if self.is_visited and self.people.random() < 0.15:
+            interference.interfere(self)
         if self.instruments and self.readings.random() < 0.3:
             self._strike_readings(self.readings.choice(sorted(self.instruments)))
-        self._pass(timedelta(seconds=self._jump()))
+        self.pass_time(timedelta(seconds=self._jump()))
         self._check()
 
     def _strike_readings(self, name: str) -> None:
@@ -384,7 +386,7 @@ class Simulation:
             return self.dice.random() * 2
         return self.dice.random() * 15 if roll < 0.97 else self.dice.random() * 300
 
-    def _pass(self, delta: timedelta) -> None:
+    def pass_time(self, delta: timedelta) -> None:
         """Time goes by: processes end, kubelets look after their pods, gangs make steps."""
         self.clock.advance(delta)
         now = self.clock.now()
@@ -393,7 +395,7 @@ class Simulation:
         self.trainers.work(worlds, now)
         self.machines.work(now)
 
-    def _go(self, actor: Actor) -> None:
+    def go(self, actor: Actor) -> None:
         if self._asleep.get(actor.name, 0) > self.steps and not self.luck.is_out:
             return  # its machine stands still in the middle of a round
         try:
@@ -461,6 +463,8 @@ class Simulation:
 
     def _heal(self) -> None:
         """No more faults, everything repaired: within bounded rounds every gang is where it belongs."""
+        if self.lost_slots:
+            deletions.prove_slots_are_held(self)
         disturbances.repair_everything(self)
         self.note("--- healing")
         self._come_to_rest(HEALING_ROUNDS)
@@ -475,8 +479,8 @@ class Simulation:
             if self.on_cluster:
                 answer_for_old_pods(self.truth, self.machines)
             for actor in [*self.agents.values(), *self.controllers, self.job_controller]:
-                self._go(actor)
-            self._pass(timedelta(seconds=5 if number < 20 else 60 if number < rounds else 3600))
+                self.go(actor)
+            self.pass_time(timedelta(seconds=5 if number < 20 else 60 if number < rounds else 3600))
             self._check()
             trouble = unsettled(self)
             if not trouble:
@@ -489,15 +493,15 @@ class Simulation:
         ranks = self.machines.processes(gang)
         if not ranks or gang in self.watchdog.stopped_by_user | self.watchdog.deleted_by_user:
             return
-        self._pass(self.config.recovery.breaker_window)
+        self.pass_time(self.config.recovery.breaker_window)
         self.note("--- one more fault")
         restarts = len(self.watchdog.restarts)
         disturbances.break_node(self, ranks[0].node)
         self._check()
         for _ in range(3):
             for actor in [self.agents[ranks[0].node], *self.controllers, self.job_controller]:
-                self._go(actor)
-            self._pass(timedelta(seconds=40))
+                self.go(actor)
+            self.pass_time(timedelta(seconds=40))
             self._check()
         disturbances.repair_everything(self)
         self._come_to_rest(HEALING_ROUNDS)

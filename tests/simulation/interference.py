@@ -1,0 +1,40 @@
+"""
+Which of the deeds of people happens, in the worlds that are visited. All follow from dice of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from healthd.cluster.port import ClusterError
+from tests.simulation import deletions, people
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+_DEEDS: tuple[Callable[[Simulation], None], ...] = (
+    people.reinstall,
+    people.make_node_anew,
+    people.make_node_anew,
+    people.label_spare,
+    people.unlabel_spare,
+    people.switch_restarts,
+    people.edit_gang,
+    deletions.delete_slots,
+    deletions.delete_slots,
+    deletions.delete_reports,
+)
+
+
+def interfere(sim: Simulation) -> None:
+    """Somebody does something."""
+    deed = sim.people.choice(_DEEDS)
+    sim.note(f"* {deed.__name__}")
+    try:
+        deed(sim)
+    except ClusterError as error:
+        sim.note(f"  was refused: {error}")
+
+
+__all__ = ["interfere"]
