@@ -17,6 +17,8 @@ from healthd.core.signals.rule import AtLeast, Below, Changes, FellBelowBest, Gr
 
 NOTHING = timedelta(0)
 DOUBT = timedelta(minutes=2)
+ALL_ONES = {2**32 - 1, 2**64 - 1}
+"""No reading at all: nobody counts so far."""
 Place = tuple[str, str, str]
 """Name, device, part."""
 
@@ -137,7 +139,7 @@ class Account:
             return
         shelf = self._shelves.setdefault(look.source, Shelf(look.at))
         now = shelf.time_of(look.at)
-        there = {_place(reading): reading.value for reading in look.readings}
+        there = {place_of(reading): reading.value for reading in look.readings if reading.value not in ALL_ONES}
         shelf.stories = {place: story for place, story in shelf.stories.items() if place in there}
         for place, value in there.items():
             if place in shelf.stories:
@@ -149,6 +151,10 @@ class Account:
             for place, story in shelf.stories.items():
                 if place[0] == rule.reads:
                     _judge(rule, place, shelf.stories, story, now)
+
+    def knows(self, source: str, place: Place) -> bool:
+        """It saw this reading at the last look of its source."""
+        return source in self._shelves and place in self._shelves[source].stories
 
     def settle(self, at: datetime) -> None:
         """Somebody repaired the node at *at*."""
@@ -235,9 +241,9 @@ def _stands_out(score: float, floor: float, story: Story, peers: list[Story], si
 
 
 def _wrap(before: float, after: float) -> float:
-    """Less than before, near both ends of the range: it went on there."""
+    """Less than before, near both ends of the range, and not nothing at all: it went on there."""
     for size in (2**32, 2**64):
-        if size * 15 / 16 <= before < size and after < size / 16:
+        if size * 15 / 16 <= before < size and 0 < after < size / 16:
             return size - before + after
     return 0
 
@@ -253,5 +259,5 @@ def _word(value: float | str) -> str:
     return str(int(value)) if isinstance(value, int | float) and float(value).is_integer() else str(value)
 
 
-def _place(reading: Reading) -> Place:
+def place_of(reading: Reading) -> Place:
     return reading.name, reading.device, reading.part

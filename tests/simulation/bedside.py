@@ -212,11 +212,11 @@ class Bedside:
         kernel_first = self.dice.random() < 0.5
         if kernel_first:
             self._tell_kernel(agent)
-        for look in self.instruments.looks(now, sources):
+        for look, truth in self.instruments.looks_and_truth(now, sources):
             before = agent.findings
             agent.look(look, now)
             self._note_change(before, agent.findings)
-            self.conduct.looked(look, before, agent.findings, now)
+            self.conduct.looked(look, before, agent.findings, now, truth)
             if self.dice.random() < 0.2:
                 self._show_again(agent, look)
         if not kernel_first:

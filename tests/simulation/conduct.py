@@ -9,8 +9,10 @@ changes nothing; 18 nothing from before a repair acts.
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -22,7 +24,7 @@ from healthd.core.objects import ANNOTATION_REPAIRED, Node, NodeHealth
 from healthd.core.readings import Look
 from healthd.core.signals.tables import known_rules
 from healthd.core.tiers import tier
-from tests.simulation.account import Account
+from tests.simulation.account import Account, place_of
 from tests.simulation.invariants import expect
 
 LONGEST = timedelta(hours=24)
@@ -37,6 +39,24 @@ class Witnesses(NamedTuple):
 
     rules: set[str]
     last_at: datetime
+
+
+@dataclass
+class Sober:
+    """What rules say of the readings as they are, whatever was shown once by mistake."""
+
+    accounts: list[Account]
+    was_bad: dict[Told, datetime]
+
+    def take(self, shown: Look, truth: Look) -> None:
+        """One look. What errs at its first sight cannot be told from what counts from there."""
+        known = self.accounts[0]
+        both = zip(shown.readings, truth.readings, strict=True)
+        seen = [is_so if known.knows(truth.source, place_of(is_so)) else told for told, is_so in both]
+        for account in self.accounts:
+            account.take(replace(truth, readings=seen))
+            for told in account.bad():
+                self.was_bad[told] = max(truth.at, self.was_bad.get(told, truth.at))
 
 
 class Conduct:
@@ -54,6 +74,8 @@ class Conduct:
         self._accounts: list[Account] = []
         self._was_bad: dict[Told, datetime] = {}
         """What was bad for long enough since the last repair, in whatever life, and when that was last seen."""
+        self._sober: Sober | None = None
+        """What would have been seen had no dial ever erred; None: none has."""
         self._witnesses: dict[str, Witnesses] = {}
         """By finding, since the last repair."""
         self._stamp = ""
@@ -63,6 +85,8 @@ class Conduct:
     def begin_life(self) -> None:
         """A new agent knows the findings, and nothing of the readings."""
         self._accounts = [Account(self._rules), Account(self._rules)]
+        if self._sober is not None:
+            self._sober.accounts = [Account(self._rules), Account(self._rules)]
 
     def shown(self, node: Node, now: datetime) -> None:
         """The agent is shown its node, which may say that it was repaired."""
@@ -72,29 +96,36 @@ class Conduct:
         self._stamp = stamp
         at = self._repaired = min(datetime.fromisoformat(stamp), now)
         self._witnesses = {key: known for key, known in self._witnesses.items() if known.last_at > at}
-        since_repair, since_notice = self._accounts
-        since_repair.settle(at)
-        since_notice.settle(now)
-        # Witnesses of one fault share a finding: one that was seen later keeps it, and the word of the others with it.
-        later = {(device, _cause(rule) or rule) for (device, rule), seen in self._was_bad.items() if seen > at}
-        self._was_bad = {
-            (device, rule): seen
-            for (device, rule), seen in self._was_bad.items()
-            if (device, _cause(rule) or rule) in later
-        }
+        for since_repair, since_notice in [self._accounts, *([self._sober.accounts] if self._sober else [])]:
+            since_repair.settle(at)
+            since_notice.settle(now)
+        self._was_bad = _later(self._was_bad, at)
+        if self._sober is not None:
+            self._sober.was_bad = _later(self._sober.was_bad, at)
 
     # What happens ----------------------------------------------------------------------------------------------------
 
-    def looked(self, look: Look, before: Sequence[Finding], after: Sequence[Finding], now: datetime) -> None:
-        """A look was judged; it made *after* of the findings *before*."""
+    def looked(
+        self,
+        look: Look,
+        before: Sequence[Finding],
+        after: Sequence[Finding],
+        now: datetime,
+        truth: Look | None = None,
+    ) -> None:
+        """A look was judged; it made *after* of the findings *before*. The *truth* is what it should have shown."""
         if look.trouble:
             self._expect(
                 12, list(before) == list(after), f"{look.source} could not be read, and that changed a finding"
             )
             return
+        if truth is not None and truth is not look and self._sober is None:
+            self._sober = Sober(copy.deepcopy(self._accounts), dict(self._was_bad))
         if self._repaired is None or not look.at <= self._repaired <= now:
             for account in self._accounts:
                 account.take(look)
+            if self._sober is not None:
+                self._sober.take(look, truth or look)
         bad = [account.bad() for account in self._accounts]
         for told in bad[0] | bad[1]:
             self._was_bad[told] = max(look.at, self._was_bad.get(told, look.at))
@@ -204,6 +235,8 @@ class Conduct:
         reasons = {rule for rule in witnesses if _takes_out(rule)}
         is_so = any((finding.device, rule) in self._was_bad for rule in reasons)
         self._expect(13, is_so, f"{finding.id} takes the node out, and no rule was bad enough since the last repair")
+        is_true = self._sober is None or any((finding.device, rule) in self._sober.was_bad for rule in reasons)
+        self._expect(13, is_true, f"{finding.id} takes the node out for what a dial showed that erred")
 
     def _check_one_each(self, standing: Iterable[Finding]) -> None:
         """The kernel's own messages are told apart; what others witness is not."""
@@ -249,6 +282,12 @@ class SeesRepairs:
         if kind is Node:
             self._conduct.shown(found, self._now())
         return found
+
+
+def _later(was_bad: dict[Told, datetime], at: datetime) -> dict[Told, datetime]:
+    """Witnesses of one fault share a finding: one that was seen later keeps it, and the word of the others with it."""
+    later = {(device, _cause(rule) or rule) for (device, rule), seen in was_bad.items() if seen > at}
+    return {(device, rule): seen for (device, rule), seen in was_bad.items() if (device, _cause(rule) or rule) in later}
 
 
 def _standing(findings: Sequence[Finding]) -> dict[str, Finding]:

@@ -34,6 +34,8 @@ class Dial:
     tests: list[Test]
     value: float | str = 0
     is_there: bool = True
+    glitch: float | None = None
+    """What it shows at the next look alone, whatever its value is."""
 
     @property
     def is_counter(self) -> bool:
@@ -72,6 +74,14 @@ class Dial:
         """Begin to count at zero again, as a driver does that is loaded anew."""
         if self.is_counter and isinstance(self.value, int | float) and 0 < self.value < RANGE / 2:
             self.value = dice.choice([0, 0, int(self.value) // 2])
+
+    def err(self, dice: random.Random) -> bool:
+        """Show nonsense once, as a device does that does not answer in time. Words never do."""
+        if not isinstance(self.value, int | float):
+            return False
+        ones = [RANGE - 1, RANGE * RANGE - 1]
+        self.glitch = dice.choice([*ones, 0, int(self.value) // 2] if self.is_counter else ones)
+        return True
 
     def _count(self, amount: float) -> None:
         value = self.value if isinstance(self.value, int | float) else 0
@@ -140,13 +150,26 @@ class Instruments:
 
     def looks(self, at: datetime, sources: Iterable[str]) -> Iterator[Look]:
         """What *sources* show at *at*."""
+        return (shown for shown, _ in self.looks_and_truth(at, sources))
+
+    def looks_and_truth(self, at: datetime, sources: Iterable[str]) -> Iterator[tuple[Look, Look]]:
+        """What *sources* show at *at*, and what they would show if no dial did err."""
         for source in sources:
             if source in self.in_trouble:
-                yield Look(source=source, at=at, trouble="it does not answer")
-            else:
-                there = [dial for dial in self.sources[source] if dial.is_there]
-                readings = [Reading(dial.device, dial.name, dial.value, dial.part) for dial in there]
-                yield Look(source=source, at=at, readings=readings)
+                look = Look(source=source, at=at, trouble="it does not answer")
+                yield look, look
+                continue
+            there = [dial for dial in self.sources[source] if dial.is_there]
+            readings = [Reading(dial.device, dial.name, dial.value, dial.part) for dial in there]
+            truth = Look(source=source, at=at, readings=readings)
+            if all(dial.glitch is None for dial in there):
+                yield truth, truth
+                continue
+            shown = [dial.value if dial.glitch is None else dial.glitch for dial in there]
+            for dial in there:
+                dial.glitch = None
+            told = [Reading(each.device, each.name, value, each.part) for each, value in zip(there, shown, strict=True)]
+            yield Look(source=source, at=at, readings=told), truth
 
     def show_lost_gpu(self) -> None:
         """The driver has lost the GPU, as whoever asks it can see."""
@@ -159,6 +182,7 @@ class Instruments:
         self.in_trouble.clear()
         for dial in self.dials():
             dial.is_there = True
+            dial.glitch = None
             dial.better()
 
 
@@ -184,6 +208,8 @@ def strike(instruments: Instruments, dice: random.Random) -> str:
     if roll < 0.76:
         dial.reset(dice)
         return f"{where} counts from {dial.value}"
+    if roll < 0.82 and dial.err(dice):
+        return f"{where} shows {dial.glitch} once"
     if roll < 0.88:
         dial.is_there = not dial.is_there
         return f"{where} is {'there' if dial.is_there else 'gone'}"

@@ -2,10 +2,10 @@
 The short memory of one reading: how much a counter grew and when, how often a state changed, the best that was seen.
 
 What a counter does besides counting is dealt with here. *Wrap*: it stood near the end of 32 or 64 bits and goes on
-near zero. *Reset or glitch*: any other smaller value is no growth. Which of both is not known for a while: growth just
-before and after does not count, and a counter that comes back to where it was showed a glitch. *Hot-plug*: a
-reading that was gone is a new series, because a new device brings its own lifetime counters. *Gaps*: growth over a time
-that is longer than a rule's window counts in proportion.
+near zero, but hardly ever at zero itself. *Reset or glitch*: any other smaller value is no growth. Which of both is not
+known for a while: growth just before and after does not count, and a counter that comes back to where it was showed a
+glitch. *Hot-plug*: a reading that was gone is a new series, because a new device brings its own lifetime counters.
+*Gaps*: growth over a time that is longer than a rule's window counts in proportion.
 """
 
 from __future__ import annotations
@@ -151,10 +151,14 @@ class Series:
 
 
 def wrapped(before: float, now: float) -> float:
-    """By how much a counter grew that began again at zero after the end of its range; 0: it did not."""
+    """
+    By how much a counter grew that began again at zero after the end of its range; 0: it did not.
+
+    One that shows zero was reset, or shows nonsense: of all that goes past the end next to nothing stops there.
+    """
     for bits in WIDTHS:
         end = float(1 << bits)
-        if end * (1 - NEAR) <= before < end and now < end * NEAR:
+        if end * (1 - NEAR) <= before < end and 0 < now < end * NEAR:
             return end - before + now
     return 0.0
 

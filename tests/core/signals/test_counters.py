@@ -115,6 +115,14 @@ def test_counter_that_falls_from_the_middle_did_not_wrap() -> None:
     assert wrapped(float(1 << 31), 5) == 0
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_counter_near_its_end_that_shows_zero_once_did_not_wrap(bits: int) -> None:
+    before = float((1 << bits) - 4096)
+
+    assert wrapped(before, 0) == 0
+    assert Bench(rule(Grows(4096, HOUR))).counts(before, 0, before) == [False, False, False]
+
+
 def test_device_that_comes_back_brings_its_own_past() -> None:
     bench = Bench(TEN_AN_HOUR)
     bench.counts(0)
