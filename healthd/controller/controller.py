@@ -240,7 +240,8 @@ class Controller:
         return active or await self._create(root, faults[0], earlier)
 
     async def _create(self, root: Root, cause: Cause, earlier: list[Recovery]) -> Recovery | None:
-        wanted = open_recovery(root, cause, earlier)
+        others = {each.metadata.name for each in self.census.recoveries() if each.spec.gang.uid != root.ref.uid}
+        wanted = open_recovery(root, cause, earlier, others)
         meta = msgspec.structs.replace(wanted.metadata, labels={LABEL_GANG: label_value(root.ref.name)})
         try:
             opened = await self._cluster.create(msgspec.structs.replace(wanted, metadata=meta))

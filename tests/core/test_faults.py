@@ -153,6 +153,10 @@ def test_a_member_that_was_taken_away_is_an_interruption(member: Pod) -> None:
     assert kinds(a_member(0), member) == [CauseKind.INTERRUPTED]
 
 
+def test_one_that_goes_because_the_gang_was_made_smaller_is_none() -> None:
+    assert kinds(a_member(0), a_member(1, deletion_timestamp=START), root=a_root(world=1)) == []
+
+
 def test_members_that_have_succeeded_are_left_out() -> None:
     assert kinds(a_member(0, "Succeeded"), a_member(1, "Succeeded", deletion_timestamp=START)) == []
 

@@ -19,6 +19,7 @@ from healthd.core.objects import (
     ChosenCheckpoint,
     FencedPod,
     FenceOverride,
+    GangRef,
     Pod,
     PodStatus,
     Recovery,
@@ -60,6 +61,18 @@ def test_a_recovery_that_ended_before_it_started_anything_leaves_room_for_the_ne
     first = open_recovery(a_root(), SOFTWARE)
 
     assert open_recovery(a_root(), SOFTWARE, [first]).metadata.name != first.metadata.name
+
+
+def test_the_recovery_of_a_gang_that_was_made_anew_finds_a_name_where_the_two_uids_begin_alike() -> None:
+    taken = open_recovery(a_root(ref=a_ref("11111-2222")), SOFTWARE).metadata.name
+
+    opened = open_recovery(a_root(ref=a_ref("11111-3333")), SOFTWARE, [], [taken])
+
+    assert opened.metadata.name == "train-11111-33-1"
+
+
+def a_ref(uid: str) -> GangRef:
+    return GangRef(kind="Job", name="train", namespace="default", uid=uid)
 
 
 @pytest.mark.parametrize("phase", sorted(set(Phase) - ENDED - {Phase.HELD}))

@@ -202,7 +202,7 @@ class Stage:
 
     def delete(self) -> None:
         """The user deletes the gang."""
-        self.watchdog.deleted_by_user.add("train")
+        self.watchdog.deletes(at_once(self.cluster.get(Job, "train", "default")))
         at_once(self.truth.delete(Job, "train", namespace="default"))
 
     def cordon(self, node: str) -> None:
@@ -379,8 +379,7 @@ class Stage:
 
     def _work(self) -> None:
         now = self.clock.now()
-        jobs = at_once(self.cluster.list(Job)).items
-        self.trainers.work({job.metadata.name: job.spec.completions or 1 for job in jobs}, now)
+        self.trainers.work(at_once(self.cluster.list(Job)).items, now)
         self.machines.work(now)
 
     def _version(self) -> str:

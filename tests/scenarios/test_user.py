@@ -104,6 +104,29 @@ async def test_a_person_who_cordons_a_node_of_the_gang_for_a_while_costs_no_spar
     assert len(stage.processes()) == 2
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+async def test_a_gang_that_its_user_makes_smaller_runs_on(ranks: int) -> None:
+    stage = Stage(ranks=3)
+    await stage.run_for(minutes=2)
+    stage.patch_job({"spec": {"parallelism": ranks, "completions": ranks}})
+    await stage.run_for(minutes=5)
+
+    assert stage.recoveries() == []
+    assert len(stage.processes()) == ranks
+
+
+async def test_a_gang_that_its_user_makes_larger_after_a_recovery_gets_a_slot_for_the_new_member() -> None:
+    stage = Stage(ranks=2, spares=1)
+    stage.patch_job({"spec": {"parallelism": 1, "completions": 1}})
+    await stage.run_for(minutes=2)
+    stage.crash(0)
+    await stage.run_until(Phase.RECOVERED)
+    stage.patch_job({"spec": {"parallelism": 2, "completions": 2}})
+    await stage.run_for(minutes=2)
+
+    assert stage.places() == {"0": "node-0", "1": "node-1"}
+
+
 async def test_a_gang_that_its_user_takes_over_while_it_is_stopped_keeps_the_spare_that_he_resumes_it_on() -> None:
     stage = Stage(spares=1)
     await stage.run_for(minutes=1)

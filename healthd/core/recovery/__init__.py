@@ -14,7 +14,7 @@ Failed for good within seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -32,19 +32,24 @@ from healthd.core.recovery.stopping import detected, stopping
 
 __all__ = ["Decision", "Situation", "decide", "open_recovery"]
 
+_UID_PREFIXES = (5, 8, 36)
+"""Characters of a gang's uid in the names of its recoveries: more only where fewer do not tell it from another."""
 
-def open_recovery(root: Root, cause: Cause, earlier: Sequence[Recovery] = ()) -> Recovery:
+
+def open_recovery(root: Root, cause: Cause, earlier: Sequence[Recovery] = (), others: Collection[str] = ()) -> Recovery:
     """
     The object that begins the recovery from *cause*. *earlier* are all recoveries of the gang so far.
 
     Its name follows from the gang and the attempt that it will start, so two controllers that see the same fault
     create the same object, and the API server lets only one of them. A recovery that ended before it started its
-    attempt (superseded, given up) leaves the name to nobody else: the next one for that attempt is numbered.
+    attempt (superseded, given up) leaves the name to nobody else: the next one for that attempt is numbered. *others*
+    are the names of recoveries of other gangs, such as those of an earlier gang of the same name.
     """
-    attempt = root.attempt + 1
-    name = f"{root.ref.name}-{root.ref.uid[:5]}-{attempt}"
-    if tries := sum(recovery.spec.first_attempt == attempt for recovery in earlier):
-        name = f"{name}-{tries}"
+    attempt, gang = root.attempt + 1, root.ref
+    tries = sum(recovery.spec.first_attempt == attempt for recovery in earlier)
+    number = f"{attempt}-{tries}" if tries else str(attempt)
+    names = [f"{gang.name}-{gang.uid[:length]}-{number}" for length in _UID_PREFIXES]
+    name = next((name for name in names if name not in others), names[-1])
     return Recovery(
         metadata=ObjectMeta(name=name, namespace=root.ref.namespace),
         spec=RecoverySpec(gang=root.ref, first_attempt=attempt, cause=cause),

@@ -1,8 +1,8 @@
 """
 Which slot each waiting pod gets. Pure.
 
-One pod holds one slot. A placement that a recovery wrote is kept to the letter; never, not even then, does a pod go to
-a slot that is out of service: it waits and says why.
+One pod holds one slot. A placement that a recovery wrote is kept to the letter for the members that it knows; never,
+not even then, does a pod go to a slot that is out of service: it waits and says why.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def _decide_one(pod: Pod, nodes: Mapping[str, Node], busy: Collection[str]) -> B
     except Unreadable as error:
         return Refuse(pod, f"annotation {ANNOTATION_PLACEMENT} is not a JSON object of index -> node: {error}")
     name = placement.get(index_of(pod))
-    if name is None:
-        return Refuse(pod, f"annotation {ANNOTATION_PLACEMENT} names no node for index {index_of(pod)}")
+    if name is None:  # its user has made the gang larger since
+        return _choose(pod, nodes, busy)
     if name not in nodes:
         return Refuse(pod, f"placed on {name}, which does not exist")
     obstacle = _obstacle(pod, nodes[name], busy, placed=True)

@@ -106,7 +106,6 @@ def test_a_spare_that_another_gang_claimed_is_not_ours_by_placement() -> None:
 @pytest.mark.parametrize(
     ("placement", "why"),
     [
-        ({"1": "slot-0"}, f"annotation {ANNOTATION_PLACEMENT} names no node for index 0"),
         ({"0": "slot-9"}, "placed on slot-9, which does not exist"),
         ("[1]", f"annotation {ANNOTATION_PLACEMENT} is not a JSON object of index -> node: "),
     ],
@@ -115,6 +114,12 @@ def test_a_placement_that_cannot_be_is_refused_with_the_reason(placement: Mappin
     [reason] = placed([waiting(0, placement)], [a_node("slot-0")]).values()
 
     assert reason.startswith(why)
+
+
+def test_a_member_that_the_placement_does_not_know_gets_any_slot_that_is_free() -> None:
+    ranks = [waiting(rank, {"0": "slot-1"}) for rank in range(2)]
+
+    assert placed(ranks, [a_node("slot-0"), a_node("slot-1")]) == {"train-0": "slot-1", "train-1": "slot-0"}
 
 
 def test_a_placed_pod_waits_for_its_busy_slot() -> None:
