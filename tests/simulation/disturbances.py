@@ -135,9 +135,9 @@ def resume_gang(sim: Simulation) -> None:
 def delete_gang(sim: Simulation) -> None:
     """The user deletes a gang."""
     gang = sim.dice.choice(sorted(sim.worlds))
+    job = at_once(sim.truth.get(Job, gang, "default"))
     at_once(sim.truth.delete(Job, gang, namespace="default"))
-    sim.watchdog.deleted_by_user.add(gang)
-    sim.watchdog.stopped_by_user.discard(gang)
+    sim.watchdog.deletes(job)
 
 
 def cordon(sim: Simulation) -> None:

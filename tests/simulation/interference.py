@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from healthd.cluster.port import ClusterError
-from tests.simulation import deletions, people
+from tests.simulation import deletions, gang_edits, people
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -19,8 +19,14 @@ _DEEDS: tuple[Callable[[Simulation], None], ...] = (
     people.make_node_anew,
     people.label_spare,
     people.unlabel_spare,
-    people.switch_restarts,
-    people.edit_gang,
+    gang_edits.switch_restarts,
+    gang_edits.edit_options,
+    gang_edits.edit_gang,
+    gang_edits.resize,
+    gang_edits.resize,
+    gang_edits.resume_by_hand,
+    gang_edits.resume_by_hand,
+    gang_edits.make_gang_anew,
     deletions.delete_slots,
     deletions.delete_slots,
     deletions.delete_reports,

@@ -16,7 +16,7 @@ import msgspec
 from healthd.core.objects import Job, Lease, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.policy import Config, StartFresh
 from healthd.core.signals.tables import known_rules
-from tests.simulation.machines import Machines
+from tests.simulation.machines import Machines, root_of
 from tests.simulation.training import Store
 from tests.simulation.truth import Reading, Write
 
@@ -67,8 +67,10 @@ class Watchdog:
         """Gangs that were changed while they were stopped, until their users resume them."""
         self.disturbed: set[tuple[str, int]] = set()
         """Gangs and their attempts that have a reason to be restarted."""
+        self.deleted_roots: set[str] = set()
+        """Uids of Jobs that a user deleted."""
         self.failed: dict[str, set[str]] = defaultdict(set)
-        """By gang: uids of pods that somebody called Failed."""
+        """By the uid of a Job: uids of pods that somebody called Failed."""
         self.let_go: set[str] = set()
         """Uids of pods that the Job controller deleted."""
         self.recoveries: dict[str, Recovery] = {}
@@ -86,6 +88,16 @@ class Watchdog:
     def loses_slot(self, node: str) -> None:
         """A person deletes the Lease that counts the quarantine of *node*, or one that is about to be."""
         self._lost_slots.add(node)
+
+    def deletes(self, job: Job) -> None:
+        """Its user deletes a gang. One that he makes of the same name has nothing to do with it."""
+        name = job.metadata.name
+        self.deleted_by_user.add(name)
+        self.deleted_roots.add(job.metadata.uid)
+        self.stopped_by_user.discard(name)
+        self.edited_by_user.discard(name)
+        self.disturbed = {each for each in self.disturbed if each[0] != name}
+        self.restarts = [(f"an earlier {name}" if gang == name else gang, number) for gang, number in self.restarts]
 
     def faulted(self, node: str, stamp: datetime) -> None:
         """The kernel of *node* tells of broken hardware, with a time stamp by its own clock."""
@@ -194,7 +206,7 @@ class Watchdog:
         )
         expect(4, (name, new) not in self.restarts, f"attempt {new} of {name} was started twice")
         self.restarts.append((name, new))
-        alive = self._machines.processes(name)
+        alive = self._machines.processes(name, after.metadata.uid)
         if not self.may_overlap:
             expect(5, not alive, f"{name} was started while {[p.name for p in alive]} can still write")
         self._check_intent(name, before, new)
@@ -224,7 +236,7 @@ class Watchdog:
             return
         if self._config.recovery.start_fresh is StartFresh.ALWAYS:
             return
-        ever = [r for r in self.recoveries.values() if r.spec.gang.name == name]
+        ever = [r for r in self.recoveries.values() if r.spec.gang.uid == after.metadata.uid]
         seen = max([-1, *(_furthest(recovery) for recovery in ever), _progress(after)])
         expect(6, seen < 0, f"{name} was started fresh though step {seen} had been seen")
 
@@ -235,7 +247,7 @@ class Watchdog:
         if write.by == "job-controller" and before is not None and _is_deleted(after) and not _is_deleted(before):
             self.let_go.add(before.metadata.uid)
         if after is not None and after.status.phase == "Failed":
-            self.failed[after.metadata.labels["healthd.dev/gang"]].add(after.metadata.uid)
+            self.failed[root_of(after)].add(after.metadata.uid)
         if after is not None and after.spec.node_name and (before is None or not before.spec.node_name):
             node = after.spec.node_name
             expect(5, not self._quarantined.get(node, False), f"{after.metadata.name} was put on quarantined {node}")
@@ -243,7 +255,7 @@ class Watchdog:
             gone = after is None or FENCE not in after.metadata.finalizers
             process = self._process(before.metadata.uid)
             may_write = process is not None and process.may_write
-            excused = self.may_overlap or before.metadata.labels["healthd.dev/gang"] in self.deleted_by_user
+            excused = self.may_overlap or root_of(before) in self.deleted_roots
             expect(5, excused or not (gone and may_write), f"{before.metadata.name} was let go while its process lives")
 
     def _process(self, uid: str) -> Any:
@@ -313,12 +325,12 @@ class Watchdog:
         for machine in self._machines.all.values():
             for process in machine.processes.values():
                 if not process.ended:
-                    attempts[process.gang].add(process.attempt)
-        for gang, alive in attempts.items():
-            expect(5, len(alive) == 1 or self.may_overlap, f"attempts {sorted(alive)} of {gang} write at the same time")
+                    attempts[process.root].add(process.attempt)
+        for root, alive in attempts.items():
+            expect(5, len(alive) == 1 or self.may_overlap, f"attempts {sorted(alive)} of {root} write at the same time")
 
     def _check_retries(self, job: Job) -> None:
-        own = len(self.failed[job.metadata.name] - self.let_go)
+        own = len(self.failed[job.metadata.uid] - self.let_go)
         expect(8, job.status.failed <= own, f"{job.status.failed} retries of {job.metadata.name} are used up, of {own}")
 
     def _check_user(self, job: Job) -> None:

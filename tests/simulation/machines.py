@@ -21,6 +21,7 @@ from healthd.core.objects import (
     Condition,
     ContainerState,
     ContainerStatus,
+    Job,
     Node,
     NodeSystemInfo,
     Pod,
@@ -47,6 +48,8 @@ class Process:
     namespace: str
     gang: str
     index: str
+    root: str
+    """The uid of that Job: another of the same name may have taken its place."""
     attempt: int
     resumed_at: int
     node: str
@@ -117,9 +120,10 @@ class Machines:
         self.all[name] = Machine(name)
         return self.all[name]
 
-    def processes(self, gang: str) -> list[Process]:
-        """Every process of *gang* that can still write."""
-        return [p for machine in self.all.values() for p in machine.running() if p.gang == gang]
+    def processes(self, gang: str, root: str = "") -> list[Process]:
+        """Every process of *gang* that can still write; of its *root* alone, if given."""
+        found = [p for machine in self.all.values() for p in machine.running() if p.gang == gang]
+        return [p for p in found if p.root == root] if root else found
 
     def reboot(self, name: str) -> None:
         """The machine goes down and comes up again, with an empty log."""
@@ -239,11 +243,23 @@ def _process_of(pod: Pod, machine: Machine, now: datetime) -> Process:
         namespace=pod.metadata.namespace,
         gang=pod.metadata.labels.get(LABEL_JOB_NAME, ""),
         index=index_of(pod),
+        root=root_of(pod),
         attempt=attempt_of(pod),
         resumed_at=int(step),
         node=machine.name,
         started_at=now,
     )
+
+
+def root_of(pod: Pod) -> str:
+    """The uid of the Job that made *pod*."""
+    return next((owner.uid for owner in pod.metadata.owner_references if owner.controller), "")
+
+
+def is_surplus(pod: Pod, job: Job) -> bool:
+    """The user made the gang smaller, and *pod* is none of it any more."""
+    index = index_of(pod)
+    return index.isdecimal() and int(index) >= (job.spec.completions or 1)
 
 
 def _says_ended(pod: Pod) -> bool:

@@ -1,6 +1,6 @@
 """
-What people do to healthd and around it: they install it anew, make nodes anew, change their mind about spares and
-gangs. Only in some worlds, and with dice of their own. What somebody did stays so until it is put right.
+What people do to healthd and around it: they install it anew, make nodes anew, change their mind about spares.
+Only in some worlds, and with dice of their own. What somebody did stays so until it is put right.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from healthd.core.model import ENDED
 from healthd.core.objects import (
     ANNOTATION_CLAIM,
     ANNOTATION_QUARANTINE,
-    ANNOTATION_RESTART,
-    ANNOTATION_STOPPED_BY,
     LABEL_SPARE,
     TAINT_QUARANTINED,
     TAINT_RESERVED,
@@ -53,7 +51,7 @@ def remove_definitions(truth: Truth) -> None:
 
 def make_node_anew(sim: Simulation) -> None:
     """A node is deleted and joins again under its name, freshly booted, whatever healthd had written on it."""
-    node = _some(sim, at_once(sim.truth.list(Node)).items)
+    node = some(sim, at_once(sim.truth.list(Node)).items)
     name = node.metadata.name
     sim.pool_size -= ANNOTATION_CLAIM in node.metadata.annotations
     at_once(sim.truth.delete(Node, name))
@@ -74,7 +72,7 @@ def label_spare(sim: Simulation) -> None:
     needed = {node for job in at_once(sim.truth.list(Job)).items for node in _nodes_of(sim, job)}
     idle = [node for node in plain if node.metadata.name not in needed]
     if idle and len(plain) > sum(sim.worlds.values()):
-        node = _some(sim, idle)
+        node = some(sim, idle)
         taints = [{"key": each.key, "value": each.value, "effect": each.effect} for each in node.spec.taints]
         # With the taint, in one write: before healthd has set it, the scheduler may put a member there.
         patch = {"metadata": {"labels": {LABEL_SPARE: "true"}}, "spec": {"taints": [*taints, {"key": LABEL_SPARE}]}}
@@ -85,62 +83,12 @@ def label_spare(sim: Simulation) -> None:
 def unlabel_spare(sim: Simulation) -> None:
     """A spare is to be one no more, and an ordinary node instead."""
     if spares := at_once(sim.truth.list(Node, labels={LABEL_SPARE: "true"})).items:
-        node = _some(sim, spares)
+        node = some(sim, spares)
         taints = [taint for taint in node.spec.taints if taint.key != LABEL_SPARE]
         kept = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in taints]
         patch = {"metadata": {"labels": {LABEL_SPARE: None}}, "spec": {"taints": kept}}
         at_once(sim.truth.patch(Node, node.metadata.name, patch))
         sim.pool_size -= 1
-
-
-def switch_restarts(sim: Simulation) -> None:
-    """The user takes his gang from healthd, or gives it back."""
-    job = _some_gang(sim)
-    is_on = job.metadata.annotations.get(ANNOTATION_RESTART) == "enabled"
-    _annotate(sim, job, ANNOTATION_RESTART, None if is_on else "enabled")
-
-
-def edit_gang(sim: Simulation) -> None:
-    """The user changes what he asks of healthd, or the size or image of a gang that is stopped: then it stays so."""
-    job = _some_gang(sim)
-    if job.spec.suspend and sim.people.random() < 0.7:
-        at_once(sim.truth.patch(Job, job.metadata.name, {"spec": _another(sim, job)}, namespace="default"))
-        sim.watchdog.edited_by_user.add(job.metadata.name)
-    else:
-        key, value = sim.people.choice([("min-nodes", None), ("min-nodes", "1"), ("max-no-advance", "5")])
-        _annotate(sim, job, f"healthd.dev/{key}", value)
-
-
-def _another(sim: Simulation, job: Job) -> dict[str, Any]:
-    if sim.people.random() < 0.5:
-        size = sim.people.choice(sorted({1, sim.worlds[job.metadata.name]} - {job.spec.completions}))
-        return {"parallelism": size, "completions": size}
-    image = f"registry/train:{sim.people.randrange(1000)}"
-    containers = [{"name": each.name, "image": image} for each in job.spec.template.spec.containers]
-    return {"template": {"spec": {"containers": containers}}}
-
-
-def put_right(sim: Simulation) -> None:
-    """The users give their gangs back to healthd, and let those go on that it cannot let go on itself."""
-    recoveries = {each.metadata.name: each.status.phase for each in at_once(sim.truth.list(Recovery)).items}
-    for job in at_once(sim.truth.list(Job)).items:
-        name, notes = job.metadata.name, job.metadata.annotations
-        if notes.get(ANNOTATION_RESTART) != "enabled":
-            _annotate(sim, job, ANNOTATION_RESTART, "enabled")
-        mark = notes.get(ANNOTATION_STOPPED_BY, "")
-        is_orphan = mark and recoveries.get(mark, "Superseded") == "Superseded"
-        if (
-            job.spec.suspend
-            and is_orphan
-            and name not in sim.watchdog.stopped_by_user
-            and not sim.machines.processes(name)
-        ):
-            at_once(sim.truth.patch(Job, name, {"spec": {"suspend": False}}, namespace="default"))
-
-
-def _annotate(sim: Simulation, job: Job, key: str, value: str | None) -> None:
-    patch = {"metadata": {"annotations": {key: value}}}
-    at_once(sim.truth.patch(Job, job.metadata.name, patch, namespace="default"))
 
 
 def _nodes_of(sim: Simulation, job: Job) -> set[str]:
@@ -159,25 +107,18 @@ def _is_plain(node: Node) -> bool:
     return LABEL_SPARE not in node.metadata.labels and not marks & node.metadata.annotations.keys()
 
 
-def _some_gang(sim: Simulation) -> Job:
+def some_gang(sim: Simulation) -> Job:
+    """One of the gangs that are there."""
     jobs = at_once(sim.truth.list(Job)).items
     if not jobs:
         raise NotFound("every gang was deleted")
-    job: Job = _some(sim, jobs)
+    job: Job = some(sim, jobs)
     return job
 
 
-def _some(sim: Simulation, these: Any) -> Any:
+def some(sim: Simulation, these: Any) -> Any:
+    """One of *these* objects."""
     return sim.people.choice(sorted(these, key=lambda each: str(each.metadata.name)))
 
 
-__all__ = [
-    "edit_gang",
-    "label_spare",
-    "make_node_anew",
-    "put_right",
-    "reinstall",
-    "remove_definitions",
-    "switch_restarts",
-    "unlabel_spare",
-]
+__all__ = ["label_spare", "make_node_anew", "reinstall", "remove_definitions", "some", "some_gang", "unlabel_spare"]

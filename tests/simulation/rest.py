@@ -23,6 +23,7 @@ from healthd.core.objects import (
     RecoveryStatus,
 )
 from healthd.core.placement import NO_NODE
+from tests.simulation.machines import root_of
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -42,7 +43,8 @@ def unsettled(sim: Simulation) -> str:
     for job in jobs.values():
         if why := _why_not_running(sim, job, world[Recovery]):
             return why
-    if strays := [p.metadata.name for p in world[Pod] if p.metadata.labels["healthd.dev/gang"] not in jobs]:
+    uids = {job.metadata.uid for job in jobs.values()}
+    if strays := [p.metadata.name for p in world[Pod] if root_of(p) not in uids]:
         return f"{strays} outlive their gang"
     return _pool_trouble(sim, world[Node], world[Pod], jobs)
 
@@ -69,7 +71,7 @@ def _waits_rightly(sim: Simulation, job: Job, now: RecoveryStatus) -> bool:
     """Nothing that healthd may do would help this gang."""
     if now.phase is Phase.HELD and "no checkpoint" in now.message:
         return sim.trainers.stores[job.metadata.name].newest_whole() is None
-    without = sum(not pod.node for pod in now.pods)
+    without = (job.spec.completions or 1) - len({pod.index for pod in now.pods if pod.node})
     if now.phase is Phase.HELD and f"no spare for {NO_NODE}" in now.message and len(_pool(sim)) < without:
         return True  # they never had nodes of their own, and ordinary ones are not healthd's to give
     # Gangs compete for nodes, and the scheduler may give one what the other needs.
@@ -78,7 +80,7 @@ def _waits_rightly(sim: Simulation, job: Job, now: RecoveryStatus) -> bool:
 
 def _member_trouble(sim: Simulation, job: Job) -> str:
     """One process for each index and not one more: what an unreachable kubelet still runs is no member."""
-    pods = [p for p in sim.world()[Pod] if p.status.phase == "Running" and p.metadata.deletion_timestamp is None]
+    pods = [p for p in _pods_of(sim, job) if p.status.phase == "Running" and p.metadata.deletion_timestamp is None]
     wanted = {pod.metadata.uid for pod in pods}
     ranks = sim.machines.processes(job.metadata.name)
     have = sorted(rank.index if rank.uid in wanted else f"stray {rank.index}" for rank in ranks)
@@ -88,7 +90,7 @@ def _member_trouble(sim: Simulation, job: Job) -> str:
 
 
 def _pods_of(sim: Simulation, job: Job) -> list[Pod]:
-    return [p for p in sim.world()[Pod] if p.metadata.labels["healthd.dev/gang"] == job.metadata.name]
+    return [p for p in sim.world()[Pod] if root_of(p) == job.metadata.uid]
 
 
 def _is_kept_out(sim: Simulation, pod: Pod) -> bool:

@@ -42,13 +42,13 @@ from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
 from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock, counting_uids
-from tests.simulation import deletions, disturbances, interference, kubernetes, people
+from tests.simulation import deletions, disturbances, gang_edits, interference, kubernetes
 from tests.simulation.conduct import Conduct, SeesRepairs
 from tests.simulation.faulty import FaultyCluster, Luck, StaleMirror
 from tests.simulation.instruments import Instruments, strike
 from tests.simulation.invariants import CLOCKS_DIFFER, WATCHED, Broken, Watchdog
 from tests.simulation.kubernetes import Feed, LastWords, Unplaced, answer_for_old_pods, processes_on
-from tests.simulation.machines import Machines
+from tests.simulation.machines import Machines, is_surplus, root_of
 from tests.simulation.rest import unsettled
 from tests.simulation.training import SeenCheckpoints, Store, Trainers
 from tests.simulation.truth import Reading, Truth, Write
@@ -207,7 +207,7 @@ class Simulation:
         for number, world in enumerate(worlds):
             self.worlds[f"train-{number}"] = world
             self.trainers.stores[f"train-{number}"] = Store()
-            at_once(self.truth.create(self._job(f"train-{number}", world)))
+            at_once(self.truth.create(self.new_job(f"train-{number}", world, self.dice)))
         self.pool_size = spares
 
     def _make_instruments(self) -> None:
@@ -218,9 +218,10 @@ class Simulation:
             self.rules[name] = tuple(rules)
             self.watchdog.conducts[name] = Conduct(name, [rule.name for rule in rules], self.shadow)
 
-    def _job(self, name: str, world: int) -> Job:
+    def new_job(self, name: str, world: int, dice: random.Random) -> Job:
+        """A gang as its user writes it."""
         options = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": f"/checkpoints/{name}"}
-        if self.dice.random() < 0.2:
+        if dice.random() < 0.2:
             options["healthd.dev/min-nodes"] = "1"
         job = a_job(name, ranks=world, backoff_limit=1_000_000, annotations=options)
         template = job.spec.template
@@ -391,8 +392,7 @@ class Simulation:
         self.clock.advance(delta)
         now = self.clock.now()
         self._write_late_lines(now)
-        worlds = {job.metadata.name: job.spec.completions or 1 for job in self.world()[Job]}
-        self.trainers.work(worlds, now)
+        self.trainers.work(self.world()[Job], now)
         self.machines.work(now)
 
     def go(self, actor: Actor) -> None:
@@ -434,7 +434,7 @@ class Simulation:
         unhealthy = {h.metadata.name for h in world[NodeHealth] if h.status.verdict is Verdict.UNHEALTHY}
         for job in jobs:
             name, attempt = job.metadata.name, int(job.metadata.annotations.get("healthd.dev/attempt", "0"))
-            mine = [p for p in pods if p.metadata.labels.get("healthd.dev/gang") == name]
+            mine = [p for p in pods if root_of(p) == job.metadata.uid and not is_surplus(p, job)]
             now_running = [p for p in mine if int(p.metadata.annotations.get("healthd.dev/attempt", "0")) == attempt]
             for pod in now_running:
                 node = nodes.get(pod.spec.node_name)
@@ -475,7 +475,7 @@ class Simulation:
             disturbances.take_back_cordons(self)
             disturbances.repair_what_does_not_end(self)
             if self.is_visited:
-                people.put_right(self)
+                gang_edits.put_right(self)
             if self.on_cluster:
                 answer_for_old_pods(self.truth, self.machines)
             for actor in [*self.agents.values(), *self.controllers, self.job_controller]:

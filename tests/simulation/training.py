@@ -5,13 +5,13 @@ What a gang really does: steps while every rank lives and no hardware under it i
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Root
-from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
+from healthd.core.objects import ChosenCheckpoint, Job, RejectedCheckpoint
 from tests.simulation.machines import Machines, Process
 
 SAVES_EVERY = timedelta(seconds=20)
@@ -48,6 +48,7 @@ class Store:
 class Training:
     """One run of the gang's program: an attempt whose ranks are all alive."""
 
+    root: str
     attempt: int
     began: int
     """The step that it resumed from."""
@@ -56,7 +57,7 @@ class Training:
 
 
 class Trainers:
-    """The programs of all gangs. *worlds* is how many ranks each has to have."""
+    """The programs of all gangs."""
 
     def __init__(self, machines: Machines, dice: random.Random, *, torn_chance: float = 0.3) -> None:
         self._machines = machines
@@ -73,10 +74,11 @@ class Trainers:
         self.last_step_at: dict[str, datetime] = {}
         self._runs: dict[str, Training] = {}
 
-    def work(self, worlds: dict[str, int], now: datetime) -> None:
+    def work(self, jobs: Iterable[Job], now: datetime) -> None:
         """Let every gang take the steps that fit into the time that passed."""
-        for gang, world in worlds.items():
-            ranks = self._machines.processes(gang)
+        for job in jobs:
+            gang, world = job.metadata.name, job.spec.completions or 1
+            ranks = self._machines.processes(gang, job.metadata.uid)
             if self._can_step(gang, ranks, world):
                 self._step(gang, ranks, now)
             else:
@@ -95,9 +97,9 @@ class Trainers:
 
     def _step(self, gang: str, ranks: list[Process], now: datetime) -> None:
         run = self._runs.get(gang)
-        if run is None or run.attempt != ranks[0].attempt:
+        if run is None or (run.root, run.attempt) != (ranks[0].root, ranks[0].attempt):
             began = self._begins(gang, ranks[0])
-            run = self._runs[gang] = Training(ranks[0].attempt, began, began, now)
+            run = self._runs[gang] = Training(ranks[0].root, ranks[0].attempt, began, began, now)
         while now - run.since >= SAVES_EVERY:
             is_stuck = gang in self.crash_at and run.step - run.began >= self.crash_at[gang]
             if is_stuck or (run.step == run.began and run.step in self.unloadable):
@@ -157,4 +159,5 @@ class SeenCheckpoints:
         store = self._stores[root.ref.name]
         if store.outage == "error":
             raise OSError("the store does not answer")
-        return [] if store.outage == "empty" else store.saved
+        is_elsewhere = root.options.checkpoint != f"/checkpoints/{root.ref.name}"
+        return [] if store.outage == "empty" or is_elsewhere else store.saved
