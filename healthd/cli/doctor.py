@@ -16,15 +16,18 @@ import msgspec
 
 from healthd.cli import which_cluster
 from healthd.cli.config import load
+from healthd.cli.doctor_rights import ask_about, find_verifiers
 from healthd.cli.errors import UserError
 from healthd.clock import SystemClock
-from healthd.cluster.port import ClusterError, Forbidden, NotFound, Reader
+from healthd.cluster.port import Cluster, ClusterError, Forbidden, NotFound, Reader
 from healthd.cluster.remote import connect
 from healthd.controller.declaration import why_no_format
 from healthd.core.doctor import Chart, HintPolicy, Level, Remark, examine
+from healthd.core.doctor.rights import needed
 from healthd.core.gang import Root
 from healthd.core.locations import allowed_in
 from healthd.core.objects import (
+    ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_LAUNCHER,
     LABEL_GANG,
@@ -116,7 +119,7 @@ async def _visit(args: argparse.Namespace, target: Target, config: Config | None
         return dataclasses.replace(await read_chart(cluster, target, config), now=clock.now())
 
 
-async def read_chart(cluster: Reader, target: Target, config: Config | None = None) -> Chart:
+async def read_chart(cluster: Cluster, target: Target, config: Config | None = None) -> Chart:
     """
     Everything that *cluster* shows of the gang; what may not be looked at is left out. *config* is the controller's;
     None: not known, and the defaults are taken for it. Raises ClusterError.
@@ -124,7 +127,9 @@ async def read_chart(cluster: Reader, target: Target, config: Config | None = No
     meta, spec, labelled = await _whole(cluster, target)
     launcher = meta.annotations.get(ANNOTATION_LAUNCHER) if target.kind == "StatefulSet" else None
     root = await _root(cluster, target)
-    return Chart(
+    location = meta.annotations.get(ANNOTATION_CHECKPOINT, "")
+    checkpoints = config.checkpoints if config else None
+    chart = Chart(
         kind=target.kind,
         meta=meta,
         spec=spec,
@@ -137,8 +142,10 @@ async def read_chart(cluster: Reader, target: Target, config: Config | None = No
         hint_policy=await _hint_policy(cluster),
         format_trouble=why_no_format(meta.annotations.get(ANNOTATION_CHECKPOINT_FORMAT, "")),
         policy=(config or Config()).recovery,
-        readable=_readable(config.checkpoints, target.namespace) if config else None,
+        readable=_readable(checkpoints, target.namespace) if checkpoints else None,
+        verifiers=await find_verifiers(cluster, location, target.namespace, checkpoints),
     )
+    return dataclasses.replace(chart, rights=await ask_about(cluster, needed(chart)))
 
 
 def _readable(policy: CheckpointsPolicy, namespace: str) -> tuple[str, ...]:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Any
 
+import msgspec
 import pytest
 
 from healthd.cli.doctor import as_json, as_text, parse_target, read_chart
 from healthd.cli.errors import UserError
 from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Forbidden
 from healthd.core.doctor import HintPolicy, Level, Remark, examine
-from healthd.core.objects import Job, MutatingAdmissionPolicy, ObjectMeta
+from healthd.core.doctor.rights import CONTROLLER
+from healthd.core.objects import (
+    AccessReviewStatus,
+    Job,
+    LocalSubjectAccessReview,
+    MutatingAdmissionPolicy,
+    ObjectMeta,
+)
 from healthd.core.policy import CheckpointsPolicy, Config
 from tests.builders import a_job, a_node, a_nodehealth, a_pod
 from tests.fakes import ManualClock, counting_uids
@@ -127,6 +137,70 @@ async def test_a_format_that_is_declared_wrong_prevents_a_recovery(cluster: Embe
     (remark,) = [each for each in examine(chart) if "checkpoint-format" in each.what]
     assert remark.level is Level.PREVENTS
     assert "is no YAML" in remark.what
+
+
+class WithRights:
+    """A cluster in memory whose API server also says who may do what: the controller may do what is in *granted*."""
+
+    def __init__(self, cluster: EmbeddedCluster, granted: Collection[str]) -> None:
+        self._granted = granted
+        self.get, self.list = cluster.get, cluster.list
+        self.asked: list[Any] = []
+
+    async def create(self, obj: Any) -> Any:
+        self.asked.append(obj)
+        what = obj.spec.resource_attributes
+        allowed = f"{what.verb} {what.resource} {what.name}".strip() in self._granted
+        return msgspec.structs.replace(obj, status=AccessReviewStatus(allowed=allowed))
+
+
+class Secretive(WithRights):
+    """The same for somebody who may not ask about others."""
+
+    async def create(self, obj: Any) -> Any:
+        raise Forbidden(f"{type(obj).__name__} is forbidden")
+
+
+async def doctored(cluster: EmbeddedCluster, kind: type[WithRights], granted: Collection[str] = ()) -> dict[str, Level]:
+    """What is said of the rights for plain pods that save on a claim."""
+    await cluster.create(a_pod("healthd-controller-1", namespace="healthd-system", labels=CONTROLLER))
+    notes = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": "pvc://runs/x"}
+    await cluster.create(a_pod("rank-0", gang="train", annotations=notes))
+    seen: Any = kind(cluster, granted)
+    remarks = examine(await read_chart(seen, parse_target("pods/train", "default"), Config()))
+    return {remark.what: remark.level for remark in remarks if "controller may" in remark.what}
+
+
+async def test_rights_that_the_controller_lacks_are_told(cluster: EmbeddedCluster) -> None:
+    assert await doctored(cluster, WithRights) == {
+        "the controller may not guard plain pods in default": Level.PREVENTS,
+        "the controller may not run busybox:1.36 to verify pvc://runs/x": Level.PREVENTS,
+    }
+
+
+async def test_rights_that_it_has_are_not(cluster: EmbeddedCluster) -> None:
+    granted = {"create pods", "create podgangs", "patch podgangs", "remake podgangs", "run verifierimages busybox:1.36"}
+
+    assert await doctored(cluster, WithRights, granted) == {}
+
+
+async def test_rights_that_one_may_not_ask_about_are_no_error(cluster: EmbeddedCluster) -> None:
+    assert set((await doctored(cluster, Secretive)).values()) == {Level.NOTE}
+
+
+async def test_the_account_of_the_controller_is_asked_about_in_the_gangs_own_namespace(
+    cluster: EmbeddedCluster,
+) -> None:
+    await cluster.create(a_pod("rank-0", gang="train"))
+    seen: Any = WithRights(cluster, ())
+
+    await read_chart(seen, parse_target("pods/train", "default"))
+
+    assert {type(each) for each in seen.asked} == {LocalSubjectAccessReview}
+    assert {each.spec.user for each in seen.asked} == {"system:serviceaccount:healthd-system:healthd-controller"}
+    assert {(each.metadata.namespace, each.spec.resource_attributes.namespace) for each in seen.asked} == {
+        ("default", "default")
+    }
 
 
 async def test_looking_changes_nothing(cluster: EmbeddedCluster) -> None:

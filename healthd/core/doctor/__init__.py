@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from healthd.core.doctor import hint, kinds, options, saves, surroundings
-from healthd.core.doctor.chart import Chart, HintPolicy, Level, Remark
+from healthd.core.doctor import hint, kinds, options, rights, saves, surroundings
+from healthd.core.doctor.chart import Chart, HintPolicy, Level, Remark, Right, Verifier
 
-__all__ = ["Chart", "HintPolicy", "Level", "Remark", "examine"]
+__all__ = ["Chart", "HintPolicy", "Level", "Remark", "Right", "Verifier", "examine"]
 
 _LOOKS: Sequence[Callable[[Chart], Iterable[Remark]]] = (
     options.examine,
     kinds.examine,
     hint.examine,
+    rights.examine,
     surroundings.examine,
     saves.examine,
 )

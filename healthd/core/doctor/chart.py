@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from healthd.core.gang import Root
 from healthd.core.objects import Node, NodeHealth, ObjectMeta, Pod
@@ -48,6 +48,29 @@ class HintPolicy(StrEnum):
     """Who asked may not look."""
 
 
+class Right(NamedTuple):
+    """What somebody may do to objects of a namespace or, where that is empty, of the cluster."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+    """Empty: to any of them."""
+
+    def __str__(self) -> str:
+        """In words."""
+        return " ".join(part for part in (self.verb, self.resource, self.name) if part)
+
+
+class Verifier(NamedTuple):
+    """A pod that would verify the checkpoints of the gang."""
+
+    image: str
+    is_certain: bool
+    """The controller's configuration was read; it may name another image."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     """One kind of pod of the gang. *job* is the spec of the Job that makes it, where one does."""
@@ -84,6 +107,10 @@ class Chart:
     """Why no checkpoint can be verified as its owner declared it; empty where it can."""
     readable: tuple[str, ...] | None = None
     """Folders that the controller may read; None: nobody told the doctor."""
+    verifiers: tuple[Verifier, ...] | None = None
+    """The pods that would verify its checkpoints; None: none has to, empty: they are not known."""
+    rights: Mapping[Right, bool | None] = field(default_factory=dict)
+    """Whether the controller has each right that was asked about; None: who asked may not know."""
 
     @property
     def target(self) -> str:

@@ -119,6 +119,14 @@ from healthd.core.objects.resources import (
     Resource,
     to_wire,
 )
+from healthd.core.objects.reviews import (
+    AccessReview,
+    AccessReviewSpec,
+    AccessReviewStatus,
+    LocalSubjectAccessReview,
+    ResourceAttributes,
+    SubjectAccessReview,
+)
 from healthd.core.objects.workloads import (
     ClaimRetention,
     Job,
@@ -176,6 +184,9 @@ __all__ = [
     "RESOURCES",
     "TAINT_QUARANTINED",
     "TAINT_RESERVED",
+    "AccessReview",
+    "AccessReviewSpec",
+    "AccessReviewStatus",
     "AnyObject",
     "Attempt",
     "Cause",
@@ -204,6 +215,7 @@ __all__ = [
     "KernelLogCursor",
     "Lease",
     "LeaseSpec",
+    "LocalSubjectAccessReview",
     "MutatingAdmissionPolicy",
     "Nic",
     "Node",
@@ -233,6 +245,7 @@ __all__ = [
     "RepairSeen",
     "ReplicatedJobStatus",
     "Resource",
+    "ResourceAttributes",
     "Running",
     "SchedulingGate",
     "SecurityContext",
@@ -242,6 +255,7 @@ __all__ = [
     "StatefulSetManifest",
     "StatefulSetSpec",
     "StatefulSetStatus",
+    "SubjectAccessReview",
     "Taint",
     "Terminated",
     "TimelineEntry",

@@ -14,6 +14,7 @@ from healthd.core.objects.nodes import Node
 from healthd.core.objects.occurrences import Occurrence
 from healthd.core.objects.pods import Pod
 from healthd.core.objects.recoveries import Recovery
+from healthd.core.objects.reviews import LocalSubjectAccessReview, SubjectAccessReview
 from healthd.core.objects.workloads import (
     Job,
     JobManifest,
@@ -53,6 +54,16 @@ RESOURCES: dict[type[Slim], Resource] = {
         "MutatingAdmissionPolicy",
         "mutatingadmissionpolicies",
         namespaced=False,
+        has_status=False,
+    ),
+    SubjectAccessReview: Resource(
+        "authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False, has_status=False
+    ),
+    LocalSubjectAccessReview: Resource(
+        "authorization.k8s.io/v1",
+        "LocalSubjectAccessReview",
+        "localsubjectaccessreviews",
+        namespaced=True,
         has_status=False,
     ),
     Lease: Resource("coordination.k8s.io/v1", "Lease", "leases", namespaced=True, has_status=False),
