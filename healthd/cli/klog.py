@@ -2,7 +2,8 @@
 `healthd klog`: what healthd reads in a kernel log, line by line.
 
 Streams: neither a large file nor a long line is ever held as a whole, and a row is printed as soon as its line is read.
-Every message stands for itself here; what the agent makes of several together is in `healthd.core.findings`.
+Every message stands for itself here; what the agent makes of several together is in `healthd.core.findings`. With
+`--config` the rules and tiers of the site count, too: each of its rules that fits a line makes a row of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -18,6 +21,7 @@ import msgspec
 
 from healthd.cli.errors import UserError
 from healthd.cli.terminal import complain, console
+from healthd.core.judgement import Judgement, in_tier
 from healthd.core.klog import (
     CONTRACT,
     LONGEST_MESSAGE,
@@ -29,6 +33,10 @@ from healthd.core.klog import (
     stitch,
 )
 from healthd.core.model import Action, Severity
+from healthd.core.policy import JudgePolicy
+from healthd.core.readings import NODE
+from healthd.core.site_rules import judge_line, tier_chosen
+from healthd.core.tiers import tier
 from healthd.core.xid import judge
 
 if TYPE_CHECKING:
@@ -41,12 +49,22 @@ ROOM_FOR_TABLE = 140
 """Columns of a terminal; in a narrower one the text of a message would be a thin ribbon, or cut the rest to pieces."""
 
 
+AS_BUILT = JudgePolicy()
+"""With no rule or tier of a site's own."""
+
+
+class OfSite(StrEnum):
+    """The kind of a line that a rule of the site's own is about; printed with `--config` alone."""
+
+    SITE = "site"
+
+
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the log that means something, as `--json` prints it."""
 
     line: int
     """1-based."""
-    kind: Kind
+    kind: Kind | OfSite
     xid: int | None
     sxid: int | None
     pci: str | None
@@ -55,6 +73,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     action: Action
     text: str
+    rule: str | msgspec.UnsetType = msgspec.UNSET
+    """Of the site's own that says so; left out where none does."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,39 +85,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = ", ".join(kind for kind in Kind if kind not in CONTRACT)
     more = f"with --json, further kinds as well, which scripts must not stumble over unasked: {kinds}"
     parser.add_argument("--all", action="store_true", help=more)
+    own = "an agent's configuration: read the log with its rules and tiers, too (judge.rules, judge.tiers)"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=own)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what is read; exit 0 whatever it says."""
+    policy = _policy(args.config)
     with _opened(args.file) as log:
-        readings = read_log(log)
+        readings = read_log(log, policy)
         if args.json:
-            wanted = (reading for reading in readings if args.all or reading.kind in CONTRACT)
+            wanted = (each for each in readings if args.all or each.kind in CONTRACT or each.rule)
             _print_json(wanted, at_once=args.file == STDIN)
         else:
             _print_for_people(readings)
     return 0
 
 
-def read_log(log: BinaryIO) -> Iterator[Reading]:
-    """Every message in *log* that means something, in order."""
+def _policy(config: Path | None) -> JudgePolicy:
+    if config is None:
+        return AS_BUILT
+    from healthd.cli.config import load  # here: without it no YAML is needed
+
+    return load(config).judge
+
+
+def read_log(log: BinaryIO, policy: JudgePolicy = AS_BUILT) -> Iterator[Reading]:
+    """Every message in *log* that means something, in order; one that several rules are about comes several times."""
     partial = Partial()
     for number, raw in enumerate(_lines(log), start=1):
         if line := parse_line(raw.decode(errors="replace")):
             partial, text = stitch(partial, line.text)
-            if reading := read_text(number, text):
+            if reading := read_text(number, text, policy):
                 yield reading
+            for judgement in judge_line(policy.rules, text):
+                yield _of_site(number, text, judgement)
 
 
-def read_text(number: int, text: str) -> Reading | None:
-    """What *text*, a message of the kernel, says; None where that is nothing to healthd."""
+def read_text(number: int, text: str, policy: JudgePolicy = AS_BUILT) -> Reading | None:
+    """What *text*, a message of the kernel, says; None where that is nothing to healthd's own rules."""
     message = parse_message(text)
     if message is None:
         return None
-    judgement = judge(message)
+    judgement = _in_its_tier(judge(message), policy)
     if message.kind not in CONTRACT and not (judgement.raises or judgement.ends):
         return None  # chatter of disks, file systems and the kernel
-    is_one_of_many = judgement.needs is not None  # harmless alone, and here every line stands for itself
+    severity, action = _alone(judgement)
     return Reading(
         line=number,
         kind=message.kind,
@@ -106,9 +139,36 @@ def read_text(number: int, text: str) -> Reading | None:
         pci=message.pci,
         pid=message.pid,
         process=message.process,
-        severity=Severity.INFO if is_one_of_many else judgement.severity,
-        action=Action.NONE if is_one_of_many else judgement.action,
+        severity=severity,
+        action=action,
         text=message.text,
+    )
+
+
+def _in_its_tier(judgement: Judgement, policy: JudgePolicy) -> Judgement:
+    chosen = tier_chosen(policy.tiers, judgement.rule) if judgement.raises else None
+    return in_tier(judgement, tier(chosen)) if chosen else judgement
+
+
+def _alone(judgement: Judgement) -> tuple[Severity, Action]:
+    """One of many is harmless alone, and here every line stands for itself."""
+    return (judgement.severity, judgement.action) if judgement.needs is None else (Severity.INFO, Action.NONE)
+
+
+def _of_site(number: int, text: str, judgement: Judgement) -> Reading:
+    severity, action = _alone(judgement)
+    return Reading(
+        line=number,
+        kind=OfSite.SITE,
+        xid=None,
+        sxid=None,
+        pci=judgement.device if judgement.device != NODE else None,
+        pid=None,
+        process=None,
+        severity=severity,
+        action=action,
+        text=text[:LONGEST_MESSAGE].strip("\r\n\x00 "),
+        rule=judgement.rule,
     )
 
 
@@ -195,5 +255,6 @@ def _cells(row: Reading) -> list[str]:
     owner = row.process or ""
     if row.pid is not None:
         owner += f"[{row.pid}]"
-    cells = [str(row.line), row.kind, "" if code is None else str(code), row.pci or "", owner]
+    kind = row.rule or row.kind
+    cells = [str(row.line), kind, "" if code is None else str(code), row.pci or "", owner]
     return [printable(cell) for cell in [*cells, row.severity, row.action, row.text]]

@@ -1,5 +1,6 @@
 """
-`healthd rules [PATTERN …]`: every rule by which a node is judged, and what follows.
+`healthd rules [PATTERN …]`: every rule by which a node is judged, and what follows. With `--config` as that file has
+them: its limits, tiers and shadows, and the rules of the site.
 
 Also writes `docs/findings.md`, from the same rows. Exit codes: 0 found, 1 no rule has such a name.
 """
@@ -11,11 +12,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
+from pathlib import Path
 
 import msgspec
 
 from healthd.cli.terminal import complain, console
-from healthd.core.listing import KERNEL_LOG, Outcome, RuleRow, all_rules
+from healthd.core.listing import KERNEL_LOG, Mode, Outcome, RuleRow, all_rules, rules_under
 
 NOT_FOUND = 1
 
@@ -49,6 +51,8 @@ _COLUMNS = ("Rule", "What", "Reads", "Threshold", "What follows", "Blame", "From
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names of rules, such as 'ib-*' (default: all)")
+    what = "as this configuration has them, the site's own among them (judge.rules)"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=what)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object a line")
     form.add_argument("--reference", action="store_true", help="print the page docs/findings.md (Markdown)")
@@ -56,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List them."""
-    rows = [row for row in all_rules() if not args.patterns or _is_meant(row, args.patterns)]
+    rows = [row for row in _rules(args.config) if not args.patterns or _is_meant(row, args.patterns)]
     if not rows:
         complain(f"healthd: no rule has a name like {' or '.join(map(repr, args.patterns))}")
         return NOT_FOUND
@@ -67,6 +71,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(rows)
     return 0
+
+
+def _rules(config: Path | None) -> Iterable[RuleRow]:
+    if config is None:
+        return all_rules()
+    from healthd.cli.config import load  # here: the list without it needs no YAML
+
+    return rules_under(load(config).judge)
 
 
 def reference(rows: Iterable[RuleRow]) -> str:
@@ -88,9 +100,16 @@ def _sections(rows: Iterable[RuleRow]) -> Iterator[str]:
 
 def _cells(row: RuleRow) -> tuple[str, ...]:
     reads = row.reads if row.source == KERNEL_LOG else f"`{row.reads}`"
-    follows = "; ".join(map(_follows, row.outcomes))
+    follows = _consequence(row)
     advice = f" {row.advice}" if row.advice else ""
     return f"`{row.rule}`", row.what, reads, row.threshold, follows + "." + advice, row.blame.value, row.origin
+
+
+def _consequence(row: RuleRow) -> str:
+    return _MODES[row.mode] + "; ".join(map(_follows, row.outcomes))
+
+
+_MODES = {Mode.ON: "", Mode.SHADOW: "in shadow: ", Mode.OFF: "off: "}
 
 
 def _follows(outcome: Outcome) -> str:
@@ -110,6 +129,7 @@ def _show(rows: Sequence[RuleRow]) -> None:
     for column in ("rule", "what", "threshold", "what follows"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        worst = "; ".join(map(_follows, row.outcomes)).replace("**", "").replace("`", "")
-        table.add_row(row.rule, row.what, row.threshold, worst, style="red" if row.quarantines else "")
+        worst = _consequence(row).replace("**", "").replace("`", "")
+        acts = row.quarantines and row.mode is Mode.ON
+        table.add_row(row.rule, row.what, row.threshold, worst, style="red" if acts else "")
     console(highlight=True).print(table)

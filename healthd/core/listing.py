@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from enum import StrEnum
 from fnmatch import fnmatchcase
 
 import msgspec
 
 from healthd.core.model import Action, Blame, Severity
-from healthd.core.policy import format_duration
+from healthd.core.policy import JudgePolicy, SiteRule, format_duration
 from healthd.core.signals.rule import AtLeast, Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule, Test
-from healthd.core.signals.tables import known_rules
+from healthd.core.signals.tables import known_rules, rules_of
+from healthd.core.site_rules import tier_chosen
 from healthd.core.tiers import tier
 from healthd.core.xid import RECOVERY_RULE, Code, SwitchCode, Wording, rules, sxid_codes, wordings, xid_codes
 from healthd.core.xid.judge import LOST_RULE
@@ -25,6 +27,16 @@ from healthd.core.xid.words import Says
 KERNEL_LOG = "kernel log"
 ONCE = "once"
 KMSG_LOST = "kmsg-lost"
+
+
+class Mode(StrEnum):
+    """What becomes of a rule's findings."""
+
+    ON = "on"
+    SHADOW = "shadow"
+    """They say what they would do."""
+    OFF = "off"
+    """There are none."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +65,7 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a person should do, where the action does not say it."""
     origin: str = ""
     """Where threshold and meaning come from."""
+    mode: Mode = Mode.ON
 
     @property
     def quarantines(self) -> bool:
@@ -65,6 +78,19 @@ def all_rules() -> Iterator[RuleRow]:
     yield from kernel_rules()
     for rule in known_rules().values():
         yield _of_reading(rule)
+
+
+def rules_under(policy: JudgePolicy) -> list[RuleRow]:
+    """Every rule as *policy* has it: with its limits, tiers and shadows, and behind healthd's own those of the site."""
+    chosen = {rule.name: rule for rule in rules_of(policy)}
+    rows = [
+        *(_in_tier(row, tier_chosen(policy.tiers, row.rule)) for row in kernel_rules()),
+        *(_of_line(rule) for rule in policy.rules if rule.message),
+        *(_of_reading(rule) for rule in {**known_rules(), **chosen}.values()),
+    ]
+    sources = dict.fromkeys(row.source for row in rows)
+    in_order = [row for source in sources for row in rows if row.source == source]
+    return [msgspec.structs.replace(row, mode=_mode(row, policy)) for row in in_order]
 
 
 def kernel_rules() -> Iterator[RuleRow]:
@@ -198,6 +224,25 @@ def _words(row: Wording) -> str:
     words = f"{row.kind}: {' | '.join(row.any)}" if row.any else f"{row.kind}: any"
     also = f" with {' | '.join(row.also)}" if row.also else ""
     return words + also + (" (uncorrected)" if row.fatal else "")
+
+
+def _in_tier(row: RuleRow, name: str | None) -> RuleRow:
+    if name is None:
+        return row
+    return msgspec.structs.replace(row, outcomes=(_outcome(name),), advice=tier(name).advice)
+
+
+def _of_line(rule: SiteRule) -> RuleRow:
+    row = _simple(rule.name, rule.summary, rule.message, rule.tier, rule.blame)
+    advice = rule.advice or row.advice
+    return msgspec.structs.replace(row, threshold=rule.when or ONCE, advice=advice, origin="configuration")
+
+
+def _mode(row: RuleRow, policy: JudgePolicy) -> Mode:
+    if row.rule in policy.off:
+        return Mode.OFF
+    is_tried = any(fnmatchcase(row.rule, pattern) for pattern in policy.tried)
+    return Mode.SHADOW if is_tried else Mode.ON
 
 
 def _of_reading(rule: Rule) -> RuleRow:

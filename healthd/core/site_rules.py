@@ -169,6 +169,18 @@ def tiers_of(tiers: tuple[str, ...]) -> Mapping[str, str]:
     return dict(map(parse_tier, tiers))
 
 
+def tier_chosen(tiers: tuple[str, ...], rule: str) -> str | None:
+    """
+    The tier that an operator chose for *rule*; None where none was.
+
+    Codes that are not in the catalogue share a row of the list, whose name ends in `*`: its tier is that of each.
+    """
+    chosen = tiers_of(tiers)
+    if rule in chosen:
+        return chosen[rule]
+    return next((name for row, name in chosen.items() if row.endswith("*") and rule.startswith(row[:-1])), None)
+
+
 def _judgement(rule: SiteRule, device: str) -> Judgement:
     known = tier(rule.tier)
     where = "The node" if device == NODE else device

@@ -216,3 +216,64 @@ def test_json_needs_neither_tables_nor_event_loops() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 
     assert done.stdout == "[]\n"
+
+
+OWN = """\
+judge:
+  tiers: [fs-read-only record, xid-79 ticket, xid-unknown-* reboot]
+  rules:
+    - {name: site-mydrv-fatal, message: "mydrv <device>: fatal error *", tier: reset,
+       example: "[ 1.0] mydrv 0000:3b:00.0: fatal error 7", summary: the accelerator met a fatal error}
+    - {name: site-mydrv-late, message: "mydrv: is late by *", tier: reset, when: 3 in 1h,
+       example: "[ 1.0] mydrv: is late by 7 s", summary: the accelerator is late}
+"""
+OWN_LOG = """\
+[ 1.0] mydrv 0000:3b:00.0: fatal error 7 in unit 3
+[ 2.0] mydrv: is late by 7 s
+[ 3.0] mydrv: all is well
+[ 4.0] NVRM: Xid (PCI:0000:c1:00): 79, GPU has fallen off the bus.
+[ 5.0] NVRM: Xid (PCI:0000:c1:00): 997, text
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> list[str]:
+    """The arguments that read a log with rules of the site."""
+    (tmp_path / "healthd.yaml").write_text(OWN)
+    (tmp_path / "own.log").write_text(OWN_LOG)
+    return ["klog", str(tmp_path / "own.log"), "--config", str(tmp_path / "healthd.yaml")]
+
+
+def test_a_line_that_a_rule_of_the_site_is_about_is_shown(own: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*own, "--json"]) == 0
+
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["line"], each.get("rule"), each["kind"]) for each in found[:2]] == [
+        (1, "site-mydrv-fatal", "site"),
+        (2, "site-mydrv-late", "site"),
+    ]
+    assert (found[0]["pci"], found[0]["severity"], found[0]["action"]) == ("0000:3b:00.0", "error", "reset_gpu")
+    assert found[0]["text"] == "mydrv 0000:3b:00.0: fatal error 7 in unit 3"
+    assert (found[1]["pci"], found[1]["severity"]) == (None, "info"), "one of many is harmless alone"
+
+
+def test_a_tier_of_the_site_counts_for_healthds_own_rules(own: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main([*own, "--json"])
+
+    found = {each["line"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert (found[4]["severity"], found[5]["action"]) == ("warning", "reboot_node")
+    assert "rule" not in found[4]
+
+
+def test_a_rule_of_the_site_is_named_in_the_table(own: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main(own)
+
+    assert "site-mydrv-fatal" in capsys.readouterr().out
+
+
+def test_without_the_configuration_such_a_line_means_nothing(
+    own: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(own[:2])
+
+    assert "mydrv" not in capsys.readouterr().out

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
+import msgspec
 import pytest
 
 from healthd.core.judgement import Judgement
 from healthd.core.klog import parse_message
 from healthd.core.listing import RuleRow, all_rules, check_pattern, kernel_rules
+from healthd.core.policy import JudgePolicy
 from healthd.core.signals.tables import known_rules
 from healthd.core.tiers import tier
 from healthd.core.xid import judge, sxid_codes, xid_codes
@@ -119,3 +122,12 @@ def test_every_rule_that_is_listed_can_be_tried_in_shadow(pattern: str) -> None:
 def test_a_pattern_that_no_rule_has_is_refused() -> None:
     with pytest.raises(ValueError, match="no rule has a name like 'fs-lost'"):
         check_pattern("fs-lost")
+
+
+def test_rules_that_the_configuration_page_names_are_there() -> None:
+    fields = {field.name: field for field in msgspec.structs.fields(JudgePolicy)}
+    texts = [fields[name].type.__metadata__[0].description for name in ("shadow", "off", "limits", "tiers")]
+    named = {word.split()[0] for text in texts for word in re.findall(r"`([a-z]+-[a-z*][^`]*)`", text)}
+
+    assert {"ib-symbol-errors", "nvml-*", "fs-read-only"} <= named
+    assert [name for name in sorted(named) if not check_pattern(name)] == []

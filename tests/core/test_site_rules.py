@@ -208,6 +208,14 @@ def test_another_tier_counts_for_messages_and_for_readings() -> None:
     assert rules["ib-symbol-errors"] == "record"
 
 
+def test_a_tier_for_codes_that_are_not_in_the_catalogue_counts_for_each_of_them() -> None:
+    check_tier_of(*parse_tier("xid-unknown-* record"))
+
+    [finding] = findings("NVRM: Xid (PCI:0000:3b:00): 997, text", policy=JudgePolicy(tiers=("xid-unknown-* record",)))
+
+    assert (finding.rule, finding.severity) == ("xid-unknown-997", Severity.INFO)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

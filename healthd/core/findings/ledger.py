@@ -33,7 +33,7 @@ from healthd.core.klog import TAGGED, Partial, is_of_its_device, parse_message, 
 from healthd.core.model import Action, Blame, Evidence, Finding, KernelRecord, Severity, Verdict
 from healthd.core.policy import JudgePolicy
 from healthd.core.readings import NODE
-from healthd.core.site_rules import judge_line, tiers_of
+from healthd.core.site_rules import judge_line, tier_chosen
 from healthd.core.tiers import tier
 from healthd.core.xid import RECOVERY_RULE, judge, rules
 
@@ -113,7 +113,7 @@ class Ledger:
         message = parse_message(text)
         judgement = with_cause(judge(message)) if message else None
         if judgement and (judgement.raises or judgement.clears or judgement.ends):
-            chosen = tiers_of(self.policy.tiers).get(judgement.rule) if judgement.raises else None
+            chosen = tier_chosen(self.policy.tiers, judgement.rule) if judgement.raises else None
             yield in_tier(judgement, tier(chosen)) if chosen else judgement
         yield from judge_line(self.policy.rules, text)
 

@@ -120,7 +120,7 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
     off: Annotated[
         tuple[str, ...],
         Meta(
-            description="Rules about counters and states that are not applied, such as `clock-unsynchronised`. What "
+            description="Rules about counters and states that are not applied, such as `clock-free-running`. What "
             "they had raised ends when the agents start again."
         ),
     ] = ()
