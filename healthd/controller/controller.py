@@ -110,6 +110,8 @@ class Controller:
         self._looked: dict[str, datetime] = {}
         self._left_alone: dict[str, str] = {}
         """By uid: why, as it was said last."""
+        self._of_unknown_kinds: set[GangRef] = set()
+        """That was said of them."""
         self._swept: datetime | None = None
         self._measured: datetime | None = None
 
@@ -177,9 +179,10 @@ class Controller:
 
     async def _attend(self, gang: GangRef, now: datetime) -> timedelta:
         if gang.kind not in self._adapters:
-            log.error(
-                "gang.unknown_kind", gang=gang.name, kind=gang.kind, note="this version of healthd cannot read it"
-            )
+            if gang not in self._of_unknown_kinds:
+                note = "this version of healthd cannot read it"
+                log.error("gang.unknown_kind", gang=gang.name, kind=gang.kind, note=note)
+            self._of_unknown_kinds.add(gang)
             return self._look_every
         noticed = await self._noticed(gang)
         self._tell_left_alone(noticed.root)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.daemon import ControllerDaemon
@@ -180,8 +181,10 @@ def _with_version(node: Node) -> Node:
 
 
 async def test_a_kind_that_is_not_installed_is_no_trouble_and_is_found_later(stage: Stage) -> None:
-    await stage.start("a", unknown={JobSet})
-    await stage.until(lambda: stage.is_led_by("a"))
+    with capture_logs() as logged:
+        await stage.start("a", unknown={JobSet})
+        await stage.until(lambda: stage.is_led_by("a"))
+        await stage.clock.run_for(3 * ASK_AGAIN)
     feed = stage.daemons["a"]._feed
     with pytest.raises(NotFound, match="jobsets"):
         await feed.list(JobSet)
@@ -190,3 +193,4 @@ async def test_a_kind_that_is_not_installed_is_no_trouble_and_is_found_later(sta
     await stage.clock.run_for(ASK_AGAIN)
 
     assert (await feed.list(JobSet)).items == []
+    assert [entry["kind"] for entry in logged if entry["event"] == "kind.unknown"] == ["JobSet"]

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from structlog.testing import capture_logs
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
@@ -134,9 +135,14 @@ async def test_a_recovery_of_a_kind_that_this_version_does_not_know_is_left_alon
     recovery = a_recovery(uid="uid-recovery", resource_version="9")
     spec = msgspec.structs.replace(recovery.spec, gang=gang)
     stage.census.take(msgspec.structs.replace(recovery, spec=spec))
-    await stage.cycle()
+    with capture_logs() as logged:
+        await stage.cycle()
+        asked = stage.stores.asked[:]
+        stage.census.touched.add(GangKey("FutureJob", "default", "llama"))
+        await stage.cycle()
 
-    assert stage.stores.asked == ["first", "second", "third"]
+    assert asked == ["first", "second", "third"]
+    assert [entry["gang"] for entry in logged if entry["event"] == "gang.unknown_kind"] == ["llama"], "it is said once"
     assert stage.census.known(Recovery, ObjectKey("default", recovery.metadata.name)) is not None
 
 
