@@ -7,7 +7,7 @@ Pure: the adapters put these into their patches.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -57,6 +57,7 @@ LONGEST_DURATION = 40
 """Characters."""
 
 Notes = Mapping[str, str]
+Json = Mapping[str, Any]
 
 
 def concerns_us(meta: ObjectMeta) -> bool:
@@ -166,16 +167,21 @@ def hint_of(template: PodTemplate) -> dict[str, str | None]:
     return {key: notes.get(key) for key in (ANNOTATION_ATTEMPT, ANNOTATION_RESUME_FROM, ANNOTATION_RESUME_STEP)}
 
 
-def template_patch(template: PodTemplate, hint: Mapping[str, str | None], ref: GangRef) -> dict[str, Any]:
-    """What to write to a pod template so that new pods have the *hint*, and may use the gang's spare."""
-    tolerations = tolerating_reservation(template.spec.tolerations, ref)
-    return {"metadata": {"annotations": dict(hint)}, "spec": {"tolerations": msgspec.to_builtins(tolerations)}}
+def template_patch(template: Json, hint: Mapping[str, str | None], ref: GangRef) -> dict[str, Any]:
+    """What to write to a pod *template* so that new pods have the *hint*, and may use the gang's spare."""
+    tolerations = tolerating_reservation(template.get("spec", {}), ref)
+    return {"metadata": {"annotations": dict(hint)}, "spec": {"tolerations": tolerations}}
 
 
-def tolerating_reservation(tolerations: Sequence[Toleration], ref: GangRef) -> list[Toleration]:
-    """*tolerations*, and the one that lets the gang onto its spare. A merge patch replaces the whole list."""
-    others = [toleration for toleration in tolerations if toleration.key != TAINT_RESERVED]
-    return [*others, Toleration(key=TAINT_RESERVED, operator="Equal", value=reservation(ref.name, ref.uid))]
+def tolerating_reservation(pods: Json, ref: GangRef) -> list[Json]:
+    """
+    The tolerations of *pods*, a pod's spec, and the one that lets the gang onto its spare.
+
+    A merge patch replaces the whole list. So each stays as its owner wrote it, with fields of a later Kubernetes.
+    """
+    own = Toleration(key=TAINT_RESERVED, operator="Equal", value=reservation(ref.name, ref.uid))
+    others = [each for each in pods.get("tolerations") or [] if each.get("key") != TAINT_RESERVED]
+    return [*others, msgspec.to_builtins(own)]
 
 
 def attempt_on(meta: ObjectMeta) -> int:

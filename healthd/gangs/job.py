@@ -28,6 +28,7 @@ from healthd.core.objects import (
     ANNOTATION_RESUME_FROM,
     ANNOTATION_RESUME_STEP,
     Job,
+    JobManifest,
     JobSpec,
     ObjectMeta,
     Pod,
@@ -93,8 +94,8 @@ class JobAdapter(GangAdapter[Job]):
 
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
         """Resume with the hint on the template, in one write. The world follows a placement that has shrunk."""
-        job = await cluster.get(Job, root.ref.name, root.ref.namespace)
-        template = template_patch(job.spec.template, hint_annotations(hint), root.ref)
+        job = await cluster.get(JobManifest, root.ref.name, root.ref.namespace)
+        template = template_patch(job.spec.get("template", {}), hint_annotations(hint), root.ref)
         spec: dict[str, Any] = {"suspend": False, "template": template}
         if hint.placement and len(hint.placement) != root.world:
             spec |= {"parallelism": len(hint.placement), "completions": len(hint.placement)}

@@ -16,7 +16,7 @@ import msgspec
 
 from healthd.cluster.port import Cluster, Labels
 from healthd.core.gang import Ending, Mount, Numbered, Root, StartHint
-from healthd.core.objects import JobSet, JobSpec, Pod, Toleration
+from healthd.core.objects import JobSet, JobSpec, Pod
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
     checked_world,
@@ -118,11 +118,10 @@ def _hinted(job: dict[str, Any], root: Root, hint: StartHint) -> dict[str, Any]:
     notes: dict[str, str] = template.get("metadata", {}).get("annotations", {})
     told = {key: value or "" for key, value in hint_annotations(hint).items() if value is not None or key in notes}
     pods = template["spec"]
-    tolerations = tolerating_reservation(msgspec.convert(pods.get("tolerations", []), list[Toleration]), root.ref)
     hinted = {
         **template,
         "metadata": {**template.get("metadata", {}), "annotations": {**notes, **told}},
-        "spec": {**pods, "tolerations": msgspec.to_builtins(tolerations)},
+        "spec": {**pods, "tolerations": tolerating_reservation(pods, root.ref)},
     }
     job_spec = {**job["template"]["spec"], "template": hinted}
     return {**job, "template": {**job["template"], "spec": job_spec}}

@@ -26,7 +26,6 @@ from healthd.core.objects import (
     ObjectMeta,
     PodManifest,
     PodSpec,
-    Toleration,
 )
 from healthd.core.untrusted import Unreadable, inflated
 from healthd.gangs.annotations import hint_annotations, tolerating_reservation
@@ -79,7 +78,6 @@ def made_again(name: str, manifest: Json, ref: GangRef, hint: StartHint) -> PodM
     """The pod *name* of the gang *ref* for the attempt of *hint*, not to run yet. It has the hint as env, too."""
     told = {key: value for key, value in hint_annotations(hint).items() if value is not None}
     meta, spec = manifest["metadata"], manifest["spec"]
-    tolerations = msgspec.convert(spec.get("tolerations", []), list[Toleration])
     env = _env_of(told)
     containers = {
         kind: [_with_env(container, env) for container in spec[kind]]
@@ -96,7 +94,7 @@ def made_again(name: str, manifest: Json, ref: GangRef, hint: StartHint) -> PodM
         spec={
             **spec,
             **containers,
-            "tolerations": msgspec.to_builtins(tolerating_reservation(tolerations, ref)),
+            "tolerations": tolerating_reservation(spec, ref),
             "schedulingGates": [{"name": GATE}],
         },
     )

@@ -280,6 +280,9 @@ async def _make(cluster: Cluster, pod: PodManifest) -> ObjectMeta:
 
 async def _open_gate(cluster: Cluster, pod: Pod) -> None:
     meta = pod.metadata
-    gates: list[Any] = [msgspec.to_builtins(gate) for gate in pod.spec.scheduling_gates if gate.name != GATE]
+    gates: list[Any] = []
+    if len(pod.spec.scheduling_gates) > 1:  # others stay as they were written, with fields of a later Kubernetes
+        whole = await cluster.get(PodManifest, meta.name, meta.namespace)
+        gates = [gate for gate in whole.spec["schedulingGates"] if gate["name"] != GATE]
     patch = {"spec": {"schedulingGates": gates or None}}
     await cluster.patch(Pod, meta.name, patch, namespace=meta.namespace, uid=meta.uid)

@@ -22,8 +22,10 @@ from healthd.core.objects import (
     ANNOTATION_STOPPED_BY,
     LABEL_GANG,
     Job,
+    JobManifest,
     Pod,
     StatefulSet,
+    StatefulSetManifest,
 )
 from healthd.core.placement import BESIDE
 from healthd.core.untrusted import LARGEST_GANG, Unreadable, read_number, read_text
@@ -96,7 +98,8 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
         """As many replicas as before, or as the placement has, with the hint on the template, in one write."""
         stateful = await cluster.get(StatefulSet, root.ref.name, root.ref.namespace)
-        template = template_patch(stateful.spec.template, hint_annotations(hint), root.ref)
+        whole = await cluster.get(StatefulSetManifest, root.ref.name, root.ref.namespace)
+        template = template_patch(whole.spec.get("template", {}), hint_annotations(hint), root.ref)
         workers = sum(not index.startswith(BESIDE) for index in hint.placement)
         spec = {"replicas": workers or _replicas(stateful), "template": template}
         notes = {**start_notes(hint), ANNOTATION_REPLICAS: None}
@@ -109,7 +112,8 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
             stateful = await cluster.get(StatefulSet, root.ref.name, root.ref.namespace)
             if _waits_for(stateful, job) and _is_ready(stateful) and read_job(job).stopped:
                 hint = hint_of(stateful.spec.template)
-                spec = {"suspend": False, "template": template_patch(job.spec.template, hint, root.ref)}
+                whole = await cluster.get(JobManifest, name, root.ref.namespace)
+                spec = {"suspend": False, "template": template_patch(whole.spec.get("template", {}), hint, root.ref)}
                 notes = {ANNOTATION_STOPPED_BY: None, ANNOTATION_ATTEMPT: str(root.attempt)}
                 await _patch_launcher(cluster, root, name, job.metadata.resource_version, spec, notes)
 
