@@ -90,7 +90,7 @@ def parse_host(text: str) -> Message | None:
 
 def _aer_fatal(text: str) -> bool | None:
     lower = text.lower()
-    if "uncorrect" in lower or "can't recover" in lower or "recovery failed" in lower:
+    if "uncorrect" in lower or any(words in lower for words in ("can't recover", "recovery failed", "reset failed")):
         return "non-fatal" not in lower and "nonfatal" not in lower
     return False if "correct" in lower else None
 

@@ -48,8 +48,8 @@ _ENDS = re.compile(
 LONGEST_END = 160
 _PACKET = re.compile(r"IN=\S{0,15} OUT=\S{0,15} ", re.ASCII)
 """A firewall adds to its own words where a packet came by."""
-LONGEST_QUOTE = 512
-"""Names are quoted near the beginning of a message; a firewall's words are 127 characters at most."""
+LONGEST_QUOTE = 640
+"""Names are quoted near the beginning: two of a path at most. A firewall's words have 127 characters."""
 
 _OOM_INVOKED = re.compile(r"(?P<process>.{1,15}?|[^:\[\]]{16,32}?) invoked oom-killer:(?:\s|$)", re.ASCII)
 """Longer names are of people who tell of it, and a colon there is another tag's."""
@@ -64,6 +64,11 @@ _QUOTES = {
     "INFO: task ": r".{1,15}(?=:\d{1,10} )",
     "! [": r".{1,15}(?=:\d{1,10}\])",
     "SIGBUS to ": r".{1,15}(?=:\d{1,10} )",
+    "forcibly killing ": r".{1,15}(?=:\d{1,10} )",
+    "check signal to ": r".{1,15}(?=:\d{1,10}$)",
+    "sending signal to ": r".{1,15}(?=:\d{1,10}: )",
+    "user space address ": r"[0-9a-f]{1,16} in .{1,15}$",
+    "for open file ": r".{1,512}(?=, error = )",
     "in process ": r".{1,15}(?= {1,2}pfn:)",
     "while atomic: ": r".{1,15}(?=/\d)",
     "XFS: ": r".{1,15}(?=\(\d)",

@@ -26,8 +26,8 @@ _DISK = re.compile(
 )
 _FILESYSTEM = re.compile(
     r"EXT[234]-fs[ :]|JBD2: |Aborting journal on device |XFS(?: \([^)]{1,64}\))?: |BTRFS:? |FAT-fs \(|SQUASHFS error: "
-    r"|F2FS-fs \(|nfs: server |NFS[4v]{0,2}: |CIFS: |libceph: |ceph: |L(?:ustre|Net)(?:Error)?: |WARNING: Pool '"
-    r"|VFS: file-max limit ",
+    r"|F2FS-fs \(|(?:nfs|lockd): server |NFS[4v]{0,2}: |CIFS: |libceph: |ceph: |L(?:ustre|Net)(?:Error)?: "
+    r"|WARNING: Pool '|VFS: file-max limit ",
     re.ASCII,
 )
 

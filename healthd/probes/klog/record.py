@@ -28,8 +28,8 @@ _BEGINS = re.compile(
     rb"|S(?:acrifice|Error|QUASH)|Task|I(?:NFO: (?:task|rcu)|nternal err|/O err)|[Ww]atchdog"
     rb"|U(?:hhuh|nable to h)|D(?:isabling lock|azed|MAR: \[)|d(?:ouble f|ivide|evice)|F(?:ixing|AT-fs|2FS)|h(?:fi|pwdt)"
     rb"|t(?:hermal|imeout|raps: )|c(?:ritical|eph)|re(?:coverable|servation)|b(?:nxt_re|lk_upd|lock nvme)"
-    rb"|libceph|L(?:ustre|Net)|(?:Read|Write)-err|JBD2|XFS|WARNING: Pool|VFS: file|unregister_n|(?:nf|ip)_conntr"
-    rb"|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"
+    rb"|l(?:ibceph|ockd: s)|L(?:ustre|Net)|(?:Read|Write)-err|JBD2|XFS|WARNING: Pool|VFS: file|unregister_n"
+    rb"|(?:nf|ip)_conntr|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"
     rb"|[\w.-]{1,32}+(?:: probe of)? [0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"  # whoever names a PCI device
     rb")"
 )

@@ -6,6 +6,7 @@ import pytest
 
 from healthd.core.klog import Kind, parse_message
 from tests.core.klog.reading import read
+from tests.core.xid import drivers
 
 
 @pytest.mark.parametrize(
@@ -122,6 +123,7 @@ def test_lines_of_the_fabrics_are_told_apart(text: str, kind: Kind, pci: str | N
 @pytest.mark.parametrize(
     "text",
     [
+        *drivers.UNREAD,
         "",
         "usb 1-1: new high-speed USB device",
         "mlx4_core 0000:9c:00.0: command failed",

@@ -4,9 +4,12 @@ Messages without a code: what each row of the table is said by, in the wordings 
 
 from __future__ import annotations
 
+from tests.core.xid import drivers
+
 NIC = "0000:9c:00.1"
 
 RAISED = [
+    *drivers.RAISED,
     ("pcieport 0000:40:01.1: AER: Uncorrected (Fatal) error received: id=0100", "aer-fatal"),
     ("nvidia 0000:c1:00.0: AER: can't recover (no error_detected callback)", "aer-fatal"),
     ("pcieport 0000:40:01.1: DPC: containment event, status:0x1f01 source:0x0000", "pcie-dpc"),
@@ -288,6 +291,7 @@ RAISED = [
 ]  # fmt: skip
 
 ENDED = [
+    *drivers.ENDED,
     (f"mlx5_core {NIC}: mlx5_pcie_event:304:(pid 7): PCIe slot advertised sufficient power (75W).", "mlx5-power"),
     (f"mlx5_core {NIC} ens1: Link up", "mlx5-link-down"),
     ("pcieport 0000:40:01.1: pciehp: Slot(7): Link Up", "pcie-link-down"),
@@ -299,6 +303,7 @@ ENDED = [
 ]
 
 HARMLESS = [
+    *drivers.HARMLESS,
     "pcieport 0000:40:01.1: AER: Corrected error received: 0000:41:00.0",
     "mlx5_core 0000:40:01.1:   device [15b3:1021] error status/mask=00001000/00000000",
     "igen6_edac 0000:ed:01.0: AER: device recovery successful",
