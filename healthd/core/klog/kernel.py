@@ -25,7 +25,7 @@ _EXPEDITED = re.compile(
 SHORT_STALL = 2000
 """Jiffies: 2 to 20 seconds. Kernels that are built for phones, too, tell of 20 ms."""
 _OOPS = re.compile(
-    r"BUG: |kernel BUG at |Kernel BUG at |Oops(?:: | - )|Internal error: |Unable to handle kernel "
+    r"BUG: |kernel BUG at |Kernel BUG at |Oops(?: - |(?:: .{1,160}?)? \[#\d)|Internal error: |Unable to handle kernel "
     r"|general protection fault(?:, |: [0-9a-f]{4} \[#)"
     r"|(?:invalid opcode|double fault|divide error|stack segment|stack guard page|int3|traps: double fault)"
     r"(?:, .{1,64})?: [0-9a-f]{4} \[#"

@@ -7,8 +7,9 @@ any grammar of a driver sees them. A name has COMM_LENGTH bytes at most, a file'
 
 Source: `arch/*/mm/fault.c`, `arch/*/kernel/{traps,signal,process}.c`, `kernel/{signal,fork,exit}.c`,
 `mm/{page_alloc,vmalloc,memfd,memory,oom_kill}.c`, `fs/drop_caches.c`, `block/scsi_ioctl.c`, `net/socket.c`,
-`kernel/sched/core.c` (a dump of tasks), `net/core/dev.c` (interfaces without a device), `net/netfilter/nf_log_syslog.c`
-of Linux, old and new wordings.
+`kernel/sched/core.c` (a dump of tasks), `kernel/time/itimer.c`, `kernel/locking/lockdep.c`, `crypto/af_alg.c`,
+`fs/crypto/policy.c`, `fs/btrfs/volumes.c`, `net/netfilter/nf_log_syslog.c`, and for interfaces without a device
+`net/core`, `net/bridge`, `drivers/net/{bonding,team,vrf.c}` of Linux, old and new wordings.
 """
 
 from __future__ import annotations
@@ -24,19 +25,33 @@ VGPU_MANAGER = r"nvidia-vgpu(?:d|-mgr)\[[0-9]{1,10}\]:"
 """Programs whose own lines are read beside the kernel's; none of their lines takes a node out of service."""
 
 _NAME = rf".{{0,{COMM_LENGTH}}}?"
+_WIRE = (
+    r"(?:renamed from |entered |left |port \d|\(slave |received packet|topology change |selects |[Cc]aught |mixed "
+    r"|hw csum |failed (?:to )?(?:insert|offload|sync|rename|move|reregister|(?:start|stop) userspace"
+    r"|initialize vlan|kill vid|register for UDP)"
+    r"|Failed to (?:change to mode|add (?:vlan ids|prefix route|FIB)|enable netpoll|send (?:options|port) |cycle )"
+    r"|error (?:setting (?:MST|offload)|offloading )|Error: |name change rollback|(?:promiscuity|allmulti) touches"
+    r"|set_features\(\) |option \S{1,32}: "
+    r"|[Uu]nable to (?:set \S{1,32} as |remove nonexistent|rename link|change to the same)"
+    r"|Cannot (?:create /proc/net|enslave )|no route to (?:arp|ns)_ip|Device \S{1,15} failed to |Could not send HSR"
+    r"|A HSR |add vid failed|UDP tunnel port |Disabled Multicast RS|privacy stable address |NETDEV WATCHDOG: |PPP: )"
+)
+"""What the kernel says of interfaces without a device: bridges, bonds, teams, VLANs, tunnels, and the stack above."""
 _BEGINS = re.compile(
     rf"(?!{VGPU_MANAGER}){_NAME}(?:"
     r" ?\[\d{1,10}\][: ]"  # segfault, unhandled signal, bad frame, memfd_create
     r"| \(\d{1,10}\)[: ]|\(\d{1,10}\): "  # drop_caches, undefined instruction, stack depth, block_dump
-    r"|/\d{1,10}: "
+    r"|/\d{1,10}(?:: | (?:is |just |took |\[HC))| \(pid \d{1,10}\) "
     r"|:\d{1,10} (?:map pfn|freeing invalid|conflicting memory)"
-    r"|: (?:page allocation |vmalloc|vmap |allocation failure|sending ioctl |potentially unexpected)"
-    r"| (?:uses? |used |is using |forgot to set |trying to |invoked oom-killer)"
+    r"|: (?:page allocation |vmalloc|vmap |allocation failure|sending ioctl |potentially unexpected"
+    r"|using deprecated /proc|Corrupted page table at |attempt to access beyond end of device|calling unsupported )"
+    r"| (?:uses? |used |is using |using unsupported default |forgot to set |trying to |invoked oom-killer"
+    r"|calls setitimer|sent an empty control |wrote to .{1,64} when file "
+    r"|tried to set rate|passes broken AGP|requested AGP)"
     r")"
     rf"|traps: .{{1,{COMM_LENGTH}}}?\[\d{{1,10}}\] "
     rf"|{_NAME} {{1,2}}[A-Z?] {{1,4}}(?:[0-9a-f]{{1,16}} |running task)"
-    rf"|[^\s:/]{{1,{COMM_LENGTH}}}: (?:renamed from |entered |left |port \d|\(slave |received packet |topology change "
-    r"|selects |[Cc]aught |mixed |hw csum )",
+    rf"|[^\s:/]{{1,{COMM_LENGTH}}}: {_WIRE}",
     re.ASCII | re.DOTALL,
 )
 _ENDS = re.compile(
@@ -62,6 +77,7 @@ _CRASH = re.compile(
 
 _QUOTES = {
     "INFO: task ": r".{1,15}(?=:\d{1,10} )",
+    "MCE: Killing ": r".{1,15}(?=:\d{1,10} )",
     "! [": r".{1,15}(?=:\d{1,10}\])",
     "SIGBUS to ": r".{1,15}(?=:\d{1,10} )",
     "forcibly killing ": r".{1,15}(?=:\d{1,10} )",
@@ -73,6 +89,9 @@ _QUOTES = {
     "while atomic: ": r".{1,15}(?=/\d)",
     "XFS: ": r".{1,15}(?=\(\d)",
     ": comm ": r".{1,15}(?=:)",
+    ": path ": r".{1,512}(?=: )",
+    "device label ": r".{1,256}(?= devid \d)",
+    " scanned by ": r".{1,15}(?= \(\d)",
     "the client '": r".{1,15}(?=')",
     "has the version ": r".{1,64}(?=, but)",
     "has version ": r".{1,64}(?=, but)",

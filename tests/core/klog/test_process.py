@@ -12,7 +12,7 @@ from healthd.core.findings import Ledger
 from healthd.core.klog import parse_message
 from healthd.core.model import Finding, KernelRecord
 from healthd.core.xid import judge
-from tests.core.klog.forged import COMMS, FILES, FORMATS, QUOTES, WIRES, forged_lines
+from tests.core.klog.forged import COMMS, FILES, FORMATS, INTERFACES, QUOTES, WIRES, forged_lines
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ABOUT_PROCESSES = {"oom", "crash-in-gpu-library"}
@@ -45,9 +45,16 @@ def test_whatever_a_process_is_called_it_is_no_fault_of_a_device(form: str, comm
     assert {finding.rule for finding in made} <= ABOUT_PROCESSES
 
 
-@given(st.sampled_from(WIRES), wires | st.sampled_from(["NVRM", "mce", "AER", "XFS", "mlx5", "ib0"]), wires)
+@given(st.sampled_from(WIRES), wires | st.sampled_from(INTERFACES), wires)
 def test_whatever_an_interface_is_called_it_is_no_fault(form: str, wire: str, other: str) -> None:
     assert findings_of(form.format(wire=wire, other=other)) == []
+
+
+@pytest.mark.parametrize("form", WIRES)
+def test_an_interface_called_like_a_driver_is_none(form: str) -> None:
+    lines = [form.format(wire=wire, other=other) for wire in INTERFACES for other in ("veth0", "fatal", "failed")]
+
+    assert [line for line in lines if findings_of(line, "file")] == []
 
 
 @pytest.mark.parametrize("other", ["fatal", "uncorrect", "panic"])
