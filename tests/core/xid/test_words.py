@@ -103,6 +103,10 @@ def test_a_kernel_that_crashed_wants_a_reboot_at_leisure() -> None:
     assert judgement.message.endswith("Reboot the node when it is idle.")
 
 
+def test_a_port_without_a_cable_is_no_warning_at_every_start() -> None:
+    assert judged(f"mlx5_core {NIC} ens1: Link down").severity is Severity.INFO
+
+
 def test_a_crashed_process_is_named() -> None:
     message = read("io worker[77]: segfault at 7f79 ip 00007f sp 00007f error 4 in libcuda.so.1[7f7c7ac00000+d3d3000]")
 
