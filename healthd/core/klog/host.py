@@ -51,7 +51,9 @@ _MCE = re.compile(
     r"|Kernel panic - not syncing: Timeout: Not all CPUs entered broadcast exception handler",
     re.ASCII,
 )
-_MCE_WORSE = re.compile(r"(?i)uncorrected|fatal|\bUE\b|action required|Processor context corrupt|panic", re.ASCII)
+_MCE_WORSE = re.compile(r"(?i)uncorrected|fatal|\bUE\b|(?<!no )action required|Processor context corrupt|panic", re.ASCII)
+_OF_LAST_BOOT = re.compile(r"\[Hardware Error\]:\s{1,4}(?:event severity: |Error [0-9]{1,4}, type: )", re.ASCII)
+"""What the firmware kept of the boot before is printed without the number that a report of now begins with."""
 _MCE_STATUS = re.compile(
     r"Machine Check(?: Exception| Event)?: {0,24}[0-9a-f]{1,16} Bank [0-9]{1,3}: (?P<status>[0-9a-f]{16})",
     re.ASCII,
@@ -96,6 +98,8 @@ def _aer_fatal(text: str) -> bool | None:
 
 
 def _mce_fatal(text: str) -> bool | None:
+    if _OF_LAST_BOOT.match(text):
+        return None
     found = _MCE_STATUS.search(text)
     if found:
         return bool(int(found["status"], 16) >> 61 & 1)  # MCi_STATUS.UC: the hardware did not correct it
