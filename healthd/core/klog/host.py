@@ -51,7 +51,9 @@ _MCE = re.compile(
     r"|Kernel panic - not syncing: Timeout: Not all CPUs entered broadcast exception handler",
     re.ASCII,
 )
-_MCE_WORSE = re.compile(r"(?i)uncorrected|fatal|\bUE\b|(?<!no )action required|Processor context corrupt|panic", re.ASCII)
+_MCE_WORSE = re.compile(
+    r"(?i)uncorrected|fatal|\bUE\b|(?<!no )action required|Processor context corrupt|panic", re.ASCII
+)
 _OF_LAST_BOOT = re.compile(r"\[Hardware Error\]:\s{1,4}(?:event severity: |Error [0-9]{1,4}, type: )", re.ASCII)
 """What the firmware kept of the boot before is printed without the number that a report of now begins with."""
 _MCE_STATUS = re.compile(

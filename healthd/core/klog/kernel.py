@@ -3,7 +3,7 @@ The grammar of the kernel's own distress: stalls, oopses, NMIs, heat, devices th
 
 Source: `kernel/hung_task.c`, `kernel/watchdog*.c`, `kernel/workqueue.c`, `kernel/rcu`, `arch/*/kernel/traps.c`,
 `arch/x86/mm/fault.c`, `arch/arm64/mm/fault.c`, `kernel/panic.c`, `arch/x86/kernel/nmi.c`, `mm/memory.c`,
-`arch/x86/kernel/cpu/mce/therm_throt.c`, `drivers/thermal`, `drivers/pci` of Linux, old and new wordings.
+`arch/x86/kernel/cpu/mce/therm_throt.c`, `drivers/thermal`, `drivers/pci`, `drivers/iommu` of Linux, old and new.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _PCIE = re.compile(
     rf"(?:pciehp {FULL_ADDRESS}:pcie\w{{2,4}}: Slot|(?:[\w.-]{{1,32}} )?{FULL_ADDRESS}: (?:pciehp: "
     r"|not ready [0-9]{1,9}ms after|[Uu]nable to change power state|[Rr]efused to change power state"
     r"|.{0,64}device inaccessible|can't change power state|broken device|retraining failed|AMD-Vi: Event logged)"
-    r"|DMAR: \[(?:DMA|INTR)|AMD-Vi: Event logged)",
+    r"|DMAR: (?:\[(?:DMA|INTR)|VT-d detected )|(?:iommu ivhd\d{1,3}: )?AMD-Vi: (?:Event logged|Completion-Wait loop)"
+    r"|arm-smmu-v3 [\w.-]{1,48}: (?:event(?:: | 0x)|CMD|EVTQ |unexpected global|device has entered))",
     re.ASCII,
 )
 _GRAMMARS = (
