@@ -24,16 +24,20 @@ import yaml
 from healthd.core.model import ENDED, Phase, Verdict
 from healthd.core.objects import (
     RESOURCES,
+    Cause,
     FencedPod,
     NodeHealth,
     NodeHealthStatus,
     ObjectMeta,
     PodGang,
+    PodGangMember,
     PodGangSpec,
+    PodHint,
     Recovery,
 )
 from healthd.core.objects.meta import Slim
-from healthd.core.objects.recoveries import GangRef, RecoverySpec, RecoveryStatus
+from healthd.core.objects.recoveries import LONGEST_MESSAGE, GangRef, RecoverySpec, RecoveryStatus
+from healthd.core.untrusted import LARGEST_GANG
 
 HEAD = """\
 # healthd's own kinds. Written by `make docs` from healthd/core/objects: change the structs there, not this file.
@@ -122,12 +126,30 @@ RULES: Mapping[type[Slim], Sequence[Rule]] = {
 }
 """What must hold. Few and exact: a rule that is too tight stops a recovery in the middle."""
 
+_NAME: Schema = {"maxLength": 253}
+"""As the API server bounds names of pods and nodes, and uids."""
+_NODES: Schema = {"maxItems": 1000, "items": {"type": "string", **_NAME}}
+_PLACES: Schema = {"maxProperties": LARGEST_GANG}
+
 BOUNDS: Mapping[type[Slim], Mapping[str, Schema]] = {
-    GangRef: {name: {"maxLength": 253, "minLength": 1} for name in ("kind", "name", "namespace", "uid")},
+    GangRef: {name: {**_NAME, "minLength": 1} for name in ("kind", "name", "namespace", "uid")},
+    Cause: {"message": {"maxLength": LONGEST_MESSAGE}, "node": _NAME},
     RecoverySpec: {"first_attempt": {"minimum": 1}},
-    RecoveryStatus: {"pods": {"maxItems": 20000}, "packed": {"maxLength": 1 << 20}, "open_ends": {"minimum": 0}},
-    FencedPod: {"uid": {"maxLength": 253}},
-    PodGangSpec: {"members": {"maxItems": 20000}, "size": {"minimum": 0}},
+    RecoveryStatus: {
+        "timeline": {"maxItems": 1000},
+        "pods": {"maxItems": 20000},
+        "packed": {"maxLength": 3 << 19},
+        "open_ends": {"minimum": 0},
+        "rejected": {"maxItems": 100},
+        "replacements": _PLACES,
+        "placement": _PLACES,
+        "stand_ins": _PLACES,
+        "attempts": {"maxItems": 100},
+    },
+    FencedPod: dict.fromkeys(("name", "uid", "node"), _NAME),
+    PodHint: {"avoid": _NODES, "prefer": _NODES, "reserved_for": {"maxLength": 63}},
+    PodGangSpec: {"members": {"maxItems": 20000}, "size": {"minimum": 0, "maximum": LARGEST_GANG}},
+    PodGangMember: {"name": _NAME, "uid": _NAME},
     NodeHealthStatus: {
         "findings": {"maxItems": 2048},
         "inventory": {"maxItems": 1024},
@@ -136,8 +158,15 @@ BOUNDS: Mapping[type[Slim], Mapping[str, Schema]] = {
     },
 }
 """
-Limits by field. Far above what is ever written: they bound what a rule costs the API server, and what one node that was
-broken into can store.
+Limits by field, beside those that the types of numbers have. None can refuse what healthd writes: each is at least what
+its writer, or the API server, keeps to. They bound what a rule costs the API server, and what a stolen token can store.
+
+So texts that kubelets, stores and people choose have none, though a recovery repeats them: boots and machines, paths of
+checkpoints, findings, reasons. One that is too long would stop the recovery that tells of it.
+
+What was stored before a limit came, and does not fit, can still be updated: since Kubernetes 1.30 the API server passes
+over what an update leaves unchanged (until 1.32 a feature gate, CRDValidationRatcheting, can turn that off). A list
+counts as a whole, and those that healthd writes are within their limits.
 """
 
 KEPT_DEFAULTS: Mapping[type[Slim], Mapping[str, Any]] = {
@@ -254,27 +283,36 @@ def _schema(shape: shapes.Type) -> Schema:
         case shapes.UnionType(types):
             (alone,) = [one for one in types if not isinstance(one, shapes.NoneType)]
             return _schema(alone)  # what is None is left out on the wire
-        case shapes.ListType(item_type=item):
-            return {"type": "array", "items": _schema(item)}
-        case shapes.DictType(value_type=value):
-            return {"type": "object", "additionalProperties": _schema(value)}
+        case shapes.ListType(item_type=item, max_length=most):
+            return {"type": "array", "items": _schema(item), **_known(maxItems=most)}
+        case shapes.DictType(value_type=value, max_length=most):
+            return {"type": "object", "additionalProperties": _schema(value), **_known(maxProperties=most)}
         case _:
             return _scalar(shape)
 
 
 def _scalar(shape: shapes.Type) -> Schema:
     match shape:
-        case shapes.StrType():
-            return {"type": "string"}
+        case shapes.StrType(max_length=most):
+            return {"type": "string", **_known(maxLength=most)}
         case shapes.BoolType():
             return {"type": "boolean"}
-        case shapes.IntType():
-            return {"type": "integer", "format": "int64"}
+        case shapes.IntType(ge=least, le=most):
+            return {"type": "integer", "format": "int64", **_known(minimum=least, maximum=most and _as_float(most))}
         case shapes.FloatType():
             return {"type": "number"}
         case shapes.DateTimeType():
             return {"type": "string", "format": "date-time"}
     raise TypeError(f"no schema is known for {shape}")
+
+
+def _known(**limits: int | None) -> Schema:
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def _as_float(most: int) -> int:
+    """What the API server makes of a maximum, which it keeps as a float; never less than *most*."""
+    return max(most, int(float(most)))
 
 
 def _struct(shape: shapes.StructType) -> Schema:

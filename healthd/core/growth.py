@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from healthd.core.objects import Nic
+from healthd.core.objects.health import MOST_POWER
 
 WATCHED: Mapping[str, tuple[str, ...]] = {
     "ib": ("ib.out_of_sequence", "ib.packet_seq_err", "ib.local_ack_timeout_err", "ib.port_xmit_discards"),
@@ -83,7 +84,7 @@ def power_of(grown: float, before: int | None = None) -> int:
     """The power of two that *grown* reaches, 0 for little; *before*, which was told last, while that nearly fits."""
     if before is not None and _nearly_fits(grown, before):
         return before
-    power = int(grown).bit_length() - 1
+    power = min(int(grown).bit_length() - 1, MOST_POWER)  # a sum of jumps that no counter makes
     return power if power >= QUIET else 0
 
 

@@ -55,6 +55,8 @@ LONGEST_NAME = 253
 """Characters, as the API server bounds names."""
 LONGEST_DURATION = 40
 """Characters."""
+LARGEST_ATTEMPT = 10**9
+"""Half of what a recovery can hold: from any attempt that a root may have, healthd can count on."""
 
 Notes = Mapping[str, str]
 Json = Mapping[str, Any]
@@ -96,7 +98,7 @@ def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
         stopped=False,
         stopped_by=stopped_by,
         edited_since_stop=bool(stopped_by) and stopped_at is not None and stopped_at != meta.generation,
-        attempt=notes.read(ANNOTATION_ATTEMPT, read_number) or 0,
+        attempt=notes.read(ANNOTATION_ATTEMPT, partial(read_number, most=LARGEST_ATTEMPT)) or 0,
         world=0,
         indexes=(),
         placement=notes.read(ANNOTATION_PLACEMENT, _placement) or {},

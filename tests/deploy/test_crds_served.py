@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
+from healthd.cluster.crds import definitions
+from healthd.controller.act import record
 from healthd.core.model import Phase
 from healthd.core.objects import Recovery, stored
+from healthd.core.recovery.situation import enter
 from tests.core.test_pod_packs import a_large_status
+from tests.deploy.accounts import as_holder_of
 from tests.lab.api import ApiError, Json
 from tests.lab.control_plane import ControlPlane
+from tests.lab.programs import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -42,6 +48,9 @@ class Recoveries:
 
     def patch(self, body: Json) -> Json:
         return self._api.patch(f"{self._path}/llama-1", body)
+
+    def read(self) -> Json:
+        return self._api.get(f"{self._path}/llama-1")
 
     def record(self, **status: Any) -> Json:
         """Write to the status; None takes a field away."""
@@ -195,6 +204,86 @@ def test_every_phase_is_known(recoveries: Recoveries, phase: Phase) -> None:
 def test_a_recovery_of_nonsense_is_refused(recoveries: Recoveries, spec: Json, why: str) -> None:
     with pytest.raises(ApiError, match=why):
         recoveries.create(a_recovery(**spec))
+
+
+LONG = "x" * 5000
+
+
+def without_limits(schema: Any) -> Any:
+    """A definition as an older healthd had it."""
+    if isinstance(schema, list):
+        return [without_limits(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    limits = () if "properties" in schema else ("maxLength", "maxItems", "maxProperties", "maximum")
+    kept = {key: below for key, below in schema.items() if key not in limits}
+    return {key: below if key == "x-kubernetes-validations" else without_limits(below) for key, below in kept.items()}
+
+
+def with_rules_left_out(definition: Json) -> Json:
+    """Their cost cannot be bounded where lists have no limit."""
+    rules = "x-kubernetes-validations"
+    text = json.dumps(definition)
+    found: Json = json.loads(text, object_hook=lambda each: {k: v for k, v in each.items() if k != rules})
+    return found
+
+
+async def test_a_recovery_from_before_the_limits_goes_on(
+    installed: ControlPlane, namespace: str, recoveries: Recoveries
+) -> None:
+    (own,) = [each for each in definitions() if each["spec"]["names"]["kind"] == "Recovery"]
+    installed.apply(json.dumps(with_rules_left_out(without_limits(own))))
+    too_long = a_recovery(cause={"kind": "hardware", "message": LONG, "at": AT, "node": "node-1"})
+    wait_until("it is stored", lambda: made_or_none(recoveries, too_long), limit=30)
+    cause = {"kind": "hardware", "message": LONG, "at": AT, "node": "node-1"}
+    hint = {"attempt": 1, "avoid": [f"node-{number}" for number in range(2000)]}
+    recoveries.record(phase="Stopping", attempt=1, causes=[cause], hint=hint)
+    installed.apply(json.dumps(own))
+    dry = f"/apis/healthd.dev/v1alpha1/namespaces/{namespace}/recoveries?dryRun=All"
+    other = {**too_long, "metadata": {"name": "llama-2"}}
+    wait_until("the limits at work", lambda: refused(installed, dry, other), limit=30)
+
+    async with as_holder_of(installed, installed.token) as cluster:
+        known = await cluster.get(Recovery, "llama-1", namespace)
+        moved = enter(known.status, Phase.FENCING, "all of them have stopped", known.status.causes[0].at)
+        more = msgspec.structs.replace(moved.record or known.status, causes=[*known.status.causes] * 2)
+        written = await record(cluster, known, more, known.status.causes[0].at)
+
+    assert (written.status.phase, len(written.status.causes)) == (Phase.FENCING, 2)
+    assert [len(each["message"]) for each in recoveries.read()["status"]["causes"]] == [1024, 1024]
+    assert len(recoveries.read()["spec"]["cause"]["message"]) == 5000, "what is not changed is passed over"
+    assert len(recoveries.read()["status"]["hint"]["avoid"]) == 2000
+
+
+def made_or_none(recoveries: Recoveries, body: Json) -> Json | None:
+    try:
+        return recoveries.create(body)
+    except ApiError:
+        return None
+
+
+def refused(installed: ControlPlane, path: str, body: Json) -> bool:
+    try:
+        installed.api.create(path, body)
+    except ApiError as error:
+        return "Too long" in str(error)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({"attempt": 2**31}, "status.attempt"),
+        ({"stepAtFault": 2 * 10**18}, "status.stepAtFault"),
+        ({"causes": [{"kind": "hang", "message": LONG, "at": AT}]}, "Too long"),
+        ({"hint": {"attempt": 1, "avoid": ["n"] * 1001}}, "Too many"),
+        ({"pods": [{**POD, "node": "n" * 254}]}, "Too long"),
+    ],
+)
+def test_what_healthd_would_not_read_is_refused(recoveries: Recoveries, status: Json, why: str) -> None:
+    recoveries.create(a_recovery())
+
+    assert why in recoveries.refusal(**status)
 
 
 def test_a_report_without_a_verdict_is_unknown(installed: ControlPlane, namespace: str) -> None:

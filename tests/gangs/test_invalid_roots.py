@@ -57,6 +57,7 @@ ROOTS: dict[str, Callable[..., Any]] = {
         ("fence-timeout", "10"),
         ("fence-timeout", MANY + "s"),
         ("attempt", "9" * 400),
+        ("attempt", str(2**31 - 1)),
         ("stopped-at-generation", MANY),
         ("placement", "[" * 9000),
         ("placement", '{"0":1}'),
