@@ -1,4 +1,4 @@
-"""`pip install .` brings all that any command imports."""
+"""`pip install .` brings all that any command imports, as its sources say. `test_clean_install.py` tries it."""
 
 from __future__ import annotations
 
