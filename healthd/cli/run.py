@@ -29,7 +29,7 @@ from healthd.core.site_rules import beginnings
 from healthd.local.gang import RunSpec
 from healthd.local.machine import this_machine
 from healthd.local.runtime import LocalRuntime, RefusedToStart
-from healthd.local.slots import Slot, keep_places, slots_for
+from healthd.local.slots import Slot, keep_places, offered, slots_for
 from healthd.local.state import AlreadyRunning, database, held, runs_dir
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.which_source import open_kernel_log
@@ -40,9 +40,10 @@ from healthd.telemetry.logs import configure
 log = structlog.get_logger(__name__)
 
 EPILOG = """\
-Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
-CUDA_VISIBLE_DEVICES where there are GPUs, HEALTHD_ATTEMPT, and where there is a
-checkpoint to load HEALTHD_RESUME_FROM and HEALTHD_RESUME_STEP. Ctrl-C stops the
+Each rank gets what torchrun gives it (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR,
+MASTER_PORT, TORCHELASTIC_RUN_ID, ...), the GPUs of all ranks in their order in
+CUDA_VISIBLE_DEVICES, HEALTHD_ATTEMPT, and where there is a checkpoint to load
+HEALTHD_RESUME_FROM and HEALTHD_RESUME_STEP. Ctrl-C stops the
 job with its grace period, a second Ctrl-C at once; the same --name goes on
 later from the newest checkpoint that loads.
 
@@ -220,6 +221,7 @@ async def _slots(spec: RunSpec) -> list[Slot]:
     if found.reason:
         log.info("gpus.none", why=found.reason, so="slots are numbers, and kernel messages cannot be mapped to them")
     try:
-        return slots_for(spec.nproc, found.devices, spares=spec.spares)
+        devices = offered(found.devices, os.environ.get("CUDA_VISIBLE_DEVICES")) if found.devices else []
+        return slots_for(spec.nproc, devices, spares=spec.spares)
     except ValueError as error:
         raise UserError(str(error)) from None

@@ -38,6 +38,7 @@ from healthd.core.objects import (
 from healthd.core.policy import Config
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import JobAdapter, read_job
+from healthd.local.environment import threads_env
 from healthd.local.gang import NAMESPACE, Create, Done, GoOn, Refuse, Resume, RunSpec, job_of, plan, why_not_fresh
 from healthd.local.jobs.controller import JobController
 from healthd.local.machine import Machine
@@ -124,8 +125,14 @@ class LocalRuntime:
         self.metrics.quarantine_budget.set(self._config.quarantine.budget)
         ready_checks = {"kernel_log": self._listener.trouble}
         async with serving(self._config.http, self.metrics, ready_checks), self._working():
+            self._say_threads()
             await self._begin(step)
             return await self._until_over()
+
+    def _say_threads(self) -> None:
+        if chosen := threads_env(self._machine.environ, self.spec.nproc):
+            note = "so that ranks do not take each other's cores, as torchrun does; set it yourself to choose"
+            log.info("run.threads", **chosen, note=note)
 
     async def _begin(self, step: Create | Resume | GoOn) -> None:
         match step:

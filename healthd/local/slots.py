@@ -64,6 +64,35 @@ def slots_for(count: int, devices: Sequence[Device], *, spares: int = 0, per_slo
     ]
 
 
+def offered(devices: Sequence[Device], visible: str | None) -> list[Device]:
+    """
+    Those of *devices* that the user left to healthd: *visible* is CUDA_VISIBLE_DEVICES, None where it is not set.
+
+    It holds numbers, counted in the order of the bus, or UUIDs, or what they begin with. As for CUDA itself, -1 or
+    nothing hides all GPUs. Raises ValueError for what names none of them: another GPU may be somebody else's.
+    """
+    ordered = sorted(devices, key=lambda device: device.pci)
+    if visible is None:
+        return ordered
+    words = [word.strip() for word in visible.split(",")]
+    if words[0] in ("", "-1"):
+        return []
+    return [_offered(word, ordered) for word in dict.fromkeys(words)]
+
+
+def _offered(word: str, devices: Sequence[Device]) -> Device:
+    found = [device for device in devices if device.uuid and word.startswith("GPU-") and device.uuid.startswith(word)]
+    if word.isdecimal():
+        found = list(devices[int(word) :][:1])
+    if len(found) != 1:
+        there = ", ".join(device.uuid for device in devices) or "none"
+        raise ValueError(
+            f"CUDA_VISIBLE_DEVICES names {word!r}, which is no GPU of this machine that NVML lists ({there}): "
+            "unset it, or name GPUs by number or UUID"
+        )
+    return found[0]
+
+
 def node_of(slot: Slot) -> Node:
     """The Node object of a slot that was never registered; `status` is reported apart."""
     devices = msgspec.json.encode(slot.devices).decode()

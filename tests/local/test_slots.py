@@ -10,7 +10,7 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.objects import LABEL_SPARE, Device, Node, Taint
 from healthd.core.spares import is_ready
-from healthd.local.slots import device_uuids, keep_places, node_of, register, slots_for
+from healthd.local.slots import device_uuids, keep_places, node_of, offered, register, slots_for
 from tests.fakes import START, ManualClock, counting_uids
 
 GPUS = [Device(pci=f"0000:{number:02x}:00.0", uuid=f"GPU-{number}") for number in range(4)]
@@ -41,6 +41,27 @@ def test_each_slot_has_its_own_gpus_in_the_order_of_the_bus() -> None:
 def test_too_few_gpus_are_an_error_with_the_numbers() -> None:
     with pytest.raises(ValueError, match="4 ranks and 1 spares with 1 GPU each need 5 GPUs; this machine has 4"):
         slots_for(4, GPUS, spares=1)
+
+
+@pytest.mark.parametrize(
+    ("visible", "left"),
+    [
+        (None, [0, 1, 2, 3]),
+        ("2,3", [2, 3]),
+        ("GPU-1", [1]),
+        ("GPU-3, 0", [3, 0]),
+        ("", []),
+        ("-1", []),
+    ],
+)
+def test_only_the_gpus_that_the_user_left_are_used(visible: str | None, left: list[int]) -> None:
+    assert offered(GPUS, visible) == [GPUS[number] for number in left]
+
+
+@pytest.mark.parametrize("visible", ["4", "GPU-", "GPU-9", "MIG-1", "0,,1"])
+def test_a_gpu_that_the_user_named_and_that_is_not_there_is_an_error(visible: str) -> None:
+    with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES names '"):
+        offered(GPUS, visible)
 
 
 def test_a_gpu_keeps_its_slot_when_another_one_is_lost() -> None:

@@ -38,7 +38,8 @@ def new_pod(job: Job, index: int, world: int, port: int, suffix: str) -> Pod:
         finalizers=[*template.metadata.finalizers, FINALIZER_TRACKING],
         owner_references=[_owner(job)],
     )
-    env = rank_env(index, world, port, meta.annotations)
+    run_id = f"{job.metadata.name}-{job.metadata.uid[:8]}"
+    env = rank_env(index, world, port, run_id, meta.annotations)
     containers = [_with_env(container, env) for container in template.spec.containers]
     return Pod(metadata=meta, spec=msgspec.structs.replace(template.spec, containers=containers))
 

@@ -70,17 +70,18 @@ class Wait:
 Act = Start | Stop | EndLost | Report | Remove | Wait
 
 
-def decide_pod(pod: Pod, rank: RankView | None, *, slot_free: bool, begun_here: bool, now: datetime) -> Act:
+def decide_pod(pod: Pod, rank: RankView | None, *, may_start: bool, begun_here: bool, now: datetime) -> Act:
     """
     The next act for a pod that is bound to this machine.
 
-    *begun_here*: this healthd has written that it starts the pod. A start time that it did not write is of an earlier
-    life, whose processes must be proven gone; they are never started a second time under the same uid.
+    *may_start*: its slot is free, and it is known which GPUs its process is to see. *begun_here*: this healthd has
+    written that it starts the pod. A start time that it did not write is of an earlier life, whose processes must be
+    proven gone; they are never started a second time under the same uid.
     """
     if is_terminal(pod):
         return _decide_ended(pod, rank)
     if rank is None:
-        return _decide_unstarted(pod, slot_free=slot_free, begun_here=begun_here, now=now)
+        return _decide_unstarted(pod, may_start=may_start, begun_here=begun_here, now=now)
     if rank.ending is not None:
         return Report(ended(pod, rank.ending, now))
     if pod.metadata.deletion_timestamp is not None:
@@ -99,13 +100,13 @@ def _decide_ended(pod: Pod, rank: RankView | None) -> Act:
     return Wait()
 
 
-def _decide_unstarted(pod: Pod, *, slot_free: bool, begun_here: bool, now: datetime) -> Act:
+def _decide_unstarted(pod: Pod, *, may_start: bool, begun_here: bool, now: datetime) -> Act:
     if pod.status.start_time is not None and not begun_here:
         return EndLost()
     if pod.metadata.deletion_timestamp is not None:
         never = Ending(exit_code=137, reason="NeverStarted", message="deleted before it was started")
         return Report(ended(pod, never, now))
-    return Start() if slot_free else Wait()
+    return Start() if may_start else Wait()
 
 
 def begun(pod: Pod, now: datetime) -> PodStatus:

@@ -20,10 +20,10 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
-from healthd.core.gang import attempt_of, index_of
+from healthd.core.gang import attempt_of, index_of, is_terminal
 from healthd.core.objects import Node, Pod, PodStatus
 from healthd.core.patches import diff
-from healthd.local.environment import inherited, slot_env
+from healthd.local.environment import gpus_env, gpus_of_gang, inherited, own_env, threads_env, world_of
 from healthd.local.once import Once
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.output import Terminal, open_log
@@ -91,6 +91,7 @@ class ProcessRunner:
         self._terminal = Terminal(terminal) if terminal is not None else None
         self._members: dict[str, _Member] = {}
         self._begun: set[str] = set()
+        self._gpus: dict[str, list[str] | None] = {}
         self._wake = asyncio.Event()
         self._closing = False
         self._trouble = Once()
@@ -132,6 +133,7 @@ class ProcessRunner:
         listed = (await self._cluster.list(Pod)).items
         bound = {pod.metadata.uid: pod for pod in listed if pod.spec.node_name}
         self._forget_or_stop_all_but(bound, now)
+        self._gpus = await self._gpus_of_new(listed)
         for pod in bound.values():
             try:
                 await self._act(pod, self._decide(pod, now), now)
@@ -150,9 +152,14 @@ class ProcessRunner:
         uid = pod.metadata.uid
         member = self._members.get(uid)
         view = RankView(pid=member.rank.pid, ending=self._ending(member)) if member is not None else None
-        return decide_pod(
-            pod, view, slot_free=self._is_free(pod.spec.node_name), begun_here=uid in self._begun, now=now
-        )
+        may_start = self._is_free(pod.spec.node_name) and self._gpus.get(uid) is not None
+        return decide_pod(pod, view, may_start=may_start, begun_here=uid in self._begun, now=now)
+
+    async def _gpus_of_new(self, pods: Sequence[Pod]) -> dict[str, list[str] | None]:
+        """For each pod that was not begun: the GPUs that it will see, or None while they are not known."""
+        new = [pod for pod in pods if pod.metadata.uid not in self._members and not is_terminal(pod)]
+        nodes = {node.metadata.name: node for node in (await self._cluster.list(Node)).items} if new else {}
+        return {pod.metadata.uid: gpus_of_gang(pod, pods, nodes) for pod in new}
 
     def _is_free(self, node: str) -> bool:
         """No process of another pod is left on the slot, whatever became of that pod's object."""
@@ -188,7 +195,8 @@ class ProcessRunner:
         uid = pod.metadata.uid
         self._begun.add(uid)
         await self._report(pod, begun(pod, now))
-        env = {**self._environ, **_own_env(pod), **slot_env(await self._node(pod.spec.node_name))}
+        threads = threads_env(self._environ, world_of(pod))
+        env = {**self._environ, **threads, **own_env(pod), **gpus_env(self._gpus.get(uid) or [])}
         member = _Member(Rank(uid, self._wake.set), pod.spec.node_name, last_output=now)
         self._members[uid] = member
         try:
@@ -241,12 +249,6 @@ class ProcessRunner:
             if member.rank.ending is not None:
                 _end_output(member)
 
-    async def _node(self, name: str) -> Node | None:
-        try:
-            return await self._cluster.get(Node, name)
-        except NotFound:
-            return None
-
     async def _report(self, pod: Pod, status: PodStatus) -> None:
         change = diff(pod.status, status)
         if not change:
@@ -293,10 +295,6 @@ def _end_output(member: _Member) -> None:
     if member.end_output is not None:
         member.end_output()
         member.end_output = None
-
-
-def _own_env(pod: Pod) -> dict[str, str]:
-    return {variable.name: variable.value for variable in pod.spec.containers[0].env}
 
 
 def _size(path: Path) -> int:

@@ -40,8 +40,8 @@ def bound(status: PodStatus | None = None, *, delete_at: datetime | None = None,
     )  # fmt: skip
 
 
-def decided(pod: Pod, rank: RankView | None, *, slot_free: bool = True, begun_here: bool = True) -> Act:
-    return decide_pod(pod, rank, slot_free=slot_free, begun_here=begun_here, now=LATER)
+def decided(pod: Pod, rank: RankView | None, *, may_start: bool = True, begun_here: bool = True) -> Act:
+    return decide_pod(pod, rank, may_start=may_start, begun_here=begun_here, now=LATER)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_next_act(pod: Pod, rank: RankView | None, act: Act) -> None:
 
 
 def test_a_slot_that_is_not_free_is_waited_for() -> None:
-    assert decided(bound(), None, slot_free=False) == Wait()
+    assert decided(bound(), None, may_start=False) == Wait()
 
 
 def test_what_an_earlier_life_began_is_ended_and_not_begun_again() -> None:

@@ -214,15 +214,24 @@ async def test_a_rank_has_its_own_environment_on_top_of_healthds(cluster: Embedd
     assert not [line for line in printed if line.startswith(("HEALTHD_RESUME_FROM", "HEALTHD_SHIM_OF"))]
 
 
-async def test_a_rank_on_a_gpu_slot_sees_that_gpu_alone(cluster: EmbeddedCluster, tmp_path: Path) -> None:
-    gpus = [Device(pci=f"0000:{number:02x}:00.0", uuid=f"GPU-{number}") for number in range(2)]
-    await register(cluster, slots_for(2, gpus), boot_id="boot-1", now=SystemClock().now())
-    container = running(shell("echo $CUDA_VISIBLE_DEVICES $LOCAL_RANK"))
-    async with a_machine(cluster, tmp_path):
-        await cluster.create(a_pod("rank", node="slot-1", index=1, container=container))
-        await the_end_of(cluster)
+async def test_a_rank_sees_the_gpus_of_its_gang_as_soon_as_all_of_it_has_slots(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    gpus = [Device(pci=f"0000:{number:02x}:00.0", uuid=f"GPU-{number}") for number in range(3)]
+    await register(cluster, slots_for(3, gpus), boot_id="boot-1", now=SystemClock().now())
+    command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+    container = Container(name="main", command=command, env=[EnvVar(name="WORLD_SIZE", value="2")])
+    async with a_machine(cluster, tmp_path) as runner:
+        await cluster.create(a_pod("first", node="slot-2", index=0, container=container))
+        await cluster.create(a_pod("second", node="", index=1, container=container))
+        await runner.cycle(SystemClock().now())
+        alone = await cluster.get(Pod, "first", "default")
+        await cluster.patch(Pod, "second", {"spec": {"nodeName": "slot-0"}}, namespace="default")
+        await the_end_of(cluster, "first")
+        await the_end_of(cluster, "second")
 
-    assert (tmp_path / "logs/attempt-0/rank-1.log").read_text() == "GPU-1 0\n"
+    assert alone.status.start_time is None
+    assert [(tmp_path / f"logs/attempt-0/rank-{rank}.log").read_text() for rank in range(2)] == ["GPU-2,GPU-0\n"] * 2
 
 
 async def test_a_log_that_cannot_be_written_fails_the_pod_with_the_reason(
