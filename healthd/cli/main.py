@@ -46,6 +46,8 @@ class CommandModule(Protocol):
 COMMANDS: Mapping[str, Command] = {
     "demo": Command("healthd.cli.demo", "watch healthd save a training job from faults, on this machine, in a minute"),
     "run": Command("healthd.cli.run", "run a training job on this machine, and keep it going when a GPU breaks"),
+    "runs": Command("healthd.cli.runs", "list the training jobs that `healthd run` knows on this machine"),
+    "forget": Command("healthd.cli.forget", "forget a run on this machine; its checkpoints stay"),
     "repair": Command("healthd.cli.repair", "say that a node was repaired, so that it goes back into service"),
     "explain": Command("healthd.cli.explain", "tell why a gang was restarted, and what was done"),
     "status": Command("healthd.cli.status", "show this machine's GPUs and ports, and what is wrong with them"),

@@ -19,7 +19,7 @@ import structlog
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.terminal import complain
-from healthd.cli.which_run import run_name
+from healthd.cli.which_run import name_of_folder, run_name
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
@@ -41,11 +41,14 @@ log = structlog.get_logger(__name__)
 
 EPILOG = """\
 Each rank gets what torchrun gives it (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR,
-MASTER_PORT, TORCHELASTIC_RUN_ID, ...), the GPUs of all ranks in their order in
-CUDA_VISIBLE_DEVICES, HEALTHD_ATTEMPT, and where there is a checkpoint to load
-HEALTHD_RESUME_FROM and HEALTHD_RESUME_STEP. Ctrl-C stops the
-job with its grace period, a second Ctrl-C at once; the same --name goes on
-later from the newest checkpoint that loads.
+MASTER_PORT, TORCHELASTIC_RUN_ID, ...), the GPUs of all ranks in their order
+in CUDA_VISIBLE_DEVICES, HEALTHD_ATTEMPT, and where there is a checkpoint to
+load HEALTHD_RESUME_FROM and HEALTHD_RESUME_STEP. Ctrl-C stops the
+job with its grace period, a second Ctrl-C at once. A run is where it was
+started, what it runs and where it saves: the same command in the same directory
+goes on later from the newest checkpoint that loads, another one is refused
+until you say what you mean. `healthd runs` lists all runs, and
+`healthd forget NAME` forgets one.
 
 example:
   healthd run --nproc 7 --spares 1 --checkpoint out/ -- \\
@@ -66,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="where the job saves checkpoints")
     parser.add_argument("--grace", type=_duration, metavar="30s", help="between SIGTERM and SIGKILL (recovery.grace)")
     parser.add_argument("--name", default="", help="of the run, to go on with it later (default: the directory's name)")
+    anew = parser.add_mutually_exclusive_group()
+    anew.add_argument(
+        "--fresh", action="store_true", help="begin from nothing; checkpoints that are there are moved aside"
+    )
+    anew.add_argument(
+        "--accept-changes", action="store_true", help="go on, although the command, the directory or options changed"
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file, see `healthd config`")
     parser.add_argument("--metrics", default="", metavar="ADDR", help="serve /metrics, /healthz and /readyz there")
     parser.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state and logs")
@@ -89,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         complain(f"healthd: {refusal.why}")
         return refusal.code
     config = _with_options(load(args.config), args)
-    name = run_name(args.name or Path.cwd().name)
+    name = run_name(args.name) if args.name else _usual_name(args)
     state = args.state or runs_dir() / name
     configure(config.log.format, config.log.level, sys.stderr)
     try:
@@ -106,6 +116,12 @@ def run(args: argparse.Namespace) -> int:
         if trouble is None or trouble.exceptions != group.exceptions:
             raise
         raise UserError(f"the state in {state} cannot be used any more: {trouble.exceptions[0]}") from group
+
+
+def _usual_name(args: argparse.Namespace) -> str:
+    """The directory's; where another directory of that name has a run already, with something that tells them apart."""
+    here = Path.cwd()
+    return run_name(here.name) if args.state else name_of_folder(here, runs_dir())
 
 
 class _Refusal(NamedTuple):
@@ -163,6 +179,8 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
         grace=config.recovery.grace if args.grace is None else args.grace,
         state=state,
         working_dir=Path.cwd(),
+        fresh=args.fresh,
+        accept_changes=args.accept_changes,
     )
     if config.kernel_log.trust_user_space:
         log.warning("kernel_log.trusts_user_space", note="any process that may write to the log can quarantine a slot")
@@ -176,7 +194,7 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
             ),
             terminal=None if args.quiet else sys.stdout,
         )
-        return await until_signal(LocalRuntime(spec, config, machine, cluster, clock))
+        return await until_signal(LocalRuntime(spec, config, machine, cluster, clock, runs_dir()))
 
 
 class Stoppable(Protocol):

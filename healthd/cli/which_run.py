@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import hashlib
+import os
 import re
 from pathlib import Path
 
 from healthd.cli.errors import UserError
+from healthd.local.known import read_run
 from healthd.local.state import database
 
 LONGEST_NAME = 40
+MARK = 6
+"""Digits that tell directories of one name apart."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +38,22 @@ def known_runs(runs: Path) -> list[Path]:
     return sorted(path.parent for path in runs.glob(f"*/{database(Path()).name}"))
 
 
+def name_of_folder(here: Path, runs: Path) -> str:
+    """
+    What a run that is started in *here* without a name is called: as the directory.
+
+    Where the run of that name was started in another directory, a mark of the whole path tells them apart. A run that
+    has the mark already keeps it, also when the other one is forgotten. Raises UserError.
+    """
+    plain = run_name(here.name)
+    mark = hashlib.sha256(os.fsencode(here)).hexdigest()[:MARK]
+    marked = run_name(f"{plain[: LONGEST_NAME - MARK - 1]}-{mark}")
+    if database(runs / marked).is_file():
+        return marked
+    run = asyncio.run(read_run(runs / plain))
+    return plain if run is None or run.folder == str(here) else marked
+
+
 def find_state(args: argparse.Namespace, runs: Path, here: Path) -> Path:
     """
     Where the run that is meant keeps its state: one of those in *runs*, first of all that of the directory *here*.
@@ -46,7 +68,8 @@ def find_state(args: argparse.Namespace, runs: Path, here: Path) -> Path:
             others = f"; there are {names}" if names else ""
             raise UserError(f"there is no run in {state}: {database(state).name} is missing{others}")
         return state
-    meant = [run for run in known if run.name == _name_of(here)] or known
+    own = _name_of(here, runs)
+    meant = [run for run in known if run.name == own] or known
     if len(meant) == 1:
         return meant[0]
     if meant:
@@ -54,9 +77,9 @@ def find_state(args: argparse.Namespace, runs: Path, here: Path) -> Path:
     raise UserError(f"there is no run in {runs}; if its state is elsewhere, say where with --state")
 
 
-def _name_of(directory: Path) -> str:
+def _name_of(directory: Path, runs: Path) -> str:
     """What a run that is begun in *directory* is called; empty where it must be named."""
     try:
-        return run_name(directory.name)
+        return name_of_folder(directory, runs)
     except UserError:
         return ""

@@ -4,10 +4,13 @@ The gang of one `healthd run`: its Job object, and what to do with one that an e
 
 from __future__ import annotations
 
+import itertools
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from urllib.parse import unquote
 
 from healthd.core.gang import Ending, Root, StartHint
 from healthd.core.model import Phase
@@ -30,10 +33,13 @@ from healthd.core.objects import (
 )
 from healthd.core.policy import StartFresh, format_duration
 from healthd.gangs.annotations import hint_annotations
+from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of
 
 NAMESPACE = "default"
 ANNOTATION_OPTIONS = "healthd.dev/run-options"
 """On the Job: what the user asked for, as options. The Job itself may have shrunk since."""
+ANNOTATION_SINCE = "healthd.dev/run-since"
+"""On the Job: since when the checkpoints that appear are this run's own."""
 NO_LIMIT = 2**31 - 1
 """healthd counts restarts by progress; the Job controller's own count must not end the gang before that."""
 
@@ -51,6 +57,10 @@ class RunSpec:
     spares: int = 0
     min_nodes: int | None = None
     grace: timedelta = timedelta(seconds=30)
+    fresh: bool = False
+    """Begin from nothing, whatever there is."""
+    accept_changes: bool = False
+    """Go on with what is there, although it was begun as something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,8 @@ class Create:
 
     replace: bool
     attempt: int = 0
+    changes: tuple[str, ...] = ()
+    """What is not as it was when the run was begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,45 +102,90 @@ def plan(spec: RunSpec, job: Job | None, root: Root | None, recoveries: Sequence
     """What starting *spec* means, given what an earlier run of its name left."""
     if job is None or root is None:
         return Create(replace=False)
+    if spec.fresh:
+        return Create(replace=True, attempt=root.attempt + 1)
+    identity, options = changed_identity(spec, job), changed_options(spec, job)
+    changes = (*identity, *options)
+    if changes and spec.accept_changes:
+        return Create(replace=True, attempt=root.attempt + 1, changes=changes)
+    if identity:
+        return Refuse(_ways(spec, f"the run {spec.name!r} was begun as something else: {'; '.join(identity)}"))
     if root.ending is Ending.FAILED:
         return Create(replace=True)
-    container = job.spec.template.spec.containers[0]
-    if [*container.command, *container.args] != list(spec.command):
-        return Refuse(
-            f"the run {spec.name!r} was begun with another command ({' '.join(container.command)}); "
-            f"use another --name, or delete {spec.state} to forget it"
-        )
     if root.ending is Ending.COMPLETE:
+        if size := [change for change in options if change.startswith("--nproc")]:
+            return Refuse(_ways(spec, f"the run {spec.name!r} has finished, and was begun with {size[0]}"))
         return Done()
-    changed = job.metadata.annotations.get(ANNOTATION_OPTIONS, options_of(spec)) != options_of(spec)
     latest = max(recoveries, key=lambda recovery: recovery.spec.first_attempt, default=None)
     gave_up = latest is not None and latest.status.phase is Phase.GAVE_UP
     if root.suspended and (gave_up or not root.stopped_by):
-        return Create(replace=True, attempt=root.attempt + 1) if changed else Resume()
-    if changed:
+        return Create(replace=True, attempt=root.attempt + 1, changes=options) if options else Resume()
+    if options:
         return Refuse(
             f"the run {spec.name!r} was interrupted and goes on as it was begun, with other options "
-            f"({job.metadata.annotations[ANNOTATION_OPTIONS]}): name those, and stop it with Ctrl-C to change them"
+            f"({'; '.join(options)}): name those, or say --accept-changes"
         )
     return GoOn()
 
 
-def why_not_fresh(spec: RunSpec, seen: int, rejected: Sequence[RejectedCheckpoint], policy: StartFresh) -> str:
+def changed_identity(spec: RunSpec, job: Job) -> tuple[str, ...]:
+    """How *spec* is another run than *job*: where it is started, what it runs, where it saves."""
+    container = job.spec.template.spec.containers[0]
+    pairs = (
+        ("started in", container.working_dir, str(spec.working_dir)),
+        ("command", shlex.join([*container.command, *container.args]), shlex.join(spec.command)),
+        (
+            "--checkpoint",
+            job.metadata.annotations.get(ANNOTATION_CHECKPOINT, ""),
+            spec.checkpoint.absolute().as_uri(),
+        ),
+    )
+    return tuple(f"{what} {_plain(was)}, now {_plain(now)}" for what, was, now in pairs if was and was != now)
+
+
+def changed_options(spec: RunSpec, job: Job) -> tuple[str, ...]:
+    """Which of the other options are not as when *job* was made."""
+    before = _options_in(job.metadata.annotations.get(ANNOTATION_OPTIONS, options_of(spec)))
+    now = _options_in(options_of(spec))
+    changed = [name for name in ("--nproc", "--min-nodes", "--grace") if before.get(name) != now.get(name)]
+    return tuple(f"{name} {before.get(name, 'not set')}, now {now.get(name, 'not set')}" for name in changed)
+
+
+def _options_in(text: str) -> dict[str, str]:
+    """The options of `options_of` by name. A path among them may hold spaces; it is not looked for."""
+    words = text.split(" ")
+    return {name: value for name, value in itertools.pairwise(words) if name.startswith("--")}
+
+
+def _plain(place: str) -> str:
+    return unquote(place.removeprefix("file://")) if place.startswith("file://") else place
+
+
+def _ways(spec: RunSpec, trouble: str) -> str:
+    return (
+        f"{trouble}. Nothing was started. To go on from its newest checkpoint in spite of that, add --accept-changes; "
+        f"to begin again from nothing, add --fresh (what {spec.checkpoint} holds is moved aside); to run beside it, "
+        "choose another --name and another --checkpoint. `healthd runs` lists what there is"
+    )
+
+
+def why_not_fresh(spec: RunSpec, seen: Seen, rejected: Sequence[RejectedCheckpoint], policy: StartFresh) -> str:
     """
     Why a run that was stopped must not begin again at step 0, as in a recovery; empty when it may.
 
-    None of its checkpoints will load; *seen* is the furthest step that it ever saved, -1 when it saved none.
+    None of its checkpoints will load; *seen* is the furthest that there ever was.
     """
-    if policy is StartFresh.ALWAYS or (policy is StartFresh.NEVER_SAVED and not rejected and seen < 0):
+    if policy is StartFresh.ALWAYS or (policy is StartFresh.NEVER_SAVED and not rejected and not seen.anything):
         return ""
     where = spec.checkpoint.absolute()
     if rejected:
         trouble = f"no checkpoint at {where} will load; the newest, {rejected[0].path}: {rejected[0].reason}"
-    elif seen >= 0:
-        trouble = f"there is no checkpoint at {where} any more, though step {seen} was seen (is it mounted?)"
+    elif seen.anything:
+        trouble = f"there is no checkpoint at {where} any more, though {seen} was seen (is it mounted?)"
     else:
         trouble = f"there is no checkpoint at {where}"
-    return f"{trouble}; recovery.start_fresh is {policy}: put a good one there, or set it to always to start over"
+    ways = "put a good one there, or add --fresh to begin again from nothing"
+    return f"{trouble}; recovery.start_fresh is {policy}: {ways}"
 
 
 def options_of(spec: RunSpec) -> str:
@@ -138,8 +195,26 @@ def options_of(spec: RunSpec) -> str:
     return f"--nproc {spec.nproc}{shrink} --checkpoint {where} --grace {grace}"
 
 
-def job_of(spec: RunSpec, checkpoint: ChosenCheckpoint, attempt: int = 0) -> Job:
-    """The Indexed Job of *spec*, whose first attempt resumes from *checkpoint* (or starts from nothing)."""
+def since_of(job: Job) -> datetime | None:
+    """Since when checkpoints are of the run of *job*; a Job of an older healthd says only when it was made itself."""
+    try:
+        return datetime.fromisoformat(job.metadata.annotations.get(ANNOTATION_SINCE, ""))
+    except ValueError:
+        return job.metadata.creation_timestamp
+
+
+def job_of(
+    spec: RunSpec,
+    checkpoint: ChosenCheckpoint,
+    attempt: int = 0,
+    since: datetime | None = None,
+    seen: Seen = NOTHING_SEEN,
+) -> Job:
+    """
+    The Indexed Job of *spec*, whose first attempt resumes from *checkpoint* (or starts from nothing).
+
+    What is saved from *since* on is its own; *seen* is what is known of its checkpoints from before.
+    """
     hint = StartHint(recovery="", attempt=attempt, checkpoint=checkpoint, placement={})
     notes = {key: value for key, value in hint_annotations(hint).items() if value is not None}
     options = {
@@ -148,6 +223,10 @@ def job_of(spec: RunSpec, checkpoint: ChosenCheckpoint, attempt: int = 0) -> Job
         ANNOTATION_CHECKPOINT: spec.checkpoint.absolute().as_uri(),
         ANNOTATION_OPTIONS: options_of(spec),
     }
+    if since is not None:
+        options[ANNOTATION_SINCE] = since.isoformat()
+    if seen.anything:
+        options[ANNOTATION_SEEN] = note_of(seen)
     if spec.min_nodes is not None:
         options[ANNOTATION_MIN_NODES] = str(spec.min_nodes)
     container = Container(image="local", command=list(spec.command), working_dir=str(spec.working_dir))

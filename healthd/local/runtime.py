@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -38,10 +40,25 @@ from healthd.core.objects import (
 from healthd.core.policy import Config
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import JobAdapter, read_job
+from healthd.local.aside import move_aside, why_not_aside
 from healthd.local.environment import threads_env
-from healthd.local.gang import NAMESPACE, Create, Done, GoOn, Refuse, Resume, RunSpec, job_of, plan, why_not_fresh
+from healthd.local.gang import (
+    NAMESPACE,
+    Create,
+    Done,
+    GoOn,
+    Refuse,
+    Resume,
+    RunSpec,
+    job_of,
+    plan,
+    since_of,
+    why_not_fresh,
+)
 from healthd.local.jobs.controller import JobController
+from healthd.local.known import known_runs, who_saved
 from healthd.local.machine import Machine
+from healthd.local.memory import NOTHING_SEEN, Seen, remembered, seen_of
 from healthd.local.processes.runner import ProcessRunner
 from healthd.local.slots import Slot, register
 from healthd.probes.errors import CannotRead
@@ -63,8 +80,18 @@ class RefusedToStart(Exception):
 class LocalRuntime:
     """One gang on this machine, from its start to its end."""
 
-    def __init__(self, spec: RunSpec, config: Config, machine: Machine, cluster: Cluster, clock: Clock) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        config: Config,
+        machine: Machine,
+        cluster: Cluster,
+        clock: Clock,
+        runs: Path | None = None,
+    ) -> None:
         self.spec = spec
+        self.runs = runs
+        """Where other runs keep their state: a checkpoint may be one of theirs."""
         self.cluster = cluster
         self.metrics = Metrics()
         self._config = config
@@ -114,9 +141,7 @@ class LocalRuntime:
         if isinstance(step, Refuse):
             raise RefusedToStart(step.why)
         if isinstance(step, Done):
-            log.info(
-                "run.done", name=self.spec.name, note="it finished in an earlier run; another --name runs it again"
-            )
+            await self._say_done()
             return 0
         now = self._clock.now()
         await register(self.cluster, self._machine.slots, boot_id=self._machine.boot_id, now=now)
@@ -125,8 +150,8 @@ class LocalRuntime:
         self.metrics.quarantine_budget.set(self._config.quarantine.budget)
         ready_checks = {"kernel_log": self._listener.trouble}
         async with serving(self._config.http, self.metrics, ready_checks), self._working():
-            self._say_threads()
             await self._begin(step)
+            self._say_threads()
             return await self._until_over()
 
     def _say_threads(self) -> None:
@@ -136,8 +161,8 @@ class LocalRuntime:
 
     async def _begin(self, step: Create | Resume | GoOn) -> None:
         match step:
-            case Create(replace=replaces, attempt=attempt):
-                await self._create(replaces, attempt)
+            case Create():
+                await self._create(step)
             case Resume():
                 await self._resume()
             case GoOn():
@@ -166,7 +191,20 @@ class LocalRuntime:
             note = "`healthd explain` tells why; the same command goes on from the newest checkpoint that loads"
             log.error("run.gave_up", name=self.spec.name, exit_code=code, note=note)
 
+    async def _say_done(self) -> None:
+        job = await self.cluster.get(Job, self.spec.name, NAMESPACE)
+        seen = seen_of(job, read_job(job), ())
+        where = f", at {seen}" if seen.anything else ""
+        log.warning(
+            "run.done",
+            name=self.spec.name,
+            note=f"nothing is started: the same command in the same folder finished in an earlier run{where}; "
+            "--fresh begins it again from nothing",
+        )
+
     async def _plan(self) -> Create | Resume | GoOn | Done | Refuse:
+        if self.spec.fresh and (why := why_not_aside(self.spec.checkpoint, self.spec.command, self.spec.working_dir)):
+            return Refuse(f"--fresh: {why}")
         try:
             job = await self.cluster.get(Job, self.spec.name, NAMESPACE)
         except NotFound:
@@ -174,7 +212,7 @@ class LocalRuntime:
         root = read_job(job)
         recoveries = await self._recoveries(root)
         step = plan(self.spec, job, root, recoveries)
-        if isinstance(step, Create | Resume) and (why := await self._would_lose_work(root, recoveries)):
+        if isinstance(step, Create | Resume) and (why := await self._would_lose_work(job, root, recoveries)):
             return Refuse(why)
         if isinstance(step, GoOn):
             await self._warm_up(root)
@@ -185,29 +223,62 @@ class LocalRuntime:
         with contextlib.suppress(OSError):
             await self._checkpoints.newest_step(root)
 
-    async def _create(self, replaces: bool, attempt: int) -> None:
-        if replaces:
+    async def _create(self, step: Create) -> None:
+        since, seen = self._clock.now(), NOTHING_SEEN
+        if step.replace:
+            since, seen = await self._what_stays(since)
             await self.cluster.delete(Job, self.spec.name, namespace=NAMESPACE)
             await self._until(self._is_gone_or_unwanted)
             if self._stopping:
                 return
-        job = job_of(self.spec, ChosenCheckpoint())
-        answer = await self._look_for_checkpoint(read_job(job))
-        if answer.found:
-            log.info("checkpoint.found", path=answer.found.path, step=answer.found.step)
-        await self.cluster.create(job_of(self.spec, answer.found or ChosenCheckpoint(), attempt))
+        if self.spec.fresh and (aside := await asyncio.to_thread(move_aside, self.spec.checkpoint)):
+            log.info("checkpoints.moved_aside", to=str(aside), note="--fresh: move them back to use them again")
+        answer = await self._look_for_checkpoint(read_job(job_of(self.spec, ChosenCheckpoint())))
+        found = answer.found or ChosenCheckpoint()
+        for sight in [(found.step, found.path), *((rejected.step, rejected.path) for rejected in answer.rejected)]:
+            seen = remembered(seen, *sight)
+        await self._say_start(found, step.attempt, since, step.changes)
+        await self.cluster.create(job_of(self.spec, found, step.attempt, since, seen))
+
+    async def _what_stays(self, now: datetime) -> tuple[datetime, Seen]:
+        """Since when checkpoints are this run's own, and what was seen of them: of the Job that is replaced."""
+        job = await self.cluster.get(Job, self.spec.name, NAMESPACE)
+        root = read_job(job)
+        if self.spec.fresh or root.options.checkpoint != self.spec.checkpoint.absolute().as_uri():
+            return now, NOTHING_SEEN
+        return since_of(job) or now, seen_of(job, root, await self._recoveries(root))
 
     async def _resume(self) -> None:
         """Every process of the last attempt is proven gone before the next one starts, here as in a recovery."""
         await self._until(self._is_quiet_or_unwanted)
         if self._stopping:
             return
-        root = read_job(await self.cluster.get(Job, self.spec.name, NAMESPACE))
+        job = await self.cluster.get(Job, self.spec.name, NAMESPACE)
+        root = read_job(job)
         answer = await self._look_for_checkpoint(root)
         checkpoint = answer.found or ChosenCheckpoint()
         hint = StartHint(recovery="", attempt=root.attempt + 1, checkpoint=checkpoint, placement={})
+        await self._say_start(checkpoint, hint.attempt, since_of(job) or self._clock.now())
         await self._adapter.start(self.cluster, root, hint)
-        log.info("run.resumes", attempt=hint.attempt, checkpoint=checkpoint.path, step=checkpoint.step)
+
+    async def _say_start(
+        self, checkpoint: ChosenCheckpoint, attempt: int, since: datetime, changes: Sequence[str] = ()
+    ) -> None:
+        """From which checkpoint of whose run it starts. That it is of another run is a warning: it may be meant."""
+        told: dict[str, Any] = {"name": self.spec.name, "attempt": attempt}
+        if changes:
+            told["changed"] = "; ".join(changes)
+        if not checkpoint.path:
+            log.info("run.starts", **told, at="step 0: there is no checkpoint to load")
+            return
+        told |= {"at": f"step {checkpoint.step}" if checkpoint.step >= 0 else "a checkpoint without a step in its name"}
+        others = await known_runs(self.runs) if self.runs else []
+        others = [run for run in others if run.state.resolve() != self.spec.state.resolve()]
+        if whose := who_saved(checkpoint, self.spec.checkpoint, since, others):
+            note = "it goes on from there; to begin from nothing, add --fresh, or name another --checkpoint"
+            log.warning("run.starts", **told, checkpoint=checkpoint.path, saved_by=whose, note=note)
+        else:
+            log.info("run.starts", **told, checkpoint=checkpoint.path, saved_by="this run")
 
     async def _look_for_checkpoint(self, root: Root) -> CheckpointAnswer:
         """The newest that will load; those that will not are told, as nobody else would."""
@@ -216,12 +287,14 @@ class LocalRuntime:
             log.warning("checkpoint.rejected", path=rejected.path, step=rejected.step, why=rejected.reason)
         return answer
 
-    async def _would_lose_work(self, root: Root, recoveries: Sequence[Recovery]) -> str:
-        """Why going on would begin at step 0 although work was saved; empty when it would not, or elsewhere."""
-        answer = await self._checkpoints.latest(root)
-        if answer.found or root.options.checkpoint != self.spec.checkpoint.absolute().as_uri():
+    async def _would_lose_work(self, job: Job, root: Root, recoveries: Sequence[Recovery]) -> str:
+        """Why going on would begin at step 0 although work was saved; empty when it would not, or is meant to."""
+        if self.spec.fresh or root.options.checkpoint != self.spec.checkpoint.absolute().as_uri():
             return ""
-        seen = max([root.progress.step, *(recovery.status.confirmed_step for recovery in recoveries)])
+        answer = await self._checkpoints.latest(root)
+        if answer.found:
+            return ""
+        seen = seen_of(job, root, recoveries)
         return why_not_fresh(self.spec, seen, answer.rejected, self._config.recovery.start_fresh)
 
     async def _suspend(self) -> None:

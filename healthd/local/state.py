@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -70,3 +71,18 @@ def held(state: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def forget(state: Path) -> None:
+    """
+    Remove what a run keeps in *state*, whose lock the caller holds; other files that lie there stay. Raises OSError.
+
+    The database goes first: without it there is no run, also when the rest could not be removed.
+    """
+    for path in sorted(state.glob(f"{database(state).name}*")):
+        path.unlink(missing_ok=True)
+    if (state / "logs").is_dir():
+        shutil.rmtree(state / "logs")
+    (state / "lock").unlink(missing_ok=True)
+    with suppress(OSError):  # something else lies there
+        state.rmdir()

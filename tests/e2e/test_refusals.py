@@ -67,7 +67,7 @@ async def test_a_run_that_is_done_is_not_run_again(stage: Stage) -> None:
         async with stage.life(command=["sh", "-c", "echo run >> runs"]) as life:
             assert await life.ended() == 0
 
-    assert "it finished in an earlier run" in life.log
+    assert "the same command in the same folder finished in an earlier run" in life.log
     assert (stage.folder / "runs").read_text() == "run\n" * 2  # two ranks, once
 
 
@@ -78,7 +78,7 @@ async def test_a_name_belongs_to_its_command(stage: Stage, former: str) -> None:
     async with stage.life(command=["sh", "-c", "touch ran"]) as life:
         assert await life.ended() == 2
 
-    assert "was begun with another command" in life.other
+    assert "was begun as something else: command " in life.other
     assert not (stage.folder / "ran").exists()
 
 

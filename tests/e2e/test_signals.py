@@ -136,4 +136,4 @@ async def test_what_was_interrupted_goes_on_as_it_was_begun(stage: Stage) -> Non
     async with stage.life("--nproc", "3") as life:
         assert await life.ended() == 2, life.log
 
-    assert "goes on as it was begun, with other options (--nproc 2 --checkpoint" in life.other
+    assert "goes on as it was begun, with other options (--nproc 2, now 3)" in life.other

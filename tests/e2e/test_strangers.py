@@ -309,7 +309,7 @@ async def test_going_on_later_never_begins_again_because_saved_work_is_missing(
     told = life.other
 
     assert ("is it mounted?" if damage == "gone" else "will load; the newest") in told
-    assert "set it to always to start over" in told
+    assert "add --fresh to begin again from nothing" in told
     assert stage.starts() == [(0, 0), (1, 4)]
 
 

@@ -1,0 +1,52 @@
+"""`healthd forget`: remove what healthd remembers of a run on this machine. Its checkpoints stay where they are."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from healthd.cli.errors import UserError
+from healthd.cli.which_run import run_name
+from healthd.local.known import KnownRun, known_runs, read_run
+from healthd.local.state import AlreadyRunning, database, forget, held, runs_dir
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `healthd forget`."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("name", nargs="?", default="", metavar="NAME", help="as `healthd runs` lists it")
+    which.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 0; a run that is under way, or is not there, is a UserError."""
+    state = args.state or runs_dir() / run_name(args.name)
+    if not database(state).is_file():
+        raise UserError(_unknown(state))
+    known = asyncio.run(read_run(state))
+    try:
+        with held(state):
+            forget(state)
+    except AlreadyRunning as error:
+        raise UserError(f"{error}: stop it first") from None
+    except OSError as error:
+        raise UserError(f"the state in {state} cannot be removed: {error}") from None
+    for line in _told(known, state):
+        print(line)
+    return 0
+
+
+def _told(known: KnownRun | None, state: Path) -> list[str]:
+    if known is None:
+        return [f"{state} is forgotten; what run it was of could not be read"]
+    return [
+        f"forgotten: {known}; its state and logs in {state} are gone",
+        f"its checkpoints in {known.checkpoints} are left",
+        *(f"forgotten, too: {slot} was out of service" for slot in known.out_of_service),
+    ]
+
+
+def _unknown(state: Path) -> str:
+    names = ", ".join(run.name for run in asyncio.run(known_runs(runs_dir()))) or "none"
+    return f"there is no run in {state}; `healthd runs` lists those that there are: {names}"

@@ -1,0 +1,149 @@
+"""
+The runs that this machine knows of: what each state folder says of the run that keeps it.
+
+What a run is stands on its Job: where it was started, what it runs, where it saves. Nothing here changes a run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+from healthd.clock import SystemClock
+from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
+from healthd.cluster.port import ClusterError
+from healthd.controller.lookup import path_of
+from healthd.core.gang import Ending, Root
+from healthd.core.model import Phase
+from healthd.core.objects import ChosenCheckpoint, Job, Node, Recovery
+from healthd.core.quarantine import read_record
+from healthd.gangs.job import read_job
+from healthd.local.gang import NAMESPACE, since_of
+from healthd.local.memory import seen_of
+from healthd.local.state import database
+
+LOCKS = Path("/proc/locks")
+_FLOCK = re.compile(r"FLOCK\s+ADVISORY\s+WRITE\s+\S+\s+([0-9a-f]+):([0-9a-f]+):(\d+)\s")
+
+
+class Standing(StrEnum):
+    """What has become of a run."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """By its user."""
+    GAVE_UP = "gave up"
+    INTERRUPTED = "interrupted"
+    """healthd was killed under it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRun:
+    """One run."""
+
+    name: str
+    state: Path
+    standing: Standing
+    folder: str
+    """Where it was started."""
+    command: str
+    checkpoints: str
+    """The folder where it saves."""
+    ranks: int
+    step: int
+    """The furthest that was seen of its checkpoints; -1: none, or their names tell none."""
+    restarts: int
+    since: datetime | None
+    """What is saved from then on is its own."""
+    out_of_service: tuple[str, ...] = ()
+    """Its slots in quarantine, each with its GPU and its finding."""
+
+    def __str__(self) -> str:
+        step = f" at step {self.step}" if self.step >= 0 else ""
+        return f"the run {self.name!r}, {self.standing}{step} ({self.command}, started in {self.folder})"
+
+
+async def known_runs(runs: Path) -> list[KnownRun]:
+    """All of those in *runs* that can be read, the newest first."""
+    found = [await read_run(path.parent) for path in sorted(runs.glob(f"*/{database(Path()).name}"))]
+    oldest = datetime.min.replace(tzinfo=UTC)
+    return sorted((run for run in found if run), key=lambda run: run.since or oldest, reverse=True)
+
+
+async def read_run(state: Path) -> KnownRun | None:
+    """The run that keeps its *state* there; None where there is none, or it cannot be read."""
+    if not database(state).is_file():
+        return None
+    try:
+        with EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
+            jobs = (await cluster.list(Job, namespace=NAMESPACE)).items
+            recoveries = (await cluster.list(Recovery, namespace=NAMESPACE)).items
+            nodes = (await cluster.list(Node)).items
+    except (UnusableStore, ClusterError, OSError):
+        return None
+    return _run_of(state, jobs[0], recoveries, nodes) if jobs else None
+
+
+def _run_of(state: Path, job: Job, recoveries: Sequence[Recovery], nodes: Sequence[Node]) -> KnownRun:
+    root, container = read_job(job), job.spec.template.spec.containers[0]
+    own = [recovery for recovery in recoveries if recovery.spec.gang.uid == root.ref.uid]
+    return KnownRun(
+        name=state.name,
+        state=state,
+        standing=_standing(root, own, is_running=is_held(state)),
+        folder=container.working_dir,
+        command=shlex.join([*container.command, *container.args]),
+        checkpoints=str(path_of(root.options.checkpoint) or root.options.checkpoint),
+        ranks=root.world,
+        step=seen_of(job, root, own).step,
+        restarts=root.attempt,
+        since=since_of(job),
+        out_of_service=tuple(map(_told, (node for node in nodes if node.spec.unschedulable))),
+    )
+
+
+def _standing(root: Root, recoveries: Sequence[Recovery], *, is_running: bool) -> Standing:
+    if is_running:
+        return Standing.RUNNING
+    if root.ending is Ending.COMPLETE:
+        return Standing.FINISHED
+    latest = max(recoveries, key=lambda recovery: recovery.spec.first_attempt, default=None)
+    if root.ending is Ending.FAILED or (latest is not None and latest.status.phase is Phase.GAVE_UP):
+        return Standing.GAVE_UP
+    return Standing.STOPPED if root.suspended and not root.stopped_by else Standing.INTERRUPTED
+
+
+def _told(node: Node) -> str:
+    record = read_record(node)
+    return f"{node.metadata.name} ({record.finding})" if record else node.metadata.name
+
+
+def is_held(state: Path) -> bool:
+    """Whether a process holds the lock of *state*. Asked of the kernel: to try the lock could refuse another start."""
+    try:
+        found = (state / "lock").stat()
+        locks = LOCKS.read_text()
+    except OSError:
+        return False
+    lock = (os.major(found.st_dev), os.minor(found.st_dev), found.st_ino)
+    return lock in {(int(a, 16), int(b, 16), int(c)) for a, b, c in _FLOCK.findall(locks)}
+
+
+def who_saved(checkpoint: ChosenCheckpoint, folder: Path, since: datetime, others: Sequence[KnownRun]) -> str:
+    """Whose *checkpoint* in *folder* is; empty: that of the run itself, whose own are saved from *since* on."""
+    at = datetime.fromtimestamp(checkpoint.saved_ns / 1e9, UTC) if checkpoint.saved_ns else None
+    if at is None or at >= since:
+        return ""
+    place = folder.resolve()
+    before = [run for run in others if run.since and run.since <= at and Path(run.checkpoints).resolve() == place]
+    if before:
+        return str(max(before, key=lambda run: run.since or since))
+    return "no run that this machine knows of"
