@@ -40,10 +40,10 @@ from healthd.telemetry.logs import configure
 log = structlog.get_logger(__name__)
 
 EPILOG = """\
-Each rank gets what torchrun gives it (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR,
-MASTER_PORT, TORCHELASTIC_RUN_ID, ...), the GPUs of all ranks in their order
-in CUDA_VISIBLE_DEVICES, HEALTHD_ATTEMPT, and where there is a checkpoint to
-load HEALTHD_RESUME_FROM and HEALTHD_RESUME_STEP. Ctrl-C stops the
+Each rank gets what torchrun gives it (RANK, LOCAL_RANK, WORLD_SIZE,
+MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, ...), the GPUs of all ranks in
+their order in CUDA_VISIBLE_DEVICES, HEALTHD_ATTEMPT, and where there is a
+checkpoint to load HEALTHD_RESUME_FROM and HEALTHD_RESUME_STEP. Ctrl-C stops the
 job with its grace period, a second Ctrl-C at once. A run is where it was
 started, what it runs and where it saves: the same command in the same directory
 goes on later from the newest checkpoint that loads, another one is refused

@@ -53,18 +53,21 @@ def choose_checkpoint(
     """
     The decision that follows `FindCheckpoint`. *previous* is the gang's recovery before this one.
 
+    What was refused at an earlier look and has vanished since was still saved: without it nothing begins again at 0.
+
     Counts restarts in a row from the same step. Only those for which no hardware was to blame count: a job must not be
     given up because its nodes break.
     """
     seen = _furthest_step(root, recovery, previous)
+    vanished = [] if found or rejected else recovery.status.rejected
     status = replace(
         recovery.status,
-        rejected=list(rejected),
+        rejected=[*rejected, *vanished],
         doubted=doubted(recovery, previous),
-        step_at_fault=max([root.progress.step, *(r.step for r in rejected), found.step if found else -1]),
+        step_at_fault=max([root.progress.step, *(r.step for r in rejected), found.step if found else seen]),
     )
     situation = Situation(recovery, status, Phase.CHOOSING, GangView(root=root), root, (), policy, now)
-    loaded = _loaded(recovery, previous)
+    loaded = _loaded(recovery, previous) or next((refused.path for refused in vanished), "") or _saved(root)
     never_saved = seen < 0 and not rejected and not loaded
     checkpoint = found or _fresh_start(never_saved, policy)
     if checkpoint is None:
@@ -96,7 +99,7 @@ def _furthest_step(root: Root, recovery: Recovery, previous: Recovery | None) ->
     known = [recovery.status, *([previous.status] if previous else [])]
     loaded = [attempt.checkpoint.step for status in known for attempt in status.attempts]
     seen = [step for status in known for step in (status.step_at_fault, status.confirmed_step)]
-    return max(root.progress.step, *loaded, *seen)
+    return max(root.progress.step, *loaded, *seen, *(save.step for save in root.saves.good))
 
 
 def _loaded(recovery: Recovery, previous: Recovery | None) -> str:
@@ -104,6 +107,11 @@ def _loaded(recovery: Recovery, previous: Recovery | None) -> str:
     known = [*([previous] if previous else []), recovery]
     paths = [attempt.checkpoint.path for one in known for attempt in one.status.attempts]
     return next((path for path in reversed(paths) if path), "")
+
+
+def _saved(root: Root) -> str:
+    """What was seen of saves while the gang ran; empty when nothing was."""
+    return root.saves.refused or ("a good one" if root.saves.good else "")
 
 
 def _fresh_start(never_saved: bool, policy: RecoveryPolicy) -> ChosenCheckpoint | None:

@@ -43,7 +43,7 @@ def seen_of(job: Job, root: Root, recoveries: Sequence[Recovery]) -> Seen:
     """What is on record: of looks at progress, of saves, of the job's own *recoveries*, and of earlier lives."""
     kept = _kept(job)
     sights = [_Sight(kept.step, kept.path), _Sight(root.progress.step, "")]
-    sights += [_Sight(save.step, "") for save in root.saves.good]
+    sights += [_Sight(save.step, "" if save.step >= 0 else "a good one") for save in root.saves.good]
     sights.append(_Sight(-1, root.saves.refused))
     for status in (recovery.status for recovery in recoveries):
         sights += [_Sight(status.step_at_fault, ""), _Sight(status.confirmed_step, "")]

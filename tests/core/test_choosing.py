@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +15,7 @@ from healthd.core.gang import GangOptions, Root
 from healthd.core.model import Phase
 from healthd.core.objects import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
 from healthd.core.policy import RecoveryPolicy, StartFresh
+from healthd.core.saves import Save, Saves
 from tests.builders import a_cause, a_recovery
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
@@ -28,12 +31,13 @@ def chosen(
     rejected: int | None = None,
     policy: RecoveryPolicy = POLICY,
     previous: Recovery | None = None,
+    rejected_before: Sequence[RejectedCheckpoint] = (),
     **status: Any,
 ) -> RecoveryStatus:
     """What is recorded when the newest whole checkpoint is of step *found*."""
     checkpoint = None if found is None else ChosenCheckpoint(path=f"/step_{found}", step=found)
     refused = [] if rejected is None else [RejectedCheckpoint(path="/torn", step=rejected, reason="it is torn")]
-    recovery = a_recovery_in(Phase.CHOOSING, **status)
+    recovery = a_recovery_in(Phase.CHOOSING, rejected=list(rejected_before), **status)
     decision = choose_checkpoint(recovery, root or a_root(**STOPPED), checkpoint, refused, previous, policy, NOW)
     assert decision.record is not None
     return decision.record
@@ -68,6 +72,31 @@ def test_a_fresh_start_is_made_only_where_nothing_can_be_lost_or_it_was_asked_fo
     fresh: StartFresh, rejected: int | None, attempts: list[Attempt], phase: Phase
 ) -> None:
     assert chosen(rejected=rejected, attempts=attempts, policy=RecoveryPolicy(start_fresh=fresh)).phase is phase
+
+
+@pytest.mark.parametrize(("step", "told"), [(10, "step 10"), (-1, "/torn")])
+def test_what_was_refused_and_has_vanished_since_is_remembered_at_every_look(step: int, told: str) -> None:
+    record = chosen(rejected=step)
+    for _ in range(3):
+        record = chosen(rejected_before=record.rejected, step_at_fault=record.step_at_fault)
+
+        assert record.phase is Phase.HELD
+        assert f"any more, though {told} was seen" in record.message
+
+
+@pytest.mark.parametrize(
+    ("saves", "told"),
+    [
+        (Saves(good=[Save(step=8, at=START)]), "step 8"),
+        (Saves(good=[Save(at=START)]), "a good one"),
+        (Saves(refused="/last.pt"), "/last.pt"),
+    ],
+)
+def test_what_was_seen_while_the_gang_ran_is_remembered(saves: Saves, told: str) -> None:
+    record = chosen(root=dataclasses.replace(a_root(**STOPPED), saves=saves))
+
+    assert record.phase is Phase.HELD
+    assert f"any more, though {told} was seen" in record.message
 
 
 @pytest.mark.parametrize(("no_advance", "wait"), [(0, 10), (1, 20), (2, None)])

@@ -1,0 +1,50 @@
+"""What was ever seen of checkpoints is remembered: that files vanish is no reason to begin at step 0."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+
+from healthd.core.model import Phase
+from tests.e2e.driver import Stage
+
+pytestmark = pytest.mark.slow
+
+TEARS = """
+import json, os, struct, sys
+folder, name = sys.argv[1:]
+rank, attempt = os.environ["RANK"], os.environ["HEALTHD_ATTEMPT"]
+with open(folder + "/starts", "a") as file:
+    file.write(attempt)
+if rank == attempt == "0":
+    os.makedirs(folder + "/checkpoints")
+    header = json.dumps({"w": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}).encode()
+    with open(folder + "/checkpoints/" + name, "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+witness = os.open(folder + "/witness", os.O_WRONLY)
+os.write(witness, f"waits {rank} {attempt}\\n".encode())
+os.open(folder + "/gate", os.O_RDONLY)
+"""
+"""Saves one file, once, and it is torn."""
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"), [("step-10.safetensors", "step 10"), ("model.safetensors", "model.safetensors")]
+)
+async def test_a_torn_file_that_its_owner_deletes_was_there(stage: Stage, name: str, seen: str) -> None:
+    command = [sys.executable, "-I", "-S", "-c", TEARS, str(stage.folder), name]
+    async with stage.life("--spares", "1", command=command) as life:
+        await stage.all_wait(life, 0)
+        stage.break_gpu(0)
+        await life.says("recovery.phase", phase=Phase.HELD)
+        life.signal(signal.SIGINT)
+        await life.ended()
+    (stage.checkpoints / name).unlink()
+    async with stage.life("--spares", "1", command=command) as life:
+        assert await life.ended() == 2, life.log
+
+    assert f"{seen} was seen (is it mounted?)" in life.other
+    assert "add --fresh" in life.other
+    assert (stage.folder / "starts").read_text() == "00"
