@@ -1,7 +1,7 @@
 """
 `healthd checkpoints latest | list | verify`: ask by hand what a recovery would resume from.
 
-Read-only. Exit codes: 0 found or valid, 2 usage, 3 nothing valid.
+Read-only. Its exit codes stand in `EXIT_CODES`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from healthd.checkpoints.doubts import doubts
 from healthd.checkpoints.formats import UnknownFormat, declared
 from healthd.checkpoints.latest import UNKNOWN_STEP, Candidate, Checkpoint, Level, Rejected, latest, misplaced, verify
 from healthd.checkpoints.pointers import misled
@@ -23,17 +24,30 @@ from healthd.cli.terminal import complain, console
 
 FOUND = 0
 NONE_VALID = 3
+EXIT_CODES = """\
+exit codes:
+  0  there is a checkpoint that will load; `list`: at least one
+  2  the command line is wrong
+  3  none will load: nothing is there, all are refused, or the place cannot be read
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the three commands."""
+    parser.epilog, parser.formatter_class = EXIT_CODES, argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="checkpoints_command", required=True, metavar="COMMAND")
     for name, about, reads in (
         ("latest", "the newest checkpoint that will load, and why newer ones will not", Level.FULL),
         ("list", "every checkpoint, newest first, and whether it will load", Level.QUICK),
         ("verify", "whether one checkpoint will load", Level.FULL),
     ):
-        command = commands.add_parser(name, help=about, description=f"Show {about}.")
+        command = commands.add_parser(
+            name,
+            help=about,
+            description=f"Show {about}.",
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         command.add_argument(
             "path",
             type=_location,
@@ -43,7 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument(
             "--format", type=_format, default="", help="declared format (default: detect), or marked:FILE"
         )
-        command.add_argument("--json", action="store_true", help="print one JSON object")
+        output = command.add_mutually_exclusive_group()
+        output.add_argument("--json", action="store_true", help="print one JSON object")
+        if name == "latest":
+            output.add_argument(
+                "-q",
+                "--quiet",
+                dest="path_only",
+                action="store_true",
+                help="print the path of the checkpoint and nothing else, for a script",
+            )
         depth = command.add_mutually_exclusive_group()
         full, quick = "read all data that has a checksum", "read headers and sizes alone"
         depth.add_argument(
@@ -74,11 +97,15 @@ def _latest(args: argparse.Namespace) -> int:
     if args.json:
         found = _row(answer.found) if answer.found else {"path": None, "step": None, "format": None}
         _print_json({**found, "rejected": [_row(rejected) for rejected in answer.rejected]})
+    elif args.path_only:
+        if answer.found:
+            print(answer.found.path)
     else:
         _print_table([*answer.rejected, *([answer.found] if answer.found else [])], args.path)
     for line in misled(args.path, answer.found.path if answer.found else None):
         complain(f"healthd: {line}")
     if answer.found:
+        _say_doubts(answer.found, args)
         return FOUND
     complain(f"healthd: no valid checkpoint at {args.path}{_why_none(args.path)}")
     return NONE_VALID
@@ -113,7 +140,17 @@ def _verify(args: argparse.Namespace) -> int:
         _print_json({**_row(outcome), "valid": isinstance(outcome, Checkpoint)})
     else:
         _print_table([outcome], args.path)
-    return FOUND if isinstance(outcome, Checkpoint) else NONE_VALID
+    if not isinstance(outcome, Checkpoint):
+        return NONE_VALID
+    _say_doubts(outcome, args)
+    return FOUND
+
+
+def _say_doubts(found: Checkpoint, args: argparse.Namespace) -> None:
+    """On standard error, where it is in nobody's way."""
+    if args.level is Level.FULL:
+        for line in doubts(locate(found.path)):
+            complain(f"healthd: {line}")
 
 
 def _row(outcome: Checkpoint | Rejected) -> dict[str, str | int | None]:

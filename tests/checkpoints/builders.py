@@ -85,8 +85,8 @@ def a_dcp_step(root: Path, step: int, *, ranks: int = 2) -> Path:
     return folder
 
 
-def dcp_metadata(infos: Mapping[str, tuple[str, int, int]]) -> bytes:
-    """`.metadata` with the names that torch gives its classes: tensor name to file, offset and length."""
+def dcp_metadata(infos: Mapping[str, tuple[str, int, int]], kinds: Mapping[str, str] | None = None) -> bytes:
+    """`.metadata` with the names that torch gives its classes: what is stored to file, offset and length, and kind."""
     dcp = "torch.distributed.checkpoint"
     items = b"".join(
         an_object(f"{dcp}.metadata", "MetadataIndex", {"fqn": fqn, "offset": None, "index": None})
@@ -94,7 +94,9 @@ def dcp_metadata(infos: Mapping[str, tuple[str, int, int]]) -> bytes:
         for fqn, (path, offset, length) in infos.items()
     )
     storage = b"}(" + items + b"u"
-    metadata = an_object(f"{dcp}.metadata", "Metadata", {"state_dict_metadata": {}}, more=[("storage_data", storage)])
+    told = (data(key) + an_object(f"{dcp}.metadata", kind, {}) for key, kind in (kinds or {}).items())
+    fields = [("state_dict_metadata", b"}(" + b"".join(told) + b"u"), ("storage_data", storage)]
+    metadata = an_object(f"{dcp}.metadata", "Metadata", {}, more=fields)
     return b"\x80\x02" + metadata + b"."
 
 

@@ -109,3 +109,22 @@ def test_the_folder_of_deepspeed_inside_stands_for_model_and_optimizer(tmp_path:
     write_files(tmp_path, "random_states_0.pkl", "random_states_1.pkl")
 
     assert refusal(tmp_path) == ""
+
+
+def test_a_file_that_the_step_before_has_is_missed_in_the_next_two(tmp_path: Path) -> None:
+    source = REAL / "accelerate" / "checkpoint_1"
+    steps = [Path(shutil.copytree(source, tmp_path / f"checkpoint_{number}")) for number in range(4)]
+    write_files(steps[0], "sampler.bin")
+
+    assert [refusal(step) for step in steps] == [
+        "",
+        "sampler.bin: missing; checkpoint_0 has it",
+        "sampler.bin: missing; checkpoint_0 has it",
+        "",
+    ]
+
+
+def test_an_optimizer_under_the_name_of_random_states_is_refused(real: Path) -> None:
+    shutil.copy(real / "optimizer.bin", real / "random_states_0.pkl")
+
+    assert refusal(real) == "random_states_0.pkl: not the random states of a rank (another file under this name?)"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from healthd.cli.checkpoints import add_arguments, run
-from tests.checkpoints.builders import REAL, a_sharded_step, shard_name
+from tests.checkpoints.builders import REAL, a_sharded_step, safetensors_bytes, shard_name
 
 
 def call(*words: str | Path) -> int:
@@ -103,3 +103,37 @@ def test_an_unknown_format_is_a_usage_error_that_lists_the_known(
 
     assert ended.value.code == 2
     assert "use one of trainer, " in capsys.readouterr().err
+
+
+def test_latest_gives_a_script_the_bare_path(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("latest", root, "-q") == 0
+
+    assert capsys.readouterr().out == f"{root / 'step-000010'}\n"
+
+
+def test_latest_gives_a_script_nothing_when_none_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("latest", tmp_path, "-q") == 3
+
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("words", [(), ("latest",), ("list",), ("verify",)])
+def test_help_says_what_the_exit_codes_mean(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        call(*words, "--help")
+
+    out = capsys.readouterr().out
+    assert "exit codes:" in out
+    assert "3  none will load" in out
+
+
+@pytest.mark.parametrize("command", ["latest", "verify"])
+def test_a_doubt_is_said_beside_the_answer(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = safetensors_bytes({"a": 5000, "b": 5000, "c": 5000})
+    (tmp_path / "model.safetensors").write_bytes(whole[:-40_000] + bytes(40_000))
+
+    assert call(command, tmp_path, "--json") == 0
+
+    output = capsys.readouterr()
+    assert json.loads(output.out)["format"] == "safetensors"
+    assert "2 whole tensors ('b' to 'c'): as after a power cut" in output.err

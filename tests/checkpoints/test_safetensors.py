@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpoints.builders import REAL, a_sharded_step, refusal, safetensors_bytes, safetensors_raw, shard_name
+from healthd.checkpoints.doubts import doubts
+from healthd.checkpoints.latest import Level
+from tests.checkpoints.builders import (
+    REAL,
+    a_sharded_step,
+    refusal,
+    safetensors_bytes,
+    safetensors_raw,
+    shard_name,
+    torch_zip_bytes,
+)
 
 INDEX = "model.safetensors.index.json"
 
@@ -61,9 +71,47 @@ def test_without_an_index_the_names_say_how_many_there_are(tmp_path: Path, dropp
     assert "3 of 4 shards are here" in refusal(lacking)
 
 
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin", "model.pt"])
+@pytest.mark.parametrize("content", [b"", b'{"model_type": "lla', bytes(64)])
+@pytest.mark.parametrize("name", ["config.json", "adapter_config.json", "tokenizer.json"])
+def test_a_torn_configuration_beside_weights_is_refused(
+    tmp_path: Path, name: str, content: bytes, weights: str
+) -> None:
+    is_safetensors = weights.endswith(".safetensors")
+    (tmp_path / weights).write_bytes(safetensors_bytes({"w": 1}) if is_safetensors else torch_zip_bytes())
+    (tmp_path / name).write_text('{"loss": NaN}')
+    assert refusal(tmp_path) == ""
+
+    (tmp_path / name).write_bytes(content)
+
+    assert refusal(tmp_path) == f"{name}: {'not whole JSON (torn write)' if content else 'empty file'}"
+
+
 def test_shards_may_be_counted_from_one(tmp_path: Path) -> None:
     for number in (1, 2):
-        (tmp_path / f"model-0000{number}-of-00002.safetensors").write_bytes(safetensors_bytes({"w": 1}))
+        (tmp_path / f"weights-0000{number}-of-00002.safetensors").write_bytes(safetensors_bytes({"w": 1}))
+
+    assert refusal(tmp_path) == ""
+
+
+@pytest.mark.parametrize("stem", ["model", "pytorch_model", "adapter_model", "diffusion_pytorch_model"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".bin"])
+def test_shards_of_the_hugging_face_libraries_need_their_index(tmp_path: Path, stem: str, suffix: str) -> None:
+    content = safetensors_bytes({"w": 1}) if suffix == ".safetensors" else torch_zip_bytes()
+    for number in (1, 2):
+        (tmp_path / f"{stem}-0000{number}-of-00002{suffix}").write_bytes(content)
+
+    assert refusal(tmp_path).startswith(f"{stem}{suffix}.index.json: missing; loaders find shards such as {stem}-00001")
+
+
+@pytest.mark.parametrize("index", ["model.safetensors.index.fp16.json", "model.fp16.safetensors.index.json"])
+def test_shards_of_a_variant_may_have_their_index_under_either_name(tmp_path: Path, index: str) -> None:
+    names = [f"model.fp16-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    for name in names:
+        (tmp_path / name).write_bytes(safetensors_bytes({name: 1}))
+    assert "missing; loaders find shards" in refusal(tmp_path)
+
+    (tmp_path / index).write_text(json.dumps({"weight_map": {name: name for name in names}}))
 
     assert refusal(tmp_path) == ""
 
@@ -163,6 +211,106 @@ def test_an_absurd_header_length_is_refused_without_reading_it(tmp_path: Path, l
     (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", length) + b"\1" * 100)
 
     assert "its header says that it is" in refusal(tmp_path)
+
+
+def test_a_lost_configuration_of_the_model_is_seen_by_what_is_written_after_it(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(safetensors_bytes({"w": 1}))
+    assert refusal(tmp_path) == ""
+
+    (tmp_path / "generation_config.json").write_text("{}")
+
+    assert refusal(tmp_path).startswith("config.json: missing; generation_config.json is there")
+
+
+def test_a_configuration_of_something_else_is_no_model_s(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(safetensors_bytes({"w": 1}))
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "generation_config.json").write_text("{}")
+    assert refusal(tmp_path) == ""
+
+    (tmp_path / "config.json").write_text('{"eos_token_id": 2}')
+
+    assert refusal(tmp_path).startswith("config.json: names no model_type")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_seen"), [("step-{}", True), ("{}", True), ("run_step{}_final", True), ("exp{}", False)]
+)
+def test_a_lost_configuration_of_the_model_is_seen_beside_another_step(
+    tmp_path: Path, name: str, is_seen: bool
+) -> None:
+    for step in (10, 20):
+        (tmp_path / name.format(step)).mkdir()
+        (tmp_path / name.format(step) / "model.safetensors").write_bytes(safetensors_bytes({"w": 1}))
+    assert refusal(tmp_path / name.format(20)) == ""
+
+    (tmp_path / name.format(10) / "config.json").write_text("{}")
+
+    assert refusal(tmp_path / name.format(20)).startswith("config.json: missing; a step beside has it") is is_seen
+
+
+TENSORS = {"a": 5000, "b": 5000, "c": 5000, "d": 5000}
+WHOLE = safetensors_bytes(TENSORS)
+BORDER = 12_288
+"""Of a block, within `a`."""
+
+
+def zeroed_from(begin: int) -> bytes:
+    return WHOLE[:begin] + bytes(len(WHOLE) - begin)
+
+
+def start_of(tensor: str) -> int:
+    return len(WHOLE) - 20_000 * (4 - list(TENSORS).index(tensor))
+
+
+def test_zeros_from_the_border_of_a_block_over_whole_tensors_to_the_end_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(zeroed_from(BORDER))
+
+    assert "zeros from byte 12,288 to its end" in refusal(tmp_path)
+    assert "3 whole tensors ('b' to 'd'), from within 'a' (torn write)" in refusal(tmp_path)
+    assert refusal(tmp_path, level=Level.QUICK) == ""
+
+
+def test_the_last_zeros_before_a_torn_block_may_be_of_a_number(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(zeroed_from(BORDER - 3))
+
+    assert "torn write" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("begin", [start_of("b"), start_of("d"), BORDER - 100, BORDER + 4])
+def test_zeros_that_may_have_been_saved_are_no_damage(tmp_path: Path, begin: int) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.safetensors").write_bytes(zeroed_from(begin))
+
+    assert refusal(tmp_path / "run") == ""
+
+
+def test_tensors_of_zeros_that_an_older_step_has_values_for_are_refused(tmp_path: Path) -> None:
+    contents = {10: zeroed_from(start_of("b")), 20: WHOLE, 30: zeroed_from(start_of("b"))}
+    for step, content in contents.items():
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "model.safetensors").write_bytes(content)
+
+    assert [refusal(tmp_path / f"step-{step}") for step in (10, 20)] == ["", ""]
+    assert refusal(tmp_path / "step-30").endswith("in step-20 'b' has others (torn write)")
+
+
+def test_a_torn_older_step_says_nothing_of_zeros(tmp_path: Path) -> None:
+    for step, content in {10: WHOLE[:200], 20: b"", 30: zeroed_from(start_of("b"))}.items():
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "model.safetensors").write_bytes(content)
+
+    assert refusal(tmp_path / "step-30") == ""
+
+
+def test_zeros_that_may_be_damage_are_a_doubt(tmp_path: Path) -> None:
+    (tmp_path / "good.safetensors").write_bytes(WHOLE)
+    (tmp_path / "model.safetensors").write_bytes(zeroed_from(start_of("c")))
+
+    (doubt,) = doubts(tmp_path)
+    assert doubt.startswith(f"model.safetensors: zeros from byte {start_of('c'):,} to its end at {len(WHOLE):,}, ")
+    assert doubt.endswith("2 whole tensors ('c' to 'd'): as after a power cut, unless they were saved so")
+    assert doubts(tmp_path / "nowhere") == []
 
 
 def test_a_file_longer_than_its_header_says_is_refused(tmp_path: Path) -> None:

@@ -103,6 +103,63 @@ def test_a_piece_without_its_beginning_is_refused(real: Path) -> None:
     assert refusal(real) == "__1_0.distcp: other bytes at byte 1,577, where a tensor should begin (torn write)"
 
 
+def an_object_piece(folder: Path, content: bytes) -> Path:
+    """A step with one object, as a learning rate is one, and a tensor behind it."""
+    piece = torch_zip_bytes()
+    (folder / "__0_0.distcp").write_bytes(content + piece)
+    kinds = {"lr": "BytesStorageMetadata"}
+    places = {"lr": ("__0_0.distcp", 0, len(content)), "w": ("__0_0.distcp", len(content), len(piece))}
+    (folder / ".metadata").write_bytes(dcp_metadata(places, kinds))
+    return folder
+
+
+OBJECT = torch_zip_bytes(state={"lr": 0.1})
+
+
+@pytest.mark.parametrize(
+    "content", [OBJECT, pickle.dumps({"lr": 0.1}), b'{"lr": 0.1}', b""], ids=["archive", "pickle", "text", "nothing"]
+)
+def test_an_object_as_planners_write_it_holds(tmp_path: Path, content: bytes) -> None:
+    assert refusal(an_object_piece(tmp_path, content)) == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (bytes(len(OBJECT)), "zeros"),
+        (bytes(64) + OBJECT[64:], "zeros"),
+        (b"\xb7" * len(OBJECT), "other bytes"),
+        (b"\x80\x02" + b"\xb7" * 100 + b".", "other bytes"),
+        (pickle.dumps({"lr": 0.1})[:-4] + bytes(4), "other bytes"),
+        (b'{"lr": ' + bytes(4), "other bytes"),
+    ],
+)
+def test_a_damaged_object_is_refused(tmp_path: Path, content: bytes, what: str) -> None:
+    folder = an_object_piece(tmp_path, content)
+
+    assert refusal(folder) == f"__0_0.distcp: {what} at byte 0, where an object should begin (torn write)"
+    assert refusal(folder, level=Level.QUICK) == ""
+
+
+@pytest.mark.parametrize("fill", [b"\0", b"\xb7"])
+def test_every_block_of_the_real_library_s_objects_counts(tmp_path: Path, fill: bytes) -> None:
+    """Among them is a learning rate."""
+    real = Path(shutil.copytree(REAL / "step-10-single", tmp_path / "step-10"))
+    whole = (real / "__0_0.distcp").read_bytes()
+    held = []
+    for at in range(0, len(whole), 512):
+        (real / "__0_0.distcp").write_bytes((whole[:at] + fill * 512 + whole[at + 512 :])[: len(whole)])
+        if not refusal(real):
+            held.append(at)
+
+    assert held == []
+
+
+def test_an_object_that_runs_code_is_read_as_data(tmp_path: Path) -> None:
+    assert refusal(an_object_piece(tmp_path, pickle.dumps(Exploit()))) == ""
+    assert not Path("/tmp/should-never-be-there").exists()
+
+
 def test_metadata_that_names_a_tensor_has_to_place_it(real: Path) -> None:
     whole = (real / ".metadata").read_bytes()
     (real / ".metadata").write_bytes(whole.replace(b"optimizer.lr", b"optimizer.Lr", 1))

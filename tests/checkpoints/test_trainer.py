@@ -215,3 +215,10 @@ def test_a_model_folder_of_that_name_without_a_trainer_holds(tmp_path: Path) -> 
     (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(safetensors_bytes({"w": 4}))
 
     assert refusal(tmp_path / "checkpoint-10") == ""
+
+
+@pytest.mark.parametrize("other", ["optimizer.pt", "scheduler.pt"])
+def test_another_file_under_the_name_of_random_states_is_refused(real: Path, other: str) -> None:
+    shutil.copy(real / other, real / "rng_state_1.pth")
+
+    assert refusal(real) == "rng_state_1.pth: not the random states of a rank (another file under this name?)"

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, step_beside_has
+from healthd.checkpoints.formats.beside import older_steps, step_beside_has
+from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, refuse_other_states
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.formats.torch_zip import verify_file
-from healthd.checkpoints.tree import Damaged, Tree
+from healthd.checkpoints.tree import Damaged, Tree, survey
 from healthd.checkpoints.workers import for_each
 
 _RANDOM = re.compile(r"random_states_(\d{1,6})\.pkl")
@@ -23,6 +24,8 @@ _WRITTEN_EARLY = re.compile(r"(?:optimizer|scheduler|sampler|dl_state_dict)(?:_\
 """By the main rank, before the random states of any."""
 _MODEL = re.compile(r"(?:pytorch_)?model[^/]*(?:/.*)?")
 _CUSTOM = re.compile(r"custom_checkpoint_(\d{1,6})\.pkl")
+_COMPARED = 2
+"""Steps before one; a program that registers less than before looks the same as a lost file."""
 
 
 class Accelerate:
@@ -48,6 +51,7 @@ class Accelerate:
             raise Damaged("random_states_0.pkl: missing; each rank writes its own last (save not finished)")
         refuse_gaps(tree, _RANDOM)
         refuse_gaps(tree, _CUSTOM)
+        _refuse_lost(tree)
         if not has_model(tree):
             raise Damaged("no model beside the random states (model.safetensors or pytorch_model.bin)")
         if not has_optimizer(tree):
@@ -57,3 +61,17 @@ class Accelerate:
             sorted(name for name in tree.entries if self.owns(name)),
             at_once=tree.at_once,
         )
+        refuse_other_states(tree, [name for name in tree.entries if _RANDOM.fullmatch(name)], "torch_manual_seed")
+
+
+def _refuse_lost(tree: Tree) -> None:
+    """A file that one of the two steps before has: its object was registered, and is loaded."""
+    for step in older_steps(tree)[:_COMPARED]:
+        try:
+            names = survey(step).entries
+        except Damaged:
+            continue
+        registered = (name for name in sorted(names) if _WRITTEN_EARLY.fullmatch(name) or _CUSTOM.fullmatch(name))
+        lost = next((name for name in registered if name not in tree.entries), None)
+        if lost:
+            raise Damaged(f"{lost}: missing; {step.name} has it")

@@ -2,8 +2,9 @@
 Directories of `torch.distributed.checkpoint`: `.metadata`, written last, and the `*.distcp` files that it names.
 
 `.metadata` is a pickle; it is read as data and never loaded. Its `storage_data` says where in which file every piece
-lies; with FULL each piece that is a zip archive of its own (the usual way) also has its CRC checked.
-Source: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch.
+lies. With FULL each piece is read: tensors are zip archives of `torch.save`, whose CRC is compared. So are objects (a
+learning rate, a scheduler), unless a planner of one's own writes them as a pickle or as text.
+Source: torch/distributed/checkpoint/metadata.py, filesystem.py and default_planner.py of PyTorch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from healthd.checkpoints.encodings import zips
 from healthd.checkpoints.encodings.pickles import BadPickle, Built, read_pickle
 from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.plain_objects import is_plain
 from healthd.checkpoints.formats.torch_zip import verify_archive
 from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, folder_of, inside, read_at
 from healthd.checkpoints.workers import alone, for_each
@@ -64,13 +66,20 @@ _INFO = f"{_DCP}.filesystem._StorageInfo"
 
 _METADATA = re.compile(r"(?:__\d{1,9})?\.metadata")
 _DATA = re.compile(r"__(\d{1,9})_\d{1,9}\.distcp")
+_START = 64
+"""Bytes of a piece that tell what it is: no archive, no pickle and nothing compressed begins with so many zeros."""
+
+
+_ZIP = b"PK\3\4"
 
 
 class _Piece(NamedTuple):
     offset: int
     length: int
-    opaque: bool
-    """Compressed on the way, or whatever bytes a planner made of an object: need not be an archive."""
+    transformed: bool
+    """Compressed or encrypted on the way: need not be an archive."""
+    is_object: bool
+    """No tensor: what a planner made of an object, as a rule an archive as well."""
 
 
 class _Extents:
@@ -91,7 +100,7 @@ class _Extents:
     def pieces(self, objects: Container[int]) -> list[_Piece]:
         """All of them; *objects* are the keys that no tensors stand under."""
         columns = zip(self._offsets, self._lengths, self._keys, self._transformed, strict=True)
-        return [_Piece(offset, length, bool(how) or key in objects) for offset, length, key, how in columns]
+        return [_Piece(offset, length, bool(how), key in objects) for offset, length, key, how in columns]
 
 
 class _Stored:
@@ -249,9 +258,14 @@ def _refuse_overlaps(name: str, pieces: list[_Piece]) -> None:
 def _verify_piece(file: File, name: str, piece: _Piece) -> None:
     if not piece.length:
         return
-    start = read_at(file, name, offset=piece.offset, size=min(piece.length, 64))
-    if start.startswith(b"PK\3\4"):
+    start = read_at(file, name, offset=piece.offset, size=min(piece.length, _START))
+    if start.startswith(_ZIP):
         verify_archive(zips.Slice.at(file, name, piece.offset, piece.length), Level.FULL)
-    elif not piece.opaque:
-        what = "other bytes" if start.strip(b"\0") else "zeros"
-        raise Damaged(f"{name}: {what} at byte {piece.offset:,}, where a tensor should begin (torn write)")
+    elif not start.strip(b"\0"):
+        raise Damaged(f"{name}: zeros at byte {piece.offset:,}, where {_what(piece)} should begin (torn write)")
+    elif not piece.transformed and not (piece.is_object and is_plain(file, name, piece.offset, piece.length)):
+        raise Damaged(f"{name}: other bytes at byte {piece.offset:,}, where {_what(piece)} should begin (torn write)")
+
+
+def _what(piece: _Piece) -> str:
+    return "an object" if piece.is_object else "a tensor"

@@ -12,6 +12,7 @@ from functools import partial
 
 from healthd.checkpoints.encodings import zips
 from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.pretrained import refuse_bad_configurations, refuse_lost_index
 from healthd.checkpoints.formats.safetensors import read_index, refuse_missing_shards
 from healthd.checkpoints.torch_state import open_archive
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
@@ -19,10 +20,12 @@ from healthd.checkpoints.workers import for_each
 
 _SUFFIXES = (".pt", ".pth", ".ckpt")
 _BIN = re.compile(
-    r"(?:pytorch_model|model|adapter_model|optimizer|scheduler|sampler|dl_state_dict|training_args)[-_.\w]*\.bin"
+    r"(?:(?:diffusion_)?pytorch_model|model|adapter_model|optimizer|scheduler|sampler|dl_state_dict|training_args)[-_.\w]*\.bin"
 )
 """Of `.bin` files only those under names that training libraries give to torch's: anybody may write a `.bin`."""
 _INDEX = ".bin.index.json"
+_PROTOCOL, _STOP = b"\x80", b"."
+"""The first and the last instruction of a pickle since protocol 2, below which torch writes none."""
 
 
 class TorchZip:
@@ -46,6 +49,8 @@ class TorchZip:
             for file in read_index(tree, index):
                 tree.require(inside(folder_of(index), file, told_by=index))
         refuse_missing_shards(names)
+        refuse_lost_index(tree, names)
+        refuse_bad_configurations(tree, names)
         for_each(partial(verify_file, tree, level), names, at_once=tree.at_once)
 
 
@@ -53,14 +58,26 @@ def verify_archive(archive: zips.Slice, level: Level) -> None:
     """
     Raise Damaged when the archive is not whole, holds no pickle, or (FULL) a checksum does not match.
 
-    After `torch.serialization.set_crc32_options(False)` every checksum is 0 and there is nothing to compare.
+    After `torch.serialization.set_crc32_options(False)` every checksum is 0: then both ends of the pickle alone are.
     """
     members = zips.read_members(archive)
-    if not any(member.name.endswith(b"data.pkl") and member.size for member in members):
+    pickle = next((member for member in members if member.name.endswith(b"data.pkl") and member.size), None)
+    if pickle is None:
         raise Damaged(f"{archive.name}: an archive without data.pkl, not written by torch.save")
-    if level is Level.FULL and any(member.crc for member in members):
-        for member in members:
-            zips.check_data(archive, member)
+    if level is not Level.FULL:
+        return
+    if not any(member.crc for member in members):
+        _refuse_no_pickle(archive, pickle)
+        return
+    for member in members:
+        zips.check_data(archive, member)
+
+
+def _refuse_no_pickle(archive: zips.Slice, pickle: zips.Member) -> None:
+    """Of a member that nothing was compressed in and that has no checksum."""
+    first, last = archive.read(pickle.data, 1), archive.read(pickle.data + pickle.size - 1, 1)
+    if first != _PROTOCOL or last != _STOP:
+        raise Damaged(f"{archive.name}: {zips.text(pickle.name)} is no whole pickle (torn write)")
 
 
 def verify_file(tree: Tree, level: Level, name: str) -> None:

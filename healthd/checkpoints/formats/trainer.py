@@ -13,14 +13,13 @@ from itertools import islice
 
 import msgspec
 
-from healthd.checkpoints.encodings.jsons import refuse_no_text
-from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, step_beside_has
+from healthd.checkpoints.formats.beside import step_beside_has
+from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, refuse_other_states
 from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.pretrained import LARGEST_JSON, refuse_torn_json, without_pythons_own
 from healthd.checkpoints.tree import Damaged, Tree
 
 STATE = "trainer_state.json"
-LARGEST_JSON = 64 << 20
-"""Bytes."""
 INCOMPLETE = "checkpoint-is-incomplete.txt"
 _FOLDER = re.compile(r"checkpoint-(\d{1,18})")
 _LOADED_JSON = re.compile(r"(?:\w*config|tokenizer|special_tokens_map|added_tokens|vocab)\.json")
@@ -28,11 +27,6 @@ _RNG = re.compile(r"rng_state_(\d{1,6})\.pth")
 _RANDOM = re.compile(r"rng_state(?:_\d{1,6})?\.pth")
 _OWN = re.compile(r"training_args\.bin|(?:optimizer|scheduler|scaler)\.pt|rng_state(?:_\d{1,6})?\.pth")
 """What only the trainer writes into a `checkpoint-500`, all of it before its state."""
-_PYTHONS_OWN = ((b"NaN", b"0"), (b"Infinity", b"0"), (b"\\ud", b"\\u0"), (b"\\uD", b"\\u0"))
-"""What Python alone writes and reads, for a loss that is none and for half a letter, and what may stand in its place.
-Texts may have it too, and stay texts."""
-
-
 _KEYS = frozenset(
     {
         "best_global_step",
@@ -95,9 +89,10 @@ class Trainer:
             raise Damaged(f"no model beside {STATE}")
         _refuse_half_an_optimizer(tree)
         refuse_gaps(tree, _RNG)
+        refuse_other_states(tree, [name for name in tree.entries if _RANDOM.fullmatch(name)], "cpu")
         for name in sorted(tree.entries):
             if _LOADED_JSON.fullmatch(name):
-                _refuse_torn_json(tree, name)
+                refuse_torn_json(tree, name)
 
 
 def read_step(tree: Tree) -> int:
@@ -115,7 +110,7 @@ def _parse(raw: bytes) -> int:
     try:
         return msgspec.json.decode(raw, type=_State).global_step
     except msgspec.DecodeError:
-        return msgspec.json.decode(_usual(raw), type=_State).global_step
+        return msgspec.json.decode(without_pythons_own(raw), type=_State).global_step
 
 
 def _refuse_misspelt(raw: bytes) -> None:
@@ -129,30 +124,6 @@ def _refuse_misspelt(raw: bytes) -> None:
 
 def _is_one_letter_off(key: str, known: str) -> bool:
     return len(key) == len(known) and sum(a != b for a, b in zip(key, known, strict=True)) == 1
-
-
-def _usual(raw: bytes) -> bytes:
-    """Without what is Python's own: its decoder would hold all values at once."""
-    for own, usual in _PYTHONS_OWN:
-        raw = raw.replace(own, usual)
-    return raw
-
-
-def _refuse_no_json(raw: bytes) -> None:
-    try:
-        msgspec.json.decode(raw, type=msgspec.Raw)  # makes nothing of what it reads
-    except msgspec.DecodeError:
-        msgspec.json.decode(_usual(raw), type=msgspec.Raw)
-
-
-def _refuse_torn_json(tree: Tree, name: str) -> None:
-    """The configurations of model and tokenizer, without which neither is built."""
-    raw = tree.read(name, at_most=LARGEST_JSON)
-    try:
-        refuse_no_text(raw)
-        _refuse_no_json(raw)
-    except (ValueError, RecursionError) as error:
-        raise Damaged(f"{name}: not whole JSON (torn write)") from error
 
 
 def _refuse_other_step(tree: Tree, step: int) -> None:

@@ -1,0 +1,39 @@
+"""
+What speaks against a checkpoint that holds, without proving anything: for a person to look at.
+
+A recovery does not ask: it has no better one, or would have taken it.
+"""
+
+from __future__ import annotations
+
+from healthd.checkpoints.encodings.safetensors_headers import parse_header, read_header
+from healthd.checkpoints.formats.zero_tails import Layout, describe, find_tail
+from healthd.checkpoints.stores.urls import Location
+from healthd.checkpoints.tree import Damaged, Tree, survey
+
+MOST = 5
+"""Lines about one checkpoint."""
+
+
+def doubts(path: Location) -> list[str]:
+    """A line for each doubt about the checkpoint at *path*, which was verified in full."""
+    found: list[str] = []
+    try:
+        tree = survey(path)
+        for name in sorted(name for name in tree.entries if name.endswith(".safetensors")):
+            found += _zeros(tree, name)
+    except Damaged:  # it changed since
+        return found
+    left = len(found) - MOST
+    return found if left <= 0 else [*found[:MOST], f"{left:,} more such files"]
+
+
+def _zeros(tree: Tree, name: str) -> list[str]:
+    size = tree.size(name)
+    with tree.open(name) as file:
+        raw = read_header(file, name, size)
+        layout = Layout(8 + len(raw), size, parse_header(raw, name))
+        tail = find_tail(file, name, layout)
+    if tail is None:
+        return []
+    return [f"{name}: {describe(tail, layout)}: as after a power cut, unless they were saved so"]

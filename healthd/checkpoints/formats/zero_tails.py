@@ -1,0 +1,118 @@
+"""
+Zeros to the end of a safetensors file: what a power cut leaves when the size was on the disk before the data.
+
+The format has no checksums, and tensors of zeros are no damage: biases begin so, and half of an adapter. A tail of
+zeros is refused where it begins within a tensor at the border of a block, as a torn write does, or where an older step
+has other values, for no training sets whole tensors back to zero. Otherwise it is a doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from healthd.checkpoints.encodings.safetensors_headers import Tensor, parse_header, read_header
+from healthd.checkpoints.formats.beside import older_steps
+from healthd.checkpoints.stores.urls import Location
+from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, read_at, survey
+from healthd.checkpoints.workers import alone
+
+FEWEST = 2
+"""Whole tensors that a tail has; one alone is nothing unusual."""
+SHORTEST = 4096
+"""Bytes."""
+_BLOCK = 4096
+"""What a file system or the page cache writes at once, or a multiple of it."""
+_ELEMENT = 8
+"""Bytes before the border of a block that may be zeros by themselves."""
+_FIRST_LOOK = 4096
+_CHUNK = 1 << 20
+
+
+class Layout(NamedTuple):
+    """Where the tensors of one file are."""
+
+    data: int
+    """Offset of the first byte after the header."""
+    size: int
+    tensors: Mapping[str, Tensor]
+
+
+class Tail(NamedTuple):
+    """Zeros to the end of a file."""
+
+    begin: int
+    """Offset of the first of them."""
+    whole: list[str]
+    """The tensors that have nothing else, in order."""
+    within: str
+    """The tensor in which they begin; empty when they begin with one."""
+
+
+def find_tail(file: File, name: str, layout: Layout) -> Tail | None:
+    """The zeros at the end, where they are long and of several whole tensors. Reads nothing more of other files."""
+    begin = _last_data(file, name, layout)
+    if layout.size - begin < SHORTEST:
+        return None
+    spans = sorted(
+        (layout.data + t.data_offsets[0], layout.data + t.data_offsets[1], n) for n, t in layout.tensors.items()
+    )
+    whole = [tensor for start, end, tensor in spans if start >= begin and end > start]
+    within = next((tensor for start, end, tensor in spans if start < begin < end), "")
+    return Tail(begin, whole, within) if len(whole) >= FEWEST else None
+
+
+def refuse_torn_end(tree: Tree, file: File, name: str, layout: Layout) -> None:
+    """Raise Damaged when the file *name* ends with zeros that were not saved."""
+    tail = find_tail(file, name, layout)
+    if tail is None:
+        return
+    if tail.within and -tail.begin % _BLOCK < _ELEMENT:
+        raise Damaged(f"{name}: {describe(tail, layout)}, from within {tail.within[:80]!r} (torn write)")
+    for step in older_steps(tree):
+        tensor = _has_values(step, name, tail.whole)
+        if tensor:
+            raise Damaged(f"{name}: {describe(tail, layout)}; in {step.name} {tensor[:80]!r} has others (torn write)")
+
+
+def describe(tail: Tail, layout: Layout) -> str:
+    """For a person."""
+    first, last = tail.whole[0], tail.whole[-1]
+    return (
+        f"zeros from byte {tail.begin:,} to its end at {layout.size:,}, "
+        f"{len(tail.whole):,} whole tensors ({first[:80]!r} to {last[:80]!r})"
+    )
+
+
+def _last_data(file: File, name: str, layout: Layout) -> int:
+    """Offset after the last byte that is not zero, no further back than the header."""
+    end, length = layout.size, _FIRST_LOOK
+    while end > layout.data:
+        begin = max(layout.data, end - length)
+        if data := read_at(file, name, offset=begin, size=end - begin).rstrip(b"\0"):
+            return begin + len(data)
+        end, length = begin, _CHUNK
+    return layout.data
+
+
+def _has_values(step: Location, name: str, tensors: list[str]) -> str:
+    """The first of *tensors* that is not all zeros in the same file of another *step*; empty where nobody can tell."""
+    try:
+        tree = survey(step / name)
+        filename = filename_of(name)
+        with tree.open(filename) as file:
+            raw = read_header(file, filename, tree.size(filename))
+            with alone(len(raw)):
+                header = parse_header(raw, filename)
+            layout = Layout(8 + len(raw), tree.size(filename), header)
+            return next((t for t in tensors if t in header and _is_set(file, filename, layout, t)), "")
+    except Damaged:
+        return ""
+
+
+def _is_set(file: File, name: str, layout: Layout, tensor: str) -> bool:
+    start, end = (layout.data + at for at in layout.tensors[tensor].data_offsets)
+    if not start <= end <= layout.size:
+        return False
+    pieces = ((at, min(_CHUNK, end - at)) for at in range(start, end, _CHUNK))
+    return any(read_at(file, name, offset=at, size=size).strip(b"\0") for at, size in pieces)
