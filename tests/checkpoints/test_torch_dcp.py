@@ -167,6 +167,19 @@ def test_metadata_that_names_a_tensor_has_to_place_it(real: Path) -> None:
     assert refusal(real) == ".metadata: does not say where 'optimizer.Lr' is stored"
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_a_key_that_does_not_stand_for_its_path_is_refused(real: Path, place: int) -> None:
+    """The name of the optimizer's parts stands in keys of tensors, in paths and in places."""
+    whole = (real / ".metadata").read_bytes()
+    at = -1
+    for _ in range(place + 1):
+        at = whole.index(b"betas", at + 1)
+
+    (real / ".metadata").write_bytes(whole[:at] + bytes(5) + whole[at + 5 :])
+
+    assert refusal(real).startswith(".metadata: ")
+
+
 def test_a_shard_of_another_save_is_seen_by_its_size(real: Path) -> None:
     shutil.copy(real / "__0_0.distcp", real / "__3_0.distcp")
 

@@ -196,6 +196,7 @@ def read_metadata(tree: Tree, name: str) -> dict[str, Callable[[], list[_Piece]]
     if metadata.get("storage_data"):
         raise Damaged(f"{name}: a piece without path, offset and length")
     _refuse_unstored(kinds, stored.keys, name)
+    _refuse_misnamed(metadata.get("planner_data"), name)
     objects = frozenset(number for key, number in stored.keys.items() if _is_object(kinds.get(key)))
     return {
         inside(folder_of(name), path, told_by=name): partial(extents.pieces, objects)
@@ -210,6 +211,23 @@ def _refuse_unstored(kinds: dict[Any, Any], stored: Container[str], name: str) -
         has_data = _is_object(kind) or bool(_fields(kind, name).get("chunks"))
         if has_data and key not in stored:
             raise Damaged(f"{name}: does not say where {key!r:.80} is stored")
+
+
+def _refuse_misnamed(paths: Any, name: str) -> None:
+    """
+    Torch's planner notes for each key its path in the state, which joined by dots is the key; others note other things.
+
+    A letter that changed in either would have the loader look for a key that is nowhere.
+    """
+    if not isinstance(paths, dict):
+        return
+    wrong = [key for key, path in paths.items() if not _is_joined(key, path)]
+    if wrong and len(wrong) < len(paths):
+        raise Damaged(f"{name}: the key {wrong[0]!r:.80} does not stand for its path {paths[wrong[0]]!r:.120}")
+
+
+def _is_joined(key: Any, path: Any) -> bool:
+    return isinstance(path, tuple) and ".".join(map(str, path)) == key
 
 
 def _is_object(kind: Any) -> bool:
