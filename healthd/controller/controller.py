@@ -1,6 +1,9 @@
 """
 The controller of all gangs: notice → look → decide → act → record.
 
+No gang waits for a store: its checkpoints are read in the background (`healthd.controller.checkpoint_reads`), and what
+a read shows is taken when the gang is attended to again.
+
 A gang is attended to when something touched it, and now and then anyway. What the census shows of it says whether there
 is anything to do; if so it is looked at again (`healthd.controller.look`), and only that is decided and acted on, until
 there is nothing left but to wait. Nothing is kept but what the census knows and a few times: whoever goes on, this
@@ -11,9 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,18 +28,28 @@ from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict,
 from healthd.controller.act import perform, point_hint, record
 from healthd.controller.announce import announce_move
 from healthd.controller.census import Census, GangKey
+from healthd.controller.checkpoint_reads import CheckpointReads, Purpose, Read, question_of
 from healthd.controller.look import Look, Lookout, Together, one_by_one, phase_of
 from healthd.controller.measure import measure_move, measure_world
 from healthd.controller.notice import read_everything
-from healthd.controller.ports import Activity, Checkpoints, NoActivity
+from healthd.controller.ports import Activity, CheckpointAnswer, Checkpoints, NoActivity
 from healthd.controller.tidy import Tidier
 from healthd.core import breaker, foreign
 from healthd.core.acts import FindCheckpoint, StartGang
-from healthd.core.choosing import await_answer, choose_checkpoint, doubted
+from healthd.core.choosing import (
+    ASK_AGAIN,
+    await_answer,
+    await_read,
+    choose_checkpoint,
+    doubted,
+    tell_unread,
+    unread,
+    why_unread,
+)
 from healthd.core.faults import find_faults
 from healthd.core.gang import Ending, GangView, Root, left_stopped
 from healthd.core.model import ENDED, CauseKind, Phase
-from healthd.core.objects import ANNOTATION_PROGRESS, LABEL_GANG, Cause, GangRef, Recovery
+from healthd.core.objects import ANNOTATION_PROGRESS, LABEL_GANG, Cause, ChosenCheckpoint, GangRef, Recovery
 from healthd.core.policy import ForeignPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
 from healthd.core.recovery import Decision, decide, open_recovery
@@ -43,7 +57,7 @@ from healthd.core.reporting import silence
 from healthd.core.telling import label_value
 from healthd.core.waits import Luck, Waits, alone
 from healthd.gangs.adapter import GangAdapter
-from healthd.telemetry.events import WARNING, Announce, about_gang, silently
+from healthd.telemetry.events import WARNING, Announce, about, about_gang, silently
 from healthd.telemetry.isolation import Isolation
 from healthd.telemetry.metrics import Metrics
 
@@ -55,6 +69,10 @@ SOON = timedelta(milliseconds=1)
 """Nothing is waited for, but others come first."""
 RETRY, RETRY_MOST = timedelta(seconds=1), timedelta(seconds=30)
 """After trouble with one gang: the first wait, and the longest; doubled in between."""
+FRESH = timedelta(seconds=30)
+"""How long a verified checkpoint is good for before the gang goes on from it: its program may remove old ones."""
+SLOW = timedelta(seconds=10)
+"""A verification that takes longer is told."""
 MAY_WAIT_UNSEEN = frozenset({Phase.STOPPING, Phase.STARTING, Phase.CONFIRMING})
 """Phases full of events that change nothing: that one must wait is seen in the census, without another look."""
 
@@ -103,15 +121,18 @@ class Controller:
         self._announce = announce
         self._lookout = Lookout(cluster, self.census, adapters, together, self._faults)
         self._isolation = Isolation(metrics)
+        self.reads = CheckpointReads(clock, self.census.touched.add, luck)
+        """Whoever calls `cycle` or `attend` lets these run, too."""
         self._tidier = Tidier(cluster, self.census, self._lookout, adapters, self._isolation)
         self._due: dict[GangKey, datetime] = {}
         self._attended: set[GangKey] = set()
         self._troubled: dict[GangKey, Waits] = {}
-        self._looked: dict[str, datetime] = {}
         self._left_alone: dict[str, str] = {}
         """By uid: why, as it was said last."""
         self._of_unknown_kinds: set[GangRef] = set()
         """That was said of them."""
+        self._unsure: set[str] = set()
+        """By uid: gangs that may hang, where that cannot be seen."""
         self._swept: datetime | None = None
         self._measured: datetime | None = None
 
@@ -147,23 +168,24 @@ class Controller:
         self._due.pop(key, None)
         self._attended.add(key)
         try:
-            wait = await self._attend_all(key, now)
+            wait = await self._attend_all(key)
         finally:
             self._attended.discard(key)
         if wait is not None:
             # Whatever touched it meanwhile has made it due again.
             self._due[key] = min(now + wait, self._due.get(key, now + wait))
 
-    async def _attend_all(self, key: GangKey, now: datetime) -> timedelta | None:
+    async def _attend_all(self, key: GangKey) -> timedelta | None:
         """Answers when to look again; None for a gang that is none of ours any more."""
         gangs, rootless = self.census.gangs(key), self.census.rootless(key)
+        self.reads.drop_others(key, gangs)
         if not gangs and not rootless:
             self._troubled.pop(key, None)
             return None
         try:
             if rootless:
                 await self._adapters[key.kind].discover(self._cluster, key.namespace, key.name, rootless)
-            wait = min([await self._attend(gang, now) for gang in gangs], default=self._look_every)
+            wait = min([await self._attend(gang) for gang in gangs], default=self._look_every)
         except (ClusterError, OSError) as error:
             log.warning("gang.retry", gang=key.name, error=str(error), kind=type(error).__name__)
             return self._retry(key)
@@ -177,21 +199,24 @@ class Controller:
     def _retry(self, key: GangKey) -> timedelta:
         return self._troubled.setdefault(key, Waits(RETRY, RETRY_MOST, self._luck)).next()
 
-    async def _attend(self, gang: GangRef, now: datetime) -> timedelta:
+    async def _attend(self, gang: GangRef) -> timedelta:
         if gang.kind not in self._adapters:
             if gang not in self._of_unknown_kinds:
                 note = "this version of healthd cannot read it"
                 log.error("gang.unknown_kind", gang=gang.name, kind=gang.kind, note=note)
             self._of_unknown_kinds.add(gang)
             return self._look_every
+        with self.reads.attending(gang):
+            return await self._attend_known(gang)
+
+    async def _attend_known(self, gang: GangRef) -> timedelta:
         noticed = await self._noticed(gang)
         self._tell_left_alone(noticed.root)
         await self._tend(noticed)
         active = self.census.active(gang)
         if active is None:
             if not self._faults(noticed):
-                # Only now: a store that fails or is slow must not keep a fault from being seen.
-                await self._look_at_progress(noticed.root, now)
+                await self._note_progress(noticed.root)
                 return self._stagger(gang)
             active = await self._open(gang)
         return await self._pursue(active) if active else self._look_every
@@ -212,9 +237,9 @@ class Controller:
         self._left_alone[root.ref.uid] = why
         if why:
             log.warning("gang.left_alone", gang=root.ref.name, namespace=root.ref.namespace, why=why)
-            about = about_gang(root.ref, self._adapters[root.ref.kind].kind)
+            gang = about_gang(root.ref, self._adapters[root.ref.kind].kind)
             reason = "GangInvalid" if root.invalid else "GangLeftStopped"
-            self._announce(about, WARNING, reason, f"healthd does nothing to this gang: {why}")
+            self._announce(gang, WARNING, reason, f"healthd does nothing to this gang: {why}")
 
     def _stagger(self, gang: GangRef) -> timedelta:
         """Gangs with nothing to do are looked at one by one over the time, not all at the same moment."""
@@ -283,12 +308,22 @@ class Controller:
         return self._look_every if decision.recheck is None else max(decision.recheck, SOON)
 
     async def _decide(self, active: Recovery, view: GangView) -> Decision:
-        view = await self._look_closer(view, active)
+        view = self._look_closer(view, active)
         now = self._clock.now()
         view = dataclasses.replace(
             self._with_signs(view, now), busy=self.census.busy_nodes(), is_silent=silence(view.health, now)
         )
-        return decide(active, view, self._faults(view), self._recovery, now, self._refusal(active, now))
+        decision = decide(active, view, self._faults(view), self._recovery, now, self._refusal(active, now))
+        if view.root is not None and decision.record is None and not decision.acts:
+            return tell_unread(active, self._why_unread(view.root, active)) or decision
+        return decision
+
+    def _why_unread(self, root: Root, active: Recovery) -> str | None:
+        """Why the checkpoints of a gang that was started cannot be read; None where nobody has read them."""
+        read = self._read_newer(root, active)
+        if read is None or read.ended is None:
+            return None
+        return why_unread(root, unread(root, read.error) if read.error else read.answer.rejected)
 
     def _refusal(self, active: Recovery, now: datetime) -> str:
         """Why the breaker holds this recovery back; empty when it does not, or has let it through before."""
@@ -320,25 +355,75 @@ class Controller:
         return active
 
     async def _find_checkpoint(self, active: Recovery, root: Root) -> Decision:
+        """What a read of the checkpoints leads to; to wait, as long as there is none."""
         known = await self._lookout.recoveries(root.ref)
         earlier = [each for each in known if each.metadata.name != active.metadata.name]
         previous = earlier[0] if earlier else None
-        answer = await self._checkpoints.latest(root, recovery=active, doubted=doubted(active, previous))
-        if answer.pending:
+        read = self._read(Purpose.RESUME, root, active, doubted=doubted(active, previous), every=self._look_every)
+        if read is not None and read.ended is None:
+            return self._await_read(read, active)
+        answer = self._answer_of(read, root)
+        if answer is None:
+            return Decision(reason="the checkpoints are read again in a moment", recheck=ASK_AGAIN)
+        if read is not None and answer.pending:
+            self.reads.again(read, ASK_AGAIN)
             return await_answer(active, answer.pending)
         now = self._clock.now()
-        return choose_checkpoint(active, root, answer.found, answer.rejected, previous, self._recovery, now)
+        decision = choose_checkpoint(active, root, answer.found, answer.rejected, previous, self._recovery, now)
+        if read is not None and decision.record is not None and decision.record.phase is not Phase.HELD:
+            self.reads.use(read)
+        return decision
 
-    async def _look_closer(self, view: GangView, active: Recovery) -> GangView:
-        """Where a new step would end the recovery, see whether there is one that is whole; see signs of life, too."""
-        root, status = view.root, active.status
+    def _await_read(self, read: Read, active: Recovery) -> Decision:
+        waited = self._clock.now() - read.asked
+        if waited < SLOW:
+            return Decision(reason="the checkpoints are being read", recheck=SLOW - waited)
+        decision = await_read(active, read.question.location, SLOW)
+        if decision.record is not None:
+            self._announce(about(active), WARNING, "CheckpointsSlow", decision.reason)
+        return decision
+
+    def _answer_of(self, read: Read | None, root: Root) -> CheckpointAnswer | None:
+        """What a read that ended has shown; None where that was too long ago."""
+        if read is None or read.ended is None:
+            return None if root.options.checkpoint else CheckpointAnswer(None, [])
+        if read.error:
+            return CheckpointAnswer(None, unread(root, read.error))
+        answer: CheckpointAnswer = read.answer
+        return answer if self._clock.now() - read.ended <= FRESH or answer.found is None else None
+
+    def _look_closer(self, view: GangView, active: Recovery) -> GangView:
+        """Where a new step would end the recovery, whether there is one that is whole; signs of life, too."""
         view = dataclasses.replace(view, last_activity=self._activity.last(view.pods))
-        if root is None or status.phase is not Phase.CONFIRMING or not root.options.checkpoint:
-            return view
-        resumed_at = status.checkpoint.step if status.checkpoint else -1
+        read = self._read_newer(view.root, active) if view.root else None
+        answer = read.answer if read and read.ended else None
+        return dataclasses.replace(view, newest=answer.found if answer else None)
+
+    def _read_newer(self, root: Root, active: Recovery) -> Read | None:
+        """What is known of newer checkpoints than the one that was loaded; None while the gang does not run with it."""
+        if active.status.phase is not Phase.CONFIRMING:
+            return None
+        resumed_at = active.status.checkpoint.step if active.status.checkpoint else -1
         newer_than = resumed_at if resumed_at >= 0 else None
-        answer = await self._checkpoints.latest(root, newer_than, active, status.doubted)
-        return dataclasses.replace(view, newest=answer.found)
+        every = self._look_every / 2
+        return self._read(Purpose.CONFIRM, root, active, newer_than, active.status.doubted, every=every)
+
+    def _read(
+        self,
+        purpose: Purpose,
+        root: Root,
+        recovery: Recovery,
+        newer_than: int | None = None,
+        doubted: Sequence[ChosenCheckpoint] = (),
+        *,
+        every: timedelta,
+    ) -> Read | None:
+        """What is known of checkpoints that will load; None for a gang that names none."""
+        if not root.options.checkpoint:
+            return None
+        work = partial(self._checkpoints.latest, root, newer_than, recovery, doubted)
+        question = question_of(purpose, root, recovery, newer_than, doubted)
+        return self.reads.ask(root.ref, question, work, every=every)
 
     def _faults(self, view: GangView) -> list[Cause]:
         now = self._clock.now()
@@ -351,35 +436,58 @@ class Controller:
 
     # Progress -------------------------------------------------------------------------------------------------------
 
-    async def _look_at_progress(self, root: Root | None, now: datetime) -> None:
-        """Note a new step on the root, at most once per `look_every`: the gang's rhythm is learned from it."""
+    async def _note_progress(self, root: Root | None) -> None:
+        """Note a step that a read has shown, and have it read again, at most once per `look_every`."""
         if root is None or root.invalid or not root.options.checkpoint or root.suspended:
             return
-        looked = self._looked.get(root.ref.uid)
-        if looked and now - looked < self._look_every / 2:
+        read = self._read_step(Purpose.PROGRESS, root)
+        if read is None or read.ended is None or read.error:
             return
-        self._looked[root.ref.uid] = now
-        await self._note_step(root)
+        if read.known == root.progress.step:  # else somebody has noted more than this read knew
+            await self._note_step(root, read)
+        self.reads.use(read)
 
     async def _is_silent(self, root: Root) -> bool:
         """
-        Whether the store, asked now, shows the step on record and no other. Raises OSError.
+        Whether the store, asked since the silence was suspected, shows the step on record and no other.
 
         What is on record may be old because nobody looked: no controller ran, or the store did not answer.
         """
-        return await self._note_step(root) == root.progress.step
+        read = self._read_step(Purpose.SILENCE, root)
+        if read is None or read.ended is None:
+            return False
+        self._tell_unsure(root, read.error)
+        if read.error:
+            return False
+        await self._note_step(root, read)
+        self.reads.use(read)
+        return bool(read.answer == root.progress.step)
 
-    async def _note_step(self, root: Root) -> int | None:
-        """The newest step, noted on the root where it is another one than before; None when there is none to see."""
-        step = await self._checkpoints.newest_step(root)
-        if step is None:
-            return None
+    def _tell_unsure(self, root: Root, why: str) -> None:
+        """Once, that a gang may hang, and that nobody can tell while its store does not answer."""
+        if why and root.ref.uid not in self._unsure:
+            message = f"it may hang, but its checkpoints cannot be read, so healthd does not restart it: {why}"
+            log.warning("gang.may_hang", gang=root.ref.name, namespace=root.ref.namespace, why=why)
+            self._announce(about_gang(root.ref, self._adapters[root.ref.kind].kind), WARNING, "GangMayHang", message)
+        (self._unsure.add if why else self._unsure.discard)(root.ref.uid)
+
+    def _read_step(self, purpose: Purpose, root: Root) -> Read | None:
+        """The newest step by its name: the gang's rhythm is learned from when it was seen."""
+        since = root.progress.step if purpose is Purpose.SILENCE else None
+        question = question_of(purpose, root, newer_than=since)
+        known = root.progress.step if purpose is Purpose.PROGRESS else None
+        work = partial(self._checkpoints.newest_step, root)
+        return self.reads.ask(root.ref, question, work, every=self._look_every / 2, known=known)
+
+    async def _note_step(self, root: Root, read: Read) -> None:
+        """Note the step that was seen where it is another one than before."""
+        if read.answer is None:
+            return
         # The store may have taken minutes; the step is as new as the answer.
-        progress = advance(root.progress, step, root.attempt, self._clock.now())
+        progress = advance(root.progress, read.answer, root.attempt, read.ended or self._clock.now())
         if progress != root.progress:
             note = {ANNOTATION_PROGRESS: msgspec.json.encode(progress).decode()}
             await self._adapters[root.ref.kind].note(self._cluster, root, note)
-        return step
 
     # Everything else -------------------------------------------------------------------------------------------------
 
@@ -391,7 +499,7 @@ class Controller:
             watched = self.census.watched()
             self._due |= {key: now for key in watched if key not in self._due and key not in self._attended}
             uids = {root.ref.uid for root in self.census.roots.values()}
-            self._looked = {uid: at for uid, at in self._looked.items() if uid in uids}
+            self._unsure &= uids
             self._left_alone = {uid: why for uid, why in self._left_alone.items() if why and uid in uids}
         try:
             with self._isolation.of("tidy", "the cluster"):

@@ -50,6 +50,7 @@ class Tending:
         """Until cancelled; what is under way then is cancelled, too."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sweep(), name="sweep")
+            tasks.create_task(self._controller.reads.run(self._wake_for), name="checkpoint reads")
             while True:
                 self._wake.clear()
                 if self._may_decide():
@@ -79,6 +80,11 @@ class Tending:
             self._under_way.discard(key)
             self._not_before[key] = self._clock.now() + APART
             self._wake.set()
+
+    def _wake_for(self, key: GangKey) -> None:
+        """What a read has shown does not wait as events do: it may be what a recovery waits for, and comes once."""
+        self._not_before.pop(key, None)
+        self._wake.set()
 
     async def _sweep(self) -> None:
         while True:

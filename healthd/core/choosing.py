@@ -6,6 +6,7 @@ Computes only: what there is, and whether it will load, the controller found out
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -94,6 +95,44 @@ def await_answer(recovery: Recovery, why: str) -> Decision:
     return Decision(record=replace(status, message=why), reason=why)
 
 
+def await_read(recovery: Recovery, location: str, after: timedelta) -> Decision:
+    """
+    The decision while a read of the checkpoints goes on for longer than *after*; said once. Its end tells by itself,
+    so nobody asks meanwhile.
+    """
+    why = (
+        f"the checkpoints at {location} have been read for more than {after.total_seconds():.0f} s, without an answer "
+        "so far: they are large, or their store does not answer"
+    )
+    return dataclasses.replace(await_answer(recovery, why), recheck=None)
+
+
+def unread(root: Root, why: str) -> list[RejectedCheckpoint]:
+    """What stands for the checkpoints of *root* while they cannot be read: not the same as that there are none."""
+    return [RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)]
+
+
+def why_unread(root: Root, rejected: Sequence[RejectedCheckpoint]) -> str:
+    """Why the checkpoints of *root* cannot be read, where that is what *rejected* says; empty where they can."""
+    first = rejected[0] if rejected else None
+    is_place = first is not None and (first.path, first.step) == (root.options.checkpoint, -1)
+    return f"the checkpoints at {root.options.checkpoint} cannot be read: {first.reason}" if first and is_place else ""
+
+
+RUNS_UNSEEN = "every member runs, but whether training moves on cannot be seen: "
+
+
+def tell_unread(recovery: Recovery, why: str | None) -> Decision | None:
+    """While a gang that was started is waited for: *why* its checkpoints cannot be read, and that they can again."""
+    is_told = recovery.status.message.startswith(RUNS_UNSEEN)
+    if why:
+        decision = await_answer(recovery, RUNS_UNSEEN + why)
+        return decision if decision.record is not None else None
+    if why is not None and is_told:
+        return await_answer(recovery, "every member runs, and its checkpoints can be read again")
+    return None
+
+
 def _furthest_step(root: Root, recovery: Recovery, previous: Recovery | None) -> int:
     """The furthest step that was ever written down; -1 when none was."""
     known = [recovery.status, *([previous.status] if previous else [])]
@@ -121,6 +160,8 @@ def _fresh_start(never_saved: bool, policy: RecoveryPolicy) -> ChosenCheckpoint 
 
 def _none_loads(root: Root, seen: str, rejected: Sequence[RejectedCheckpoint]) -> str:
     where = root.options.checkpoint or "nowhere (no healthd.dev/checkpoint on the gang)"
+    if why := why_unread(root, rejected):
+        return why
     if rejected:
         return f"no checkpoint at {where} will load; the newest, {rejected[0].path}: {rejected[0].reason}"
     if seen:

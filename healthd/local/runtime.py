@@ -373,12 +373,14 @@ class LocalRuntime:
     @contextlib.asynccontextmanager
     async def _working(self) -> AsyncIterator[None]:
         """All loops, until the block ends; then every process of a rank is stopped and seen gone."""
+        controller_wakes = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
                 loops = [
                     group.create_task(self._runner.run(), name="runner"),
                     group.create_task(self._loop([Job, Pod, Node], self._jobs.cycle), name="jobs"),
-                    group.create_task(self._loop(WATCHED, self._controller.cycle), name="controller"),
+                    group.create_task(self._loop(WATCHED, self._controller.cycle, controller_wakes), name="controller"),
+                    group.create_task(self._controller.reads.run(lambda _: controller_wakes.set()), name="reads"),
                     group.create_task(self._loop([Node], self._cycle_agents, self._agents_wake), name="agents"),
                     group.create_task(self._listen(), name="kernel log"),
                     group.create_task(self._prechecks.run(), name="prechecks"),

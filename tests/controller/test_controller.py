@@ -16,7 +16,7 @@ from healthd.core.policy import RecoveryPolicy
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_pod
 from tests.fakes import ManualClock
-from tests.scenarios.stage import METRICS, Stage
+from tests.scenarios.stage import METRICS, Stage, reading_at_once
 from tests.simulation.faulty import StaleMirror
 from tests.simulation.training import SeenCheckpoints, Store
 from tests.simulation.turns import at_once
@@ -142,7 +142,7 @@ async def test_a_step_is_as_new_as_the_answer_of_the_store() -> None:
     recovery, hang = stage.config.recovery, stage.config.hang
     slow = Controller(stage.cluster, stage.clock, ADAPTERS, store, recovery=recovery, hang=hang, metrics=METRICS)
 
-    await slow.cycle(stage.clock.now())
+    await reading_at_once(slow)(stage.clock.now())
 
     assert stage.root.progress.at == stage.clock.now()
 
@@ -235,7 +235,7 @@ class Elsewhere(SeenCheckpoints):
 async def test_a_gang_waits_for_what_is_verified_elsewhere() -> None:
     stage = Stage(ranks=2, spares=1)
     await stage.run_for(minutes=5)
-    stage._loops["controller"] = Controller(
+    controller = Controller(
         stage.truth.seen_by("controller"),
         stage.clock,
         ADAPTERS,
@@ -243,7 +243,8 @@ async def test_a_gang_waits_for_what_is_verified_elsewhere() -> None:
         recovery=stage.config.recovery,
         hang=stage.config.hang,
         metrics=METRICS,
-    ).cycle
+    )
+    stage._loops["controller"] = reading_at_once(controller)
     stage.fault("node-1")
     recovery = await stage.run_until(Phase.RECOVERED)
 

@@ -22,6 +22,7 @@ from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_recovery
 from tests.fakes import ManualClock, counting_uids, settle
+from tests.scenarios.stage import reading_at_once
 
 NAMES = ("first", "second", "third")
 
@@ -88,7 +89,8 @@ class Stage:
 
     async def cycle(self) -> timedelta:
         self.stores.asked.clear()
-        return await self.controller.cycle(self.clock.now())
+        again: timedelta = await reading_at_once(self.controller)(self.clock.now())
+        return again
 
     async def waits_of_first(self, cycles: int) -> list[timedelta]:
         """How long the first gang is left alone after each failure."""
@@ -185,13 +187,13 @@ async def test_what_touches_a_gang_while_it_is_attended_to_is_not_forgotten() ->
     stage = Stage()
     key = GangKey("Job", "default", "first")
 
-    class Touching(Stores):
-        async def newest_step(self, root: Root) -> int | None:
+    class Touching(Senses):
+        def last(self, pods: Sequence[Pod]) -> datetime | None:
             stage.census.touched.add(key)
             stage.controller.due(stage.clock.now())
             return None
 
-    stage.controller._checkpoints = Touching()
+    stage.controller._activity = Touching()
     await stage.controller.attend(key, stage.clock.now())
 
     assert key in stage.controller.due(stage.clock.now())

@@ -249,7 +249,7 @@ class Stage:
     def new_controller(self, name: str, cluster: Any = None, mirror: Any = None, activity: Any = None) -> Loop:
         """The loop of a controller, through *cluster* if given."""
         view = self.truth.seen_by(name)
-        return Controller(
+        controller = Controller(
             cluster or view,
             self.clock,
             ADAPTERS,
@@ -259,7 +259,8 @@ class Stage:
             metrics=METRICS,
             mirror=mirror,
             activity=activity,
-        ).cycle
+        )
+        return reading_at_once(controller)
 
     # What a story asks -----------------------------------------------------------------------------------------------
 
@@ -395,6 +396,20 @@ class Stage:
         """Stories say themselves what they expect: here every attempt may be restarted."""
         for job in at_once(self.cluster.list(Job)).items:
             self.watchdog.disturbed.add((job.metadata.name, read_job(job).attempt))
+
+
+def reading_at_once(controller: Controller) -> Loop:
+    """The loop of a controller whose stores answer before anybody else goes on."""
+
+    async def look(now: datetime) -> timedelta:
+        again = await controller.cycle(now)
+        while begun := controller.reads.begin():
+            for read in begun:
+                await controller.reads.take(read)
+            again = await controller.cycle(now)
+        return again
+
+    return look
 
 
 class IsOvertaken:

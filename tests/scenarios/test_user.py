@@ -134,7 +134,7 @@ async def test_a_gang_that_its_user_takes_over_while_it_is_stopped_keeps_the_spa
     await stage.run_until(Phase.RECOVERED)
     stage.store.outage = "error"
     stage.crash(0)
-    await stage.run_until(Phase.CHOOSING)
+    await stage.run_until(Phase.HELD)
     stage.patch_job({"metadata": {"annotations": {"healthd.dev/restart": None}}})
     await stage.run_for(minutes=5)
     assert stage.recovery().status.phase is Phase.SUPERSEDED

@@ -50,7 +50,7 @@ from tests.simulation.invariants import CLOCKS_DIFFER, WATCHED, Broken, Watchdog
 from tests.simulation.kubernetes import Feed, LastWords, Unplaced, answer_for_old_pods, processes_on
 from tests.simulation.machines import Machines, is_surplus, root_of
 from tests.simulation.rest import unsettled
-from tests.simulation.training import SeenCheckpoints, Store, Trainers
+from tests.simulation.training import OvertakenCheckpoints, Store, Trainers
 from tests.simulation.truth import Reading, Truth, Write
 from tests.simulation.turns import Actor, at_once
 
@@ -140,6 +140,11 @@ class Simulation:
         self.is_visited = self.people.random() < 0.4
         self.readings = random.Random(f"{seed} readings")
         """Dice for what probes show, in the worlds where agents have any."""
+        self.stores = random.Random(f"{seed} stores")
+        """Dice for when stores answer."""
+        self.store_speed = self.stores.choice([0.95, 0.7, 0.2])
+        """How often one answers before anything else happens."""
+        self._lives: dict[str, Controller] = {}
         self.instruments: dict[str, Instruments] = {}
         self.rules: dict[str, tuple[Rule, ...]] = {}
         """By node: those that its instruments have something to read for."""
@@ -301,7 +306,7 @@ class Simulation:
                 cluster,
                 clock,
                 ADAPTERS,
-                SeenCheckpoints(self.trainers.stores),
+                OvertakenCheckpoints(self.trainers.stores),
                 recovery=self.config.recovery,
                 hang=self.config.hang,
                 metrics=METRICS,
@@ -315,9 +320,26 @@ class Simulation:
                     feed.catch_up(self.others, 1.0 if self.luck.is_out else 0.7)
                 await controller.cycle(clock.now())
 
+            self._lives[name] = controller
             return look
 
-        return Actor(name, live)
+        actor = Actor(name, live)
+        actor.beside = self._reads(actor)
+        return actor
+
+    def _reads(self, actor: Actor) -> Actor:
+        """What a controller reads in the background, one read after the other."""
+
+        def live() -> Callable[[], Coroutine[Any, Any, Any]]:
+            controller = self._lives[actor.name]
+
+            async def read() -> None:
+                for each in controller.reads.begin():
+                    await controller.reads.take(each)
+
+            return read
+
+        return Actor(f"{actor.name}'s reads", live)
 
     def _job_controller(self) -> Callable[[], Coroutine[Any, Any, Any]]:
         letters = "bcdfghjklmnpqrstvwxz2456789"
@@ -346,7 +368,7 @@ class Simulation:
         if roll < 0.14:
             disturbances.strike(self)
         elif roll < 0.45:
-            self.go(self.dice.choice(self.controllers))
+            self._go_controller(self.dice.choice(self.controllers))
         elif roll < 0.65:
             self.go(self._some_agent())
         elif roll < 0.82:
@@ -355,6 +377,8 @@ class Simulation:
             kubernetes.strike(self)
         if self.is_visited and self.people.random() < 0.15:
             interference.interfere(self)
+        if self.stores.random() < 0.1:
+            self._go_reads(self.stores.choice(self.controllers))
         if self.instruments and self.readings.random() < 0.3:
             self._strike_readings(self.readings.choice(sorted(self.instruments)))
         self.pass_time(timedelta(seconds=self._jump()))
@@ -405,6 +429,23 @@ class Simulation:
         if how == "paused" and self.dice.random() < 0.3:
             self._asleep[actor.name] = self.steps + self.dice.randrange(5, 40)
         self.note(f"{actor.name} {how}")
+
+    def _go_controller(self, actor: Actor) -> None:
+        """And on, as far as its stores answer at once."""
+        self.go(actor)
+        while self.luck.is_out or self.stores.random() < self.store_speed:
+            life = self._lives.get(actor.name)
+            if actor.is_under_way or life is None or not (life.reads.waits or self._is_reading(actor)):
+                return
+            self._go_reads(actor)
+            self.go(actor)
+
+    def _go_reads(self, actor: Actor) -> None:
+        if actor.beside is not None and actor.lives:
+            self.go(actor.beside)
+
+    def _is_reading(self, actor: Actor) -> bool:
+        return actor.beside is not None and actor.beside.is_under_way
 
     def _tell(self, seen: Write | Reading) -> None:
         if isinstance(seen, Write):
@@ -478,8 +519,11 @@ class Simulation:
                 gang_edits.put_right(self)
             if self.on_cluster:
                 answer_for_old_pods(self.truth, self.machines)
-            for actor in [*self.agents.values(), *self.controllers, self.job_controller]:
-                self.go(actor)
+            for agent in self.agents.values():
+                self.go(agent)
+            for controller in self.controllers:
+                self._go_controller(controller)
+            self.go(self.job_controller)
             self.pass_time(timedelta(seconds=5 if number < 20 else 60 if number < rounds else 3600))
             self._check()
             trouble = unsettled(self)
@@ -499,8 +543,10 @@ class Simulation:
         disturbances.break_node(self, ranks[0].node)
         self._check()
         for _ in range(3):
-            for actor in [self.agents[ranks[0].node], *self.controllers, self.job_controller]:
-                self.go(actor)
+            self.go(self.agents[ranks[0].node])
+            for controller in self.controllers:
+                self._go_controller(controller)
+            self.go(self.job_controller)
             self.pass_time(timedelta(seconds=40))
             self._check()
         disturbances.repair_everything(self)

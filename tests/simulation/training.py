@@ -13,6 +13,7 @@ from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Root
 from healthd.core.objects import ChosenCheckpoint, Job, RejectedCheckpoint
 from tests.simulation.machines import Machines, Process
+from tests.simulation.turns import TURN
 
 SAVES_EVERY = timedelta(seconds=20)
 """One step and one checkpoint take so long."""
@@ -161,3 +162,27 @@ class SeenCheckpoints:
             raise OSError("the store does not answer")
         is_elsewhere = root.options.checkpoint != f"/checkpoints/{root.ref.name}"
         return [] if store.outage == "empty" or is_elsewhere else store.saved
+
+
+class OvertakenCheckpoints(SeenCheckpoints):
+    """Others may go on while a store is asked, and again before its answer arrives."""
+
+    async def latest(
+        self,
+        root: Root,
+        newer_than: int | None = None,
+        recovery: object = None,
+        doubted: Sequence[ChosenCheckpoint] = (),
+    ) -> CheckpointAnswer:
+        """As it was between the two."""
+        await TURN
+        answer = await super().latest(root, newer_than, recovery, doubted)
+        await TURN
+        return answer
+
+    async def newest_step(self, root: Root) -> int | None:
+        """As it was between the two."""
+        await TURN
+        answer = await super().newest_step(root)
+        await TURN
+        return answer

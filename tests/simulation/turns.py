@@ -39,8 +39,10 @@ class Actor:
     """
     One program of the simulation: a life that begins anew after each crash, and a round of it that may be under way.
 
-    *start* answers what one round of the new life's loop is.
+    *start* answers what one round of the new life's loop is. What is *beside* it is of the same life: it ends with it.
     """
+
+    beside: Actor | None = None
 
     def __init__(self, name: str, start: Callable[[], Callable[[], Coroutine[Any, Any, Any]]]) -> None:
         self.name = name
@@ -53,6 +55,11 @@ class Actor:
     def is_under_way(self) -> bool:
         """It was overtaken in the middle of a round."""
         return self._under_way is not None
+
+    @property
+    def lives(self) -> bool:
+        """It has begun, and has not crashed since."""
+        return self._round is not None
 
     def go(self, may_pause: Callable[[], bool]) -> str:
         """Take turns until the round is over, it crashes, or *may_pause* says that others go first."""
@@ -77,6 +84,8 @@ class Actor:
 
     def crash(self) -> None:
         """Lose everything that this life knew."""
+        if self.beside is not None:
+            self.beside.crash()
         if self._under_way is not None:
             self._under_way.close()
         self._under_way = self._round = None

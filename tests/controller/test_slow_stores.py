@@ -1,0 +1,237 @@
+"""A store that is slow, or never answers, is no wait for anything else: its gangs' faults least of all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from healthd.controller.controller import Controller
+from healthd.controller.ports import CheckpointAnswer
+from healthd.core.gang import Root
+from healthd.core.model import CauseKind, Phase
+from healthd.core.objects import ChosenCheckpoint
+from healthd.gangs import ADAPTERS
+from tests.fakes import settle
+from tests.scenarios.stage import METRICS, TICK, Stage
+from tests.simulation.training import SeenCheckpoints, Store
+
+
+class Hanging(SeenCheckpoints):
+    """Stores that never answer while they hang; *asking* are the reads that wait for them."""
+
+    def __init__(self, stores: dict[str, Store]) -> None:
+        super().__init__(stores)
+        self.hang = False
+        self.asking: list[str] = []
+
+    async def newest_step(self, root: Root) -> int | None:
+        await self._wait("step")
+        return await super().newest_step(root)
+
+    async def latest(
+        self,
+        root: Root,
+        newer_than: int | None = None,
+        recovery: object = None,
+        doubted: Sequence[ChosenCheckpoint] = (),
+    ) -> CheckpointAnswer:
+        await self._wait("latest")
+        return await super().latest(root, newer_than, recovery, doubted)
+
+    async def _wait(self, what: str) -> None:
+        if not self.hang:
+            return
+        self.asking.append(what)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.asking.remove(what)
+
+
+class Slow:
+    """A gang of two with a spare, and a controller whose reads run beside it."""
+
+    def __init__(self) -> None:
+        self.stage = Stage(ranks=2, spares=2)
+        self.told: list[tuple[str, str]] = []
+        self.stores = Hanging(self.stage.trainers.stores)
+        self.controller = self._new()
+        self._round: asyncio.Task[timedelta] | None = None
+        self._reads: asyncio.Task[None] | None = None
+        self.stage.add_loop("controller", self._look)
+
+    def _new(self) -> Controller:
+        return Controller(
+            self.stage.truth.seen_by("controller"),
+            self.stage.clock,
+            ADAPTERS,
+            self.stores,
+            recovery=self.stage.config.recovery,
+            hang=self.stage.config.hang,
+            metrics=METRICS,
+            announce=lambda about, kind, reason, message: self.told.append((reason, message)),
+        )
+
+    def begin(self) -> None:
+        """Let it read."""
+        self._reads = asyncio.create_task(
+            self.controller.reads.run(lambda key: self.stage.add_loop("controller", self._look))
+        )
+
+    async def _look(self, now: datetime) -> timedelta:
+        """One round, or the rest of one that waits for something."""
+        if self._round is None or self._round.done():
+            self._round = asyncio.create_task(self.controller.cycle(now))
+        await settle()
+        return self._round.result() if self._round.done() else TICK
+
+    async def close(self) -> None:
+        """As a leader ends."""
+        tasks = [task for task in (self._round, self._reads) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def slow() -> AsyncIterator[Slow]:
+    slow = Slow()
+    slow.begin()
+    yield slow
+    await slow.close()
+    assert slow.stores.asking == []
+
+
+async def test_a_hardware_fault_is_answered_at_once_while_the_store_hangs(slow: Slow) -> None:
+    await slow.stage.run_for(minutes=2)
+    slow.stores.hang = True
+    await slow.stage.run_for(seconds=30)
+    assert slow.stores.asking == ["step"]
+    slow.stage.fault("node-1")
+    began = slow.stage.clock.now()
+    await slow.stage.settle()
+
+    assert [each.spec.cause.kind for each in slow.stage.recoveries()] == [CauseKind.HARDWARE]
+    assert slow.stage.root.suspended
+    assert slow.stage.clock.now() == began
+
+
+async def test_a_second_fault_is_answered_at_once_while_the_store_hangs_after_the_start(slow: Slow) -> None:
+    await slow.stage.run_for(minutes=2)
+    slow.stage.fault("node-1")
+    await slow.stage.run_until(Phase.CONFIRMING)
+    slow.stores.hang = True
+    await slow.stage.run_for(seconds=15)
+    assert slow.stores.asking == ["latest"]
+    slow.stage.fault(slow.stage.places()["1"])
+    await slow.stage.settle()
+
+    assert slow.stage.recovery().status.phase is Phase.STOPPING
+    assert slow.stage.recovery().status.attempt == 2
+
+
+async def test_what_the_user_wants_is_seen_while_the_checkpoints_are_verified(slow: Slow) -> None:
+    await slow.stage.run_for(minutes=2)
+    slow.stage.fault("node-1")
+    slow.stores.hang = True
+    await slow.stage.run_until(Phase.CHOOSING)
+    slow.stage.delete()
+    await slow.stage.run_for(seconds=1)
+
+    assert slow.stage.recovery().status.phase is Phase.SUPERSEDED
+    assert slow.stores.asking == []
+
+
+async def test_what_was_read_before_a_gang_was_stopped_is_not_believed_after_it(slow: Slow) -> None:
+    await slow.stage.run_for(minutes=2)
+    slow.stores.hang = True
+    await slow.stage.run_for(seconds=30)
+    slow.stage.fault("node-1")
+    await slow.stage.run_for(seconds=2)
+
+    assert "step" not in slow.stores.asking
+
+
+async def test_a_gang_that_is_gone_is_not_read_any_more(slow: Slow) -> None:
+    await slow.stage.run_for(minutes=2)
+    slow.stores.hang = True
+    await slow.stage.run_for(seconds=30)
+    slow.stage.delete()
+    await slow.stage.run_for(minutes=1)
+
+    assert slow.stores.asking == []
+    assert slow.controller.reads._gangs == {}
+
+
+async def test_that_a_verification_takes_long_is_told_once(slow: Slow) -> None:
+    await slow.stage.run_for(minutes=2)
+    slow.stores.hang = True
+    slow.stage.fault("node-1")
+    await slow.stage.run_until(Phase.CHOOSING)
+    await slow.stage.run_for(minutes=10)
+
+    told = [message for reason, message in slow.told if reason == "CheckpointsSlow"]
+    assert told == [slow.stage.recovery().status.message]
+    assert told[0].startswith(
+        "the checkpoints at /checkpoints/train have been read for more than 10 s, without an answer"
+    )
+
+
+async def test_a_gang_that_waited_for_its_store_goes_on_when_that_answers(slow: Slow) -> None:
+    await slow.stage.run_for(minutes=2)
+    slow.stage.fault("node-1")
+    slow.stage.store.outage = "error"
+    held = await slow.stage.run_until(Phase.HELD)
+    slow.stage.store.outage = ""
+    await slow.stage.run_until(Phase.RECOVERED)
+
+    assert held.status.message == "the checkpoints at /checkpoints/train cannot be read: the store does not answer"
+
+
+async def test_a_store_that_fails_again_and_again_is_asked_less_and_less_often(slow: Slow) -> None:
+    asked: list[datetime] = []
+
+    async def latest(*_: Any, **__: Any) -> CheckpointAnswer:
+        asked.append(slow.stage.clock.now())
+        raise OSError("connection refused")
+
+    await slow.stage.run_for(minutes=2)
+    slow.stage.fault("node-1")
+    slow.stores.latest = latest  # type: ignore[method-assign]  # a store of this test
+    await slow.stage.run_until(Phase.HELD)
+    version = slow.stage.recovery().metadata.resource_version
+    await slow.stage.run_for(hours=1)
+
+    assert len(asked) <= 70
+    assert slow.stage.recovery().metadata.resource_version == version
+    assert [reason for reason, _ in slow.told].count("CheckpointRejected") == 1
+
+
+async def test_that_nobody_can_see_whether_a_started_gang_moves_on_is_told_until_it_can_be_seen(slow: Slow) -> None:
+    await slow.stage.run_for(minutes=2)
+    slow.stage.fault("node-1")
+    confirming = await slow.stage.run_until(Phase.CONFIRMING)
+    slow.stage.store.outage = "error"
+    await slow.stage.run_for(minutes=5)
+    unseen = slow.stage.recovery().status
+    slow.stage.store.outage = ""
+    await slow.stage.run_until(Phase.RECOVERED)
+
+    assert confirming.status.phase_since == unseen.phase_since
+    assert unseen.message == (
+        "every member runs, but whether training moves on cannot be seen: "
+        "the checkpoints at /checkpoints/train cannot be read: the store does not answer"
+    )
+
+
+async def test_a_gang_that_may_hang_while_its_store_hangs_is_told_once_and_left_running(slow: Slow) -> None:
+    await slow.stage.run_for(minutes=10)
+    slow.stage.store.outage = "error"
+    await slow.stage.run_for(hours=2)
+
+    assert slow.stage.recoveries() == []
+    assert [reason for reason, _ in slow.told] == ["GangMayHang"]
