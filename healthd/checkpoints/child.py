@@ -2,8 +2,8 @@
 The child that reads what users wrote: `child.py`, started by path.
 
 Each line that it reads is an `Inquiry`, and for each it writes one line with a `Report`. What it reads may be made to
-take time and memory, so it is a process that its parent can end: it has a limit of memory, and a low priority. It ends
-when its parent does.
+take time and memory, so it is a process that its parent can end: it has a limit of memory, which its argument says, and
+a low priority. It ends when its parent does, and when it has had nothing to do for a while.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import os
 import resource
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import msgspec
 
@@ -26,40 +27,48 @@ from healthd.core.verification import fitted
 
 MEMORY = 300 << 20
 """Bytes of data. No format needs more, whatever the files say."""
+ROOMY = 0.75
+"""A look that took a larger part of what there may be was perhaps spoiled by that. It is left to a larger process."""
+IDLE = 120.0
+"""Seconds without an inquiry."""
+OUT_OF_ROOM = 3
+"""Status at the end of one that leaves a look to a larger process."""
 MOST_ANSWER = 64 << 10
 """Bytes of a report."""
 _STACK = 1 << 20
 """Bytes for each thread, of which there are a dozen; the usual 8 MiB would count as data."""
 _NICE = 5
-_WORN_OUT = (100 << 20) // resource.getpagesize()
-"""Pages in memory."""
 
 
-def limit() -> None:
+def limit(memory: int = MEMORY) -> None:
     """Bound what this process may take, for good."""
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.stack_size(_STACK)
 
 
-def main() -> None:
-    """Until the end of the input, or a look that took much."""
-    limit()
+def main(memory: int = MEMORY, idle: float = IDLE) -> None:
+    """Until the end of the input, a look that took much, or *idle* seconds without any."""
+    limit(memory)
     os.nice(_NICE)
     inquiries: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_receive, args=(inquiries,), daemon=True).start()
     cache = Cache()
-    while True:
-        inquiry = msgspec.json.decode(inquiries.get(), type=Inquiry)
-        sys.stdout.buffer.write(fitted(report_on(inquiry, cache), MOST_ANSWER) + b"\n")
-        sys.stdout.buffer.flush()
-        if _pages() > _WORN_OUT:
-            os._exit(0)  # what one look took is not given back, and would be missing at the next one's
+    with suppress(Empty):
+        while True:
+            inquiry = msgspec.json.decode(inquiries.get(timeout=idle), type=Inquiry)
+            answer = fitted(report_on(inquiry, cache), MOST_ANSWER)
+            if memory < MEMORY and _peak() > ROOMY * memory:
+                os._exit(OUT_OF_ROOM)
+            sys.stdout.buffer.write(answer + b"\n")
+            sys.stdout.buffer.flush()
+    os._exit(0)
 
 
-def _pages() -> int:
-    """In memory now. The most that there were, as `getrusage` tells it, counts those of the parent before the start."""
-    return int(Path("/proc/self/statm").read_text().split()[1])
+def _peak() -> int:
+    """The most bytes in memory so far. `getrusage` would count those of the parent before the start."""
+    told = Path("/proc/self/status").read_text()
+    return next((int(line.split()[1]) << 10 for line in told.splitlines() if line.startswith("VmHWM:")), 0)
 
 
 def _receive(inquiries: SimpleQueue[bytes]) -> None:
@@ -70,4 +79,4 @@ def _receive(inquiries: SimpleQueue[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:2]))

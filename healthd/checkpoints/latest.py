@@ -191,6 +191,8 @@ def verify(
     except MemoryError:  # says nothing of this checkpoint: others may have taken it
         raise
     except Exception as error:
+        if isinstance(error, RuntimeError) and "new thread" in str(error):
+            raise MemoryError(str(error)) from error  # there was no room for its stack
         return _rejected(candidate, f"could not be verified, a fault of healthd: {type(error).__name__}: {error}")
     if reason := proof.reason or fewer(proof.members, [wanted] if wanted else formats, before):
         return _rejected(candidate, reason)

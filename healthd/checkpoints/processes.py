@@ -2,7 +2,8 @@
 The processes that read what users wrote: warm ones, each ended when an answer takes too long.
 
 One that hangs inside a file server may be beyond SIGKILL. It is left behind, and until it is gone its place is not
-looked at again, so that a store that hangs keeps one process, however often somebody looks. Everything here blocks.
+looked at again, so that a store that hangs keeps one process, however often somebody looks. Those with nothing to do
+end by themselves. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from time import monotonic
 
 import msgspec
 
-from healthd.checkpoints.child import MOST_ANSWER
+from healthd.checkpoints.child import MEMORY, MOST_ANSWER
 from healthd.checkpoints.report import Inquiry
 from healthd.core.verification import Report, read_report
 
@@ -38,44 +39,97 @@ class WornOut(Ended):
     """It did so after earlier looks, which may be to blame."""
 
 
+class Asking:
+    """One inquiry, while it is worked on. From another thread it can be ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
+        self._is_over = False
+
+    def begin(self, process: _Process) -> None:
+        """*process* works on it. Raises Ended when nobody wants that any more."""
+        with self._lock:
+            self._process = process
+            if self._is_over:
+                raise Ended("nobody waits for the answer any more")
+
+    def answered(self) -> None:
+        """The process has other work from now on."""
+        with self._lock:
+            self._process = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether `end` was called."""
+        return self._is_over
+
+    def end(self) -> None:
+        """Nobody waits for the answer any more."""
+        with self._lock:
+            self._is_over = True
+            if self._process is not None:
+                self._process.kill()
+
+
 class Processes:
-    """Answers inquiries, each by a process that has nothing else to do; at most *idle* are kept for the next ones."""
+    """
+    Answers inquiries, each by a process that has nothing else to do and may take *memory* bytes.
+
+    At most *idle* are kept for the next ones. There are never more of them than inquiries at one time, and `stuck`.
+    """
 
     def __init__(
-        self, idle: int, environment: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM
+        self,
+        idle: int,
+        environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = PROGRAM,
+        memory: int = MEMORY,
     ) -> None:
         self._most_idle = idle
         self._environment = environment
-        self._program = program
+        self._program = (*program, str(memory))
         self._idle: list[_Process] = []
         weakref.finalize(self, _end_all, self._idle)
-        self._stuck: dict[str, _Process] = {}
+        self._stuck: dict[str, tuple[str, _Process]] = {}
         self._lock = threading.Lock()
 
-    def ask(self, inquiry: Inquiry, seconds: float) -> Report:
-        """What there is. Raises TimeoutError, Ended and other OSErrors."""
+    def ask(self, inquiry: Inquiry, seconds: float, who: str = "", asking: Asking | None = None) -> Report:
+        """What there is. *who* wants to know. Raises TimeoutError, Ended and other OSErrors."""
+        asking = asking or Asking()
         try:
-            return self._ask(self._taken(inquiry.location), inquiry, seconds)
+            return self._ask(self._taken(inquiry.location), inquiry, seconds, who, asking)
         except WornOut:
-            return self._ask(self._new(), inquiry, seconds)
+            if asking.is_over:
+                raise
+            return self._ask(self._new(), inquiry, seconds, who, asking)
 
-    def _ask(self, process: _Process, inquiry: Inquiry, seconds: float) -> Report:
+    def stuck(self) -> list[str]:
+        """Who asked for each look that cannot be ended, and whose process is still there."""
+        with self._lock:
+            self._stuck = {where: (who, each) for where, (who, each) in self._stuck.items() if each.runs}
+            return [who for who, _ in self._stuck.values()]
+
+    def _ask(self, process: _Process, inquiry: Inquiry, seconds: float, who: str, asking: Asking) -> Report:
         was_used = bool(process.last)
         try:
+            asking.begin(process)
             report = process.ask(inquiry, seconds)
         except BaseException as error:
             if not process.end():
-                self._stuck[inquiry.location] = process
+                with self._lock:
+                    self._stuck[inquiry.location] = who, process
             if was_used and isinstance(error, Ended):
                 raise WornOut(str(error)) from error
             raise
+        asking.answered()
         self._put_back(process)
         return report
 
     def _taken(self, location: str) -> _Process:
         """The one that looked there last, and knows what it proved; else the one that has rested longest."""
         with self._lock:
-            if location in self._stuck and self._stuck[location].runs:
+            if location in self._stuck and self._stuck[location][1].runs:
                 raise TimeoutError(f"{location} has not answered an earlier look")
             self._stuck.pop(location, None)
             for process in sorted(self._idle, key=lambda each: each.last != location):
@@ -134,10 +188,15 @@ class _Process:
                 raise TimeoutError(f"{location} has not answered within {seconds:.0f} s")
             piece = os.read(descriptor, MOST_ANSWER)
             if not piece:
-                status = self._popen.wait(_REAP)
-                raise Ended(f"{location}: the process that looked at it ended with status {status}")
+                with suppress(subprocess.TimeoutExpired):
+                    self._popen.wait(_REAP)
+                raise Ended(f"{location}: the process that looked at it ended with status {self._popen.returncode}")
             said += piece
         return said
+
+    def kill(self) -> None:
+        """Without waiting for its end."""
+        self._popen.kill()
 
     def end(self) -> bool:
         """Whether it is gone."""

@@ -9,8 +9,8 @@ What a gang names is its owner's word, and the controller can read what he may n
 where a link leads out of them.
 
 What is there was written by users, and may be made to take time and memory: processes look at it that can be ended
-(`healthd.checkpoints.processes`). They are few, in even shares for each namespace: all gangs of a cluster may be
-restarted at once, and the file server has other work.
+(`healthd.checkpoints.processes`). They are few, in even shares for each namespace (`healthd.controller.readers`): all
+gangs of a cluster may be restarted at once, the file server has other work, and memory has an end.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from healthd.checkpoints.processes import PROGRAM, Processes
+from healthd.checkpoints.processes import PROGRAM
 from healthd.checkpoints.report import Inquiry
 from healthd.checkpoints.stores.urls import is_bucket
 from healthd.controller.ports import CheckpointAnswer
+from healthd.controller.readers import Readers
 from healthd.core.gang import Mount, Root
 from healthd.core.locations import allowed_in, is_below, parts_of
 from healthd.core.objects import ChosenCheckpoint, Recovery, RejectedCheckpoint
@@ -39,16 +40,14 @@ from healthd.core.precheck import refusing
 from healthd.core.verification import Report, saves
 from healthd.threads import Threads
 
-T = TypeVar("T")
-
 LONGEST_LOOK = 10.0
 """Seconds; a file server that hangs must not hold up everything else for the sake of a look at progress."""
 LONGEST_REPORT = 120.0
 """Seconds; nobody waits for this one, and tens of thousands of files take their time."""
 KEPT_REJECTIONS = 20
 """They are stored in the Recovery, and an object has a size limit; the newest tell the story."""
-VERIFIERS, LOOKERS = 4, 6
-"""So many at the same time, as `core.shares` counts them."""
+PLACERS = 6
+"""Threads that ask for the folders of claims, as `core.shares` counts them."""
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -109,9 +108,8 @@ class FileCheckpoints:
         self._volumes_at = volumes_at
         self._allowed = allowed
         self._within = within.total_seconds()
-        self._processes = Processes(VERIFIERS, environment, program)
-        self._verifiers = Threads("verify checkpoints", VERIFIERS)
-        self._lookers = Threads("look for checkpoints", LOOKERS)
+        self._readers = Readers(environment, program)
+        self._placers = Threads("find claims", PLACERS)
         self._placing: Counter[str] = Counter()
         """Threads that ask for the folder of a claim."""
 
@@ -128,9 +126,8 @@ class FileCheckpoints:
             return _unseen(root.options.checkpoint, place)
         fmt = root.options.checkpoint_format
         inquiry = _inquiry(place, format=fmt, newer_than=newer_than, doubted=saves(doubted))
-        ask = partial(self._processes.ask, inquiry, self._within)
         try:
-            report = seen_there(await self._verifiers.run(ask, who=root.ref.namespace), place)
+            report = seen_there(await self._readers.verify(inquiry, self._within, root.ref.namespace), place)
         except OSError as error:
             return _unseen(place.there, str(error))
         return CheckpointAnswer(report.found, report.rejected)
@@ -144,7 +141,7 @@ class FileCheckpoints:
         place = await self._place_of(root)
         if isinstance(place, str):
             return None
-        report = await self._look(root, _inquiry(place, names_only=True), LONGEST_LOOK)
+        report = await self._readers.look(_inquiry(place, names_only=True), LONGEST_LOOK, root.ref.namespace)
         return report.found.step if report.found and report.found.step >= 0 else None
 
     async def report(self, root: Root) -> Report | None:
@@ -153,11 +150,7 @@ class FileCheckpoints:
         if isinstance(place, str):
             return None if on_claim(root.options.checkpoint) else refusing(root, place)
         inquiry = _inquiry(place, format=root.options.checkpoint_format, quick=True)
-        return seen_there(await self._look(root, inquiry, LONGEST_REPORT), place)
-
-    async def _look(self, root: Root, inquiry: Inquiry, longest: float) -> Report:
-        ask = partial(self._processes.ask, inquiry, longest)
-        return await self._in_time(inquiry.location, longest, self._lookers.run(ask, who=root.ref.namespace))
+        return seen_there(await self._readers.look(inquiry, LONGEST_REPORT, root.ref.namespace), place)
 
     async def _place_of(self, root: Root) -> Place | str:
         """Not on the event loop: a claim may be mounted from a file server that hangs. Raises TimeoutError."""
@@ -168,7 +161,7 @@ class FileCheckpoints:
         if claim is None:
             return placing()
         volume = f"{self._volumes_at}/{namespace}/{claim.claim}"
-        if self._placing[volume] >= LOOKERS:
+        if self._placing[volume] >= PLACERS:
             raise TimeoutError(f"{volume} has not answered earlier looks")
 
         def place() -> Place | str:
@@ -178,15 +171,11 @@ class FileCheckpoints:
             finally:
                 self._placing[volume] -= 1
 
-        return await self._in_time(volume, LONGEST_LOOK, self._lookers.run(place, who=namespace))
-
-    async def _in_time(self, where: str, longest: float, answer: Awaitable[T]) -> T:
-        """Also while others are looked at first. Raises TimeoutError."""
         try:
-            async with asyncio.timeout(longest):
-                return await answer
+            async with asyncio.timeout(LONGEST_LOOK):
+                return await self._placers.run(place, who=namespace)
         except TimeoutError as error:
-            raise TimeoutError(str(error) or f"{where} has not answered within {longest:.0f} s") from error
+            raise TimeoutError(str(error) or f"{volume} has not answered within {LONGEST_LOOK:.0f} s") from error
 
 
 def _inquiry(place: Place, **how: Any) -> Inquiry:

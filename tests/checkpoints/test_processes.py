@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from healthd.checkpoints.child import MEMORY
-from healthd.checkpoints.processes import PROGRAM, Processes
+from healthd.checkpoints.child import MEMORY, OUT_OF_ROOM
+from healthd.checkpoints.processes import PROGRAM, Asking, Ended, Processes
 from healthd.checkpoints.report import Inquiry
 from healthd.core.verification import Report
 from tests.checkpoints.builders import safetensors_bytes
@@ -50,16 +50,34 @@ def test_one_that_earlier_looks_wore_out_is_replaced_within_the_look(tmp_path: P
     assert [processes.ask(Inquiry(location=str(tmp_path)), 60) for _ in range(3)] == [Report()] * 3
 
 
-def test_one_that_a_look_made_large_is_not_kept(tmp_path: Path) -> None:
-    script = "import healthd.checkpoints.child as child; child._WORN_OUT = 1; child.main()"
-    inquiry = msgspec.json.encode(Inquiry(location=str(tmp_path)))
-
+def status_of(call: str, inquiry: Inquiry | None = None) -> int:
+    """How a child ends that is told to do *call* of its module, and whose parent lives on."""
+    script = f"import healthd.checkpoints.child as child; child.{call}"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
-        process.stdin.write(inquiry + b"\n")
-        process.stdin.flush()
+        if inquiry is not None:
+            process.stdin.write(msgspec.json.encode(inquiry) + b"\n")
+            process.stdin.flush()
+        return process.wait(60)
 
-        assert process.wait(60) == 0
+
+def test_a_look_that_nearly_took_all_there_is_goes_without_an_answer(tmp_path: Path) -> None:
+    assert status_of(f"ROOMY = 0.01; child.main({64 << 20})", Inquiry(location=str(tmp_path))) == OUT_OF_ROOM
+
+
+def test_one_with_nothing_to_do_ends_by_itself() -> None:
+    assert status_of("main(idle=0.01)") == 0
+
+
+def test_one_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
+    processes, asking = Processes(idle=1, program=SLEEPER), Asking()
+    processes.ask(Inquiry(location=str(tmp_path)), 60)
+    asking.end()
+
+    with pytest.raises(Ended):
+        processes.ask(Inquiry(location=str(tmp_path)), 60, asking=asking)
+
+    assert processes._idle == []
 
 
 def test_it_may_take_no_more_memory_than_that() -> None:
