@@ -30,6 +30,7 @@ from healthd.core.objects import (
     ANNOTATION_SAVES,
     ANNOTATION_STOPPED_AT,
     ANNOTATION_STOPPED_BY,
+    LABEL_RESTARTED,
     TAINT_RESERVED,
     GangRef,
     ObjectMeta,
@@ -46,6 +47,8 @@ V = TypeVar("V")
 
 OURS = "healthd.dev/"
 """How every annotation of healthd begins."""
+RESTARTED: Mapping[str, str] = {LABEL_RESTARTED: "true"}
+"""The label of the pod templates that carry a hint."""
 LONGEST_PLACEMENT = 192 * 1024
 """Bytes. All annotations of an object share 256 KiB; the Recovery has the placement in any case."""
 LONGEST_URL = 4096
@@ -172,7 +175,8 @@ def hint_of(template: PodTemplate) -> dict[str, str | None]:
 def template_patch(template: Json, hint: Mapping[str, str | None], ref: GangRef) -> dict[str, Any]:
     """What to write to a pod *template* so that new pods have the *hint*, and may use the gang's spare."""
     tolerations = tolerating_reservation(template.get("spec", {}), ref)
-    return {"metadata": {"annotations": dict(hint)}, "spec": {"tolerations": tolerations}}
+    metadata = {"annotations": dict(hint), "labels": dict(RESTARTED)}
+    return {"metadata": metadata, "spec": {"tolerations": tolerations}}
 
 
 def tolerating_reservation(pods: Json, ref: GangRef) -> list[Json]:

@@ -19,6 +19,7 @@ from healthd.core.gang import Ending, Mount, Numbered, Root, StartHint
 from healthd.core.objects import JobSet, JobSpec, Pod
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
+    RESTARTED,
     checked_world,
     concerns_us,
     hint_annotations,
@@ -118,9 +119,11 @@ def _hinted(job: dict[str, Any], root: Root, hint: StartHint) -> dict[str, Any]:
     notes: dict[str, str] = template.get("metadata", {}).get("annotations", {})
     told = {key: value or "" for key, value in hint_annotations(hint).items() if value is not None or key in notes}
     pods = template["spec"]
+    metadata = template.get("metadata", {})
+    labels = {**metadata.get("labels", {}), **RESTARTED}
     hinted = {
         **template,
-        "metadata": {**template.get("metadata", {}), "annotations": {**notes, **told}},
+        "metadata": {**metadata, "labels": labels, "annotations": {**notes, **told}},
         "spec": {**pods, "tolerations": tolerating_reservation(pods, root.ref)},
     }
     job_spec = {**job["template"]["spec"], "template": hinted}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from healthd.core.objects import LABEL_GANG, TAINT_RESERVED, PodHint
+from healthd.core.objects import LABEL_GANG, LABEL_RESTARTED, TAINT_RESERVED, PodHint
 from healthd.core.telling import KEPT_NODES
 from tests.deploy.gang_pods import (
     HINT,
@@ -180,9 +180,11 @@ def test_affinity_between_pods_stays(installed: ControlPlane, namespace: str) ->
     assert required(spec)
 
 
-OF_JOB = {"batch.kubernetes.io/job-name": NAME}
+OF_ANY_JOB = {"batch.kubernetes.io/job-name": NAME}
+OF_JOB = {**OF_ANY_JOB, LABEL_RESTARTED: "true"}
 OF_JOBSET = {**OF_JOB, "jobset.sigs.k8s.io/jobset-name": NAME}
-OF_SET = {"statefulset.kubernetes.io/pod-name": f"{NAME}-0"}
+OF_ANY_SET = {"statefulset.kubernetes.io/pod-name": f"{NAME}-0"}
+OF_SET = {**OF_ANY_SET, LABEL_RESTARTED: "true"}
 
 
 @pytest.mark.parametrize(
@@ -215,6 +217,8 @@ def test_members_of_every_kind_are_known(
     [
         ("Job", {"owner": "another-uid", "labels": OF_JOB}),
         ("Job", {"owner": UID}),
+        ("Job", {"owner": UID, "labels": OF_ANY_JOB}),
+        ("StatefulSet", {"owner": UID, "labels": OF_ANY_SET}),
         ("Job", {"labels": {LABEL_GANG: NAME}}),
         (
             "JobSet",

@@ -1,5 +1,5 @@
 """
-Whom the admission policies reach, read from the manifests: nobody but healthd's accounts and the pods of gangs.
+Whom the admission policies reach, read from the manifests: healthd's accounts, and pods of gangs that asked for it.
 
 The API server looks for parameters before it asks any condition, and for labels before that. So a parameter that is
 missing can hold up every request whose object has the labels, whoever makes it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from healthd.core.objects import LABEL_GANG, LABEL_RESTARTED
 from tests.deploy.manifests import Manifest, of_kind
 
 MUTATING = of_kind("MutatingAdmissionPolicy")
@@ -16,8 +17,8 @@ BINDINGS = of_kind("MutatingAdmissionPolicyBinding")
 IS_ACCOUNT = [
     f"request.userInfo.username == 'system:serviceaccount:healthd-system:{name}'" for name in of_kind("ServiceAccount")
 ]
-MARKS = {"batch.kubernetes.io/job-name", "statefulset.kubernetes.io/pod-name", "healthd.dev/gang"}
-"""What a pod carries that can be of a gang; those of a JobSet are made by Jobs."""
+MARKS = {LABEL_RESTARTED, LABEL_GANG}
+"""Of a template that healthd has put a hint on, and of a plain pod. Nothing else gives a pod one of these labels."""
 
 
 @pytest.mark.parametrize("name", of_kind("ValidatingAdmissionPolicy"))
@@ -39,7 +40,7 @@ def test_a_policy_that_changes_pods_refuses_none(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BINDINGS)
-def test_a_binding_with_a_parameter_reaches_the_pods_of_one_kind_of_gang(name: str) -> None:
+def test_a_binding_with_a_parameter_reaches_only_pods_whose_makers_asked_for_it(name: str) -> None:
     spec = BINDINGS[name]["spec"]
 
     assert spec["paramRef"]["parameterNotFoundAction"] == "Allow"

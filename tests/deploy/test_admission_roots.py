@@ -115,6 +115,11 @@ BY_POLICY: dict[str, Request] = {
         f"{APPS}/workers",
         {"spec": {"template": {"metadata": {"labels": {"pool": "x"}}}}},
     ),
+    "the gang that a gang's pods are of": (
+        "PATCH",
+        f"{APPS}/workers",
+        {"spec": {"template": {"metadata": {"labels": {"healthd.dev/gang": "x"}}}}},
+    ),
     "a foreign annotation of a gang's pods": (
         "PATCH",
         f"{APPS}/workers",
@@ -210,6 +215,7 @@ def test_the_policy_refuses(installed: ControlPlane, token: str, what: str) -> N
             f"{APPS}/workers",
             template(tolerations=[{"key": "healthd.dev/reserved-for", "operator": "Equal", "value": "train-1234"}]),
         ),
+        (f"{APPS}/workers", {"spec": {"template": {"metadata": {"labels": {"healthd.dev/restarted": "true"}}}}}),
     ],
 )
 def test_what_stops_and_starts_a_gang_is_allowed(installed: ControlPlane, token: str, path: str, patch: Json) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from healthd.core.gang import Root
-from healthd.core.objects import TAINT_RESERVED, Job, PodHint
+from healthd.core.objects import LABEL_RESTARTED, TAINT_RESERVED, Job, PodHint
 from healthd.gangs.job import JobAdapter, read_job
 from tests.deploy.accounts import as_holder_of, token_of_controller
 from tests.deploy.gang_pods import HINT, NAME, TOLD, create, env_of, is_told, required, tell
@@ -17,8 +17,9 @@ from tests.lab.simulated import SimulatedNodes
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
+MARKED = {LABEL_RESTARTED: "true"}
 TEMPLATE: Json = {
-    "metadata": {"labels": {"app": NAME}},
+    "metadata": {"labels": {"app": NAME, **MARKED}},
     "spec": {"restartPolicy": "Never", "containers": [{"name": "rank", "image": "localhost/none"}]},
 }
 A_JOB: Json = {"suspend": True, "template": TEMPLATE}
@@ -46,7 +47,7 @@ KINDS: dict[str, tuple[str, str, Json, Json]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pod_of_every_kind_is_told_although_its_template_says_nothing(
+def test_a_pod_of_every_kind_is_told_whose_template_is_marked(
     installed: ControlPlane, namespace: str, somewhere: str, jobset_controller: None, kind: str
 ) -> None:
     version, plural, stopped, start = KINDS[kind]
@@ -57,7 +58,7 @@ def test_a_pod_of_every_kind_is_told_although_its_template_says_nothing(
     uid = root["metadata"]["uid"]
     tell(installed, namespace, HINT, kind=kind, uid=uid)
     jobset = {"jobset.sigs.k8s.io/jobset-name": NAME, "jobset.sigs.k8s.io/jobset-uid": uid}
-    marks = {"batch.kubernetes.io/job-name": NAME, **jobset}
+    marks = {**MARKED, **jobset}
     wait_until("a hint at work", lambda: is_told(create(installed, namespace, labels=marks, owner=uid)), limit=30)
 
     installed.api.patch(f"{path}/{NAME}", {"spec": start})
@@ -105,7 +106,7 @@ async def test_a_job_that_its_user_suspended_long_after_its_recovery_is_told_no_
     token = token_of_controller(installed)
     notes = {"healthd.dev/attempt": "1", "healthd.dev/resume-from": "/ckpt/1", "healthd.dev/resume-step": "1"}
     spec = AN_INDEXED_JOB["spec"]
-    told = {**spec, "template": {**spec["template"], "metadata": {"annotations": notes}}}
+    told = {**spec, "template": {**spec["template"], "metadata": {"labels": MARKED, "annotations": notes}}}
     enabled = {"name": NAME, "annotations": {"healthd.dev/restart": "enabled"}}
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     installed.api.create(path, {**AN_INDEXED_JOB, "metadata": enabled, "spec": told})
@@ -136,12 +137,13 @@ AN_INDEXED_JOB: Json = {
         "parallelism": 2,
         "completionMode": "Indexed",
         "template": {
+            "metadata": {"labels": MARKED},
             "spec": {
                 "restartPolicy": "Never",
                 "containers": [
                     {"name": "rank", "image": "localhost/none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
                 ],
-            }
+            },
         },
     },
 }

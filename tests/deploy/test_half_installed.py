@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from healthd.core.objects import LABEL_GANG, LABEL_RESTARTED
 from tests.deploy.conftest import DEPLOY, await_kinds
 from tests.deploy.gang_pods import env_of
 from tests.deploy.test_installed import recover_a_job
@@ -28,6 +29,9 @@ from tests.seeds import first_fresh_seed
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 PATIENCE = 60
+STRANGERS = ("batch.kubernetes.io/job-name", "statefulset.kubernetes.io/pod-name", "healthd.dev/verifier")
+"""Labels of pods that have asked healthd for nothing."""
+NOT_SYNCED = "not yet synced to use for admission"
 CONTAINER = {"name": "c", "image": "localhost/none"}
 
 
@@ -135,8 +139,8 @@ def a_job_of_theirs_gets_its_pod(installed: ControlPlane, namespace: str) -> Non
 def theirs(namespace: str) -> list[tuple[str, Json]]:
     """Of each kind that a policy names, and of each that pods are made for: where it is made, and one of them."""
     core, pod = f"/api/v1/namespaces/{namespace}", {"containers": [CONTAINER]}
-    marks = ("batch.kubernetes.io/job-name", "statefulset.kubernetes.io/pod-name", "healthd.dev/gang")
-    labels: list[Json] = [{}, *({mark: "other"} for mark in marks), {"healthd.dev/verifier": "true"}]
+    marks = (*STRANGERS, LABEL_GANG, LABEL_RESTARTED)
+    labels: list[Json] = [{}, *({mark: "other"} for mark in marks)]
     event = {"involvedObject": {"kind": "Pod", "namespace": namespace, "name": "other"}}
     template = {"metadata": {"labels": {"app": "other"}}, "spec": pod}
     job = {"suspend": True, "template": {"spec": {**pod, "restartPolicy": "Never"}}}
@@ -282,6 +286,63 @@ def comes(installed: ControlPlane, part: Part) -> bool:
             raise
         return False
     return True
+
+
+def test_nobody_waits_for_recoveries_but_pods_that_asked_for_their_hint(
+    whole: ControlPlane, parts: list[Part], others: str
+) -> None:
+    policy = [part for part in parts if part.kind.startswith("MutatingAdmissionPolicy")]
+    (kind,) = [part for part in parts if part.path.endswith("/recoveries.healthd.dev")]
+    waits_for_ever(whole, policy, kind, others)
+
+    for mark in STRANGERS:
+        whole.api.create(f"/api/v1/namespaces/{others}/pods?dryRun=All", a_pod_with({mark: "other"}))
+    for mark in (LABEL_GANG, LABEL_RESTARTED):
+        assert NOT_SYNCED in refusal(whole, others, mark)
+
+
+def waits_for_ever(installed: ControlPlane, policy: list[Part], kind: Part, namespace: str) -> None:
+    """
+    Bring the API server to where it looks for recoveries in vain, a second for each pod; and have it say so.
+
+    It is there where the policy comes back while the API server takes the kind for there that was deleted just before:
+    it asks anew which kinds there are every half minute. The policy refuses then what it would only have held up.
+    """
+
+    def is_there() -> bool:
+        for part in policy:
+            delete(installed, part)
+        await_policies(installed, namespace)
+        delete(installed, kind)
+        for part in policy:
+            comes(installed, refusing(part))
+        await_policies(installed, namespace)
+        if NOT_SYNCED in refusal(installed, namespace, LABEL_GANG):
+            return True
+        install(installed, [*policy, kind])
+        await_policies(installed, namespace)
+        return False
+
+    wait_until("an API server that looks for recoveries in vain", is_there, limit=2 * PATIENCE)
+
+
+def refusing(part: Part) -> Part:
+    """The same, but what goes wrong is no longer ignored."""
+    if part.kind != "MutatingAdmissionPolicy":
+        return part
+    return part._replace(manifest={**part.manifest, "spec": {**part.manifest["spec"], "failurePolicy": "Fail"}})
+
+
+def refusal(installed: ControlPlane, namespace: str, mark: str) -> str:
+    """What the API server says of a pod with a label; empty where it takes it."""
+    body = json.dumps(a_pod_with({mark: "other"}))
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+    status, raw = installed.api.raw("POST", path, body, {"Content-Type": "application/json"})
+    return "" if status == 201 else raw.decode()
+
+
+def a_pod_with(labels: Json) -> Json:
+    return an_object("v1", "Pod", "another", labels=labels, spec={"containers": [CONTAINER]})
 
 
 async def test_a_recovery_is_whole_after_a_reinstallation(

@@ -106,6 +106,7 @@ async def test_starting_hands_over_the_hint_in_one_write(cluster: EmbeddedCluste
     assert (job.spec.suspend, read_job(job).stopped_by, read_job(job).attempt) == (False, "", 3)
     assert (notes["healthd.dev/resume-from"], notes["healthd.dev/resume-step"]) == ("/data/step_7", "7")
     assert notes["healthd.dev/attempt"] == "3"
+    assert job.spec.template.metadata.labels["healthd.dev/restarted"] == "true"
     assert read_job(job).placement == {"0": "node-a", "1": "node-b"}
 
 

@@ -151,7 +151,9 @@ async def test_starting_tells_the_pods_of_every_job(cluster: EmbeddedCluster) ->
     await ADAPTER.start(cluster, root, a_hint(checkpoint=A_STEP))
 
     jobset = await now(cluster)
-    told = [job["template"]["spec"]["template"]["metadata"]["annotations"] for job in jobset.spec.replicated_jobs]
+    templates = [job["template"]["spec"]["template"]["metadata"] for job in jobset.spec.replicated_jobs]
+    told = [template["annotations"] for template in templates]
+    assert [template["labels"] for template in templates] == [{"app": "train", "healthd.dev/restarted": "true"}] * 2
     assert (jobset.spec.suspend, read(jobset).attempt, len(told)) == (False, 3, 2)
     assert all(notes["healthd.dev/resume-from"] == "/data/step_7" for notes in told)
     assert all(notes["healthd.dev/attempt"] == "3" for notes in told)

@@ -114,6 +114,7 @@ async def test_starting_brings_back_as_many_replicas_with_the_hint_in_one_write(
     assert int(started.resource_version) == int(stopped.resource_version) + 1
     assert (stateful.spec.replicas, started.attempt, started.stopped_by) == (3, 3, "")
     assert stateful.spec.template.metadata.annotations["healthd.dev/resume-from"] == "/data/step_7"
+    assert stateful.spec.template.metadata.labels["healthd.dev/restarted"] == "true"
     assert "healthd.dev/replicas" not in stateful.metadata.annotations
 
 
@@ -228,6 +229,7 @@ async def test_the_launcher_goes_on_when_every_worker_is_ready(cluster: Embedded
     assert not job.spec.suspend
     assert job.spec.template.metadata.annotations["healthd.dev/resume-from"] == "/data/step_7"
     assert job.spec.template.metadata.annotations["healthd.dev/attempt"] == "3"
+    assert job.spec.template.metadata.labels["healthd.dev/restarted"] == "true"
 
 
 async def test_the_launcher_does_not_go_on_beside_workers_that_are_yet_to_be_stopped(cluster: EmbeddedCluster) -> None:

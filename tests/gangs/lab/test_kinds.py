@@ -42,6 +42,7 @@ async def test_a_gang_comes_back_whole_with_new_pods_that_know_where_to_resume(t
     assert not {pod.metadata.uid for pod in before} & {pod.metadata.uid for pod in after}
     assert all(pod.metadata.annotations["healthd.dev/resume-from"] == "/data/step_7" for pod in after)
     assert all("healthd.dev/reserved-for" in [t.key for t in pod.spec.tolerations] for pod in after)
+    assert {"healthd.dev/restarted" in pod.metadata.labels for pod in after} == {kind != "PodGang"}
     root = await theatre.root(kind)
     assert (root.suspended, root.stopped_by, root.attempt) == (False, "", 1)
 
