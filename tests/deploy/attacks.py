@@ -15,10 +15,12 @@ from tests.deploy import test_admission_roots as roots
 from tests.deploy import test_admission_verifier as verifier
 from tests.deploy import test_attacks as others
 from tests.deploy.manifests import ROOT
+from tests.kubernetes.real.stolen import ATTEMPTS, OF_KUBELET
 
 PAGE = ROOT / "docs" / "security.md"
 BEGIN = "<!-- written by make docs: -->\n"
 END = "<!-- until here -->\n"
+KUBELET = "the kubelet, which asks RBAC"
 VERIFIER = "healthd-controller-verifier"
 _HEAD = "| who | attack | outcome |\n|---|---|---|\n"
 
@@ -37,6 +39,8 @@ def rows() -> Iterator[Row]:
     yield from (("an agent's token", what, agent.policy_of(what)) for what in agent.BY_POLICY)
     yield from (("an agent's token", what, "RBAC") for what in agent.BY_RBAC)
     yield from ((who, what, outcome) for who, table in others.ATTACKS.items() for what, (_, outcome) in table.items())
+    yield from ((who, what, outcome) for who, table in ATTEMPTS.items() for what, (_, outcome) in table.items())
+    yield from ((who, f"of a kubelet, on its own port: {what}", KUBELET) for who in ATTEMPTS for what in OF_KUBELET)
 
 
 def table() -> str:

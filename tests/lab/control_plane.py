@@ -55,6 +55,8 @@ class Options:
     """Names and groups that `identity` can answer a token for, beside the usual ones."""
     nodes: tuple[str, ...] = ("real-1", "real-2", "real-3")
     """Names that kubelets may register themselves with."""
+    kubelets_ask: bool = False
+    """Kubelets let those use their own port whom the API server allows it, as in a real cluster; else everybody."""
     api_server_flags: tuple[str, ...] = ()
     controller_manager_flags: tuple[str, ...] = ()
     scheduler_flags: tuple[str, ...] = ()
@@ -114,6 +116,7 @@ class ControlPlane:
     def _start_programs(self) -> None:
         at, known, options = self.directory, self._binaries, self.options
         api_server = flags.api_server(at, self.port, etcd_port=self._etcd_port, throttling=options.throttling)
+        api_server += flags.of_kubelets(at) if options.kubelets_ask else []
         controllers = flags.controller_manager(at, node_grace_seconds=options.node_grace_seconds)
         self.run("etcd", [*known.etcd, *flags.etcd(at, self._etcd_port)])
         self.run("kube-apiserver", [*known.kube_apiserver, *api_server, *options.api_server_flags])
@@ -274,6 +277,8 @@ class ControlPlane:
         subprocess.run([*self._binaries.certificates, str(self.directory), *flags.NAMES], check=True)
         rows = [f'{self._tokens[user]},{user},{user},"{",".join(groups)}"' for user, groups in self._users()]
         (self.directory / "tokens.csv").write_text("\n".join(rows) + "\n")
+        if self.options.kubelets_ask:
+            subprocess.run(flags.certificate_for_kubelets(self.directory), check=True, capture_output=True)
         self.write_kubeconfig(self.kubeconfig, self.token)
         self.write_kubeconfig(self.directory / "controllers.kubeconfig", self._tokens[CONTROLLERS])
         self.write_kubeconfig(self.directory / "scheduler.kubeconfig", self._tokens[SCHEDULER])

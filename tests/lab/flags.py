@@ -10,6 +10,8 @@ from pathlib import Path
 SERVICES = "10.96.0.0/16"
 NAMES = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
 """What the API server's certificate is good for: from here, and from inside, where the first service is its own."""
+TO_KUBELETS = "to-kubelets.crt"
+"""As whom the API server comes to kubelets."""
 
 _UNTHROTTLED = ("--leader-elect=false", "--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0")
 
@@ -47,6 +49,20 @@ def api_server(at: Path, port: int, *, etcd_port: int, throttling: bool) -> list
         "--kubelet-preferred-address-types=InternalIP",
         f"--enable-priority-and-fairness={json.dumps(throttling)}",
         *limits,
+    ]
+
+
+def of_kubelets(at: Path) -> list[str]:
+    """How the API server shows kubelets that ask for it who it is."""
+    return [f"--kubelet-client-certificate={at}/{TO_KUBELETS}", f"--kubelet-client-key={at}/to-kubelets.key"]
+
+
+def certificate_for_kubelets(at: Path) -> list[str]:
+    """The command that makes it: signed by itself, which is enough for a kubelet that is given it."""
+    return [
+        *("openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+        *("-days", "3650", "-subj", "/O=system:masters/CN=api-server", "-addext", "extendedKeyUsage=clientAuth"),
+        *("-keyout", f"{at}/to-kubelets.key", "-out", f"{at}/{TO_KUBELETS}"),
     ]
 
 

@@ -5,58 +5,98 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.deploy.accounts import Request, answer, refuser
 from tests.deploy.manifests import ROOT
 from tests.kubernetes.real.installation import SYSTEM, Installation
+from tests.kubernetes.real.stolen import AGENT, ATTEMPTS, CONTROLLER, LEASES, OF_KUBELET, SLOT, a_slot
+from tests.kubernetes.real.weight import weight
 from tests.lab.api import Json
-from tests.lab.control_plane import ControlPlane
+from tests.lab.control_plane import ControlPlane, Options
 from tests.lab.programs import wait_until
+from tests.lab.real.node import RealNode
 from tests.lab.real.nodes import RealNodes
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-AGENT = 65532
+USER = 65532
 TOKEN = "var/run/secrets/kubernetes.io/serviceaccount/token"
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
-HEALTHS = "/apis/healthd.dev/v1alpha1/nodehealths"
 GROUPS = "/host/sys/fs/cgroup/"
-SLOT = "healthd-quarantine-cluster-0"
 LIGHT = 45.0
 """MB that the whole pod of an agent may weigh, but for the child that asks NVML."""
-_MAPPING = (
-    r"^[0-9a-f]+-[0-9a-f]+ \S+ (?P<offset>\S+) \S+ \d+ *(?P<file>[^\n]*)\n"
-    r".*?^Rss: +(?P<rss>\d+) kB.*?^Anonymous: +(?P<anonymous>\d+) kB"
-)
-"""In /proc/…/smaps."""
+_ASKS = """
+import ssl, sys, urllib.error, urllib.request
+method, url, token = sys.argv[1:]
+headers = {"Authorization": "Bearer " + open(token).read()} if token else {}
+request = urllib.request.Request(url, method=method, headers=headers, data=b"" if method == "POST" else None)
+try:
+    with urllib.request.urlopen(request, context=ssl._create_unverified_context(), timeout=20) as answer:
+        print(answer.status, answer.read().decode(errors="replace"))
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode(errors="replace"))
+"""
+_FINDS_TOKENS = """
+import os
+print(*{os.path.realpath(os.path.join(at, "token")) for at, _, files in os.walk("/") if "token" in files}, sep="\\n")
+"""
 
 
 @dataclass(frozen=True)
 class Inside:
-    """The pod of an agent, from within its machine."""
+    """Pods of healthd, from within: the agent of a node and a controller."""
 
     control_plane: ControlPlane
     node: str
     other: str
-    pid: int
-    """Of the agent's process."""
+    pids: Mapping[str, int]
+    """Of the processes that have a token, by whose pod it is."""
     opener: int
+    places: Mapping[str, str]
+    """What the names in braces stand for."""
+    kubelets: Sequence[str]
+    """The addresses of both nodes."""
+    api_server: str
+    """As pods reach it."""
+
+    @property
+    def pid(self) -> int:
+        """Of the agent's process."""
+        return self.pids[AGENT]
 
     @property
     def root(self) -> Path:
         """What the agent sees as its root."""
         return Path(f"/proc/{self.pid}/root")
 
-    def tries(self, method: str, path: str, body: Json | None = None) -> tuple[int, str]:
-        """What the API server answers to the token that the kubelet mounted into the agent."""
-        api = self.control_plane.api_as((self.root / TOKEN).read_text())
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        status, raw = api.raw(method, path, _text(body), {"Content-Type": kind})
-        return status, raw.decode(errors="replace")
+    def tries(self, who: str, request: Request) -> tuple[int, str]:
+        """What the API server answers to the token that the kubelet mounted into a pod."""
+        token = Path(f"/proc/{self.pids[who]}/root/{TOKEN}").read_text()
+        method, path, body = request
+        filled = json.loads(self._filled(json.dumps(body)))
+        return answer(self.control_plane, token, (method, self._filled(path), filled))
+
+    def asks(self, who: str, method: str, url: str, *, with_token: bool = True) -> tuple[int, str]:
+        """What anybody answers who is asked from within a pod, by its user and through its network."""
+        token = f"/{TOKEN}" if with_token else ""
+        said = in_pod(self.pids[who], "python3", "-c", _ASKS, method, self._filled(url), token)
+        code, _, message = said.partition(" ")
+        return int(code), message
+
+    def _filled(self, text: str) -> str:
+        for name, value in self.places.items():
+            text = text.replace(f"{{{name}}}", value)
+        return text
+
+
+def in_pod(pid: int, *command: str) -> str:
+    """What a command prints that is run as the user of healthd, and sees what the process *pid* sees."""
+    where = ["nsenter", f"--target={pid}", "--mount", "--net", "--pid", f"--setuid={USER}", f"--setgid={USER}"]
+    return subprocess.run([*where, *command], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture(scope="module")
@@ -66,83 +106,97 @@ def real_node_count() -> int:
 
 
 @pytest.fixture(scope="module")
+def control_plane_options() -> Options:
+    """With kubelets that ask who may use their own port."""
+    return Options(kubelets_ask=True)
+
+
+@pytest.fixture(scope="module")
 def inside(control_plane: ControlPlane, real_nodes: RealNodes) -> Inside:
-    """The agent of the first node."""
+    """The agent of the first node, and a controller."""
     installation = Installation(control_plane, real_nodes, overlay=ROOT / "tests" / "lab" / "deploy")
     installation.roll_out()
     node, other = real_nodes.nodes
-    (pod,) = installation.pods("agent", node.name)
-    users = {pid: status(pid)["Uid"] for pid in node.processes(pod["metadata"]["uid"])}
-    (agent,) = [pid for pid, user in users.items() if user == AGENT]
-    (opener,) = [pid for pid, user in users.items() if user != AGENT]
+    (agent,) = installation.pods("agent", node.name)
+    controller, *_ = installation.pods("controller")
+    users = users_in(node, agent)
+    pids = {
+        AGENT: min(pid for pid, user in users.items() if user == USER),
+        CONTROLLER: min(pid for each in real_nodes.nodes for pid in users_in(each, controller)),
+    }
+    (opener,) = [pid for pid, user in users.items() if user != USER]
     taint = {"spec": {"taints": [{"key": "example.com/theirs", "effect": "NoSchedule"}]}}
     control_plane.api.patch(f"/api/v1/nodes/{node.name}", taint)
     control_plane.api.create(LEASES, a_slot(other.name))
-    found = Inside(control_plane, node.name, other.name, agent, opener)
-    wait_until("the policies at work", lambda: found.tries("DELETE", f"{LEASES}/{SLOT}?dryRun=All")[0] == 403, limit=30)
+    names = {"agent": agent["metadata"]["name"], "controller": controller["metadata"]["name"]}
+    places = {"node": node.name, "other": other.name, **names}
+    service = control_plane.api.get("/api/v1/namespaces/default/services/kubernetes")["spec"]["clusterIP"]
+    kubelets = [each.address for each in real_nodes.nodes]
+    found = Inside(control_plane, node.name, other.name, pids, opener, places, kubelets, service)
+    slot: Request = ("DELETE", f"{LEASES}/{SLOT}?dryRun=All", None)
+    wait_until("the policies at work", lambda: found.tries(AGENT, slot)[0] == 403, limit=30)
     return found
 
 
-def a_slot(node: str) -> Json:
-    """A slot of the budget that *node* holds."""
-    meta = {"name": SLOT, "labels": {"healthd.dev/node": node}}
-    spec = {"holderIdentity": node}
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
+def users_in(node: RealNode, pod: Json) -> dict[int, int]:
+    """The user of each process of a pod on a node."""
+    return {pid: status(pid)["Uid"] for pid in node.processes(pod["metadata"]["uid"])}
 
 
-REFUSED: dict[str, tuple[str, str, Json | None, str]] = {
-    "another node's cordon": (
-        "PATCH",
-        "/api/v1/nodes/{other}",
-        {"spec": {"unschedulable": True}},
-        "the agent on node '{node}' may change that node alone",
-    ),
-    "another node's report": (
-        "PATCH",
-        HEALTHS + "/{other}/status",
-        {"status": {"verdict": "unhealthy"}},
-        "the agent on node '{node}' may write the NodeHealth of that node alone",
-    ),
-    "a foreign taint taken off": (
-        "PATCH",
-        "/api/v1/nodes/{node}",
-        {"spec": {"taints": None}},
-        "of the taints of its node an agent may change healthd.dev/quarantined alone",
-    ),
-    "another node's slot given back": (
-        "DELETE",
-        f"{LEASES}/{SLOT}",
-        None,
-        "the agent on node '{node}' may take and give back slots of the budget for that node alone",
-    ),
-    "a secret": ("GET", f"/api/v1/namespaces/{SYSTEM}/secrets/any", None, "cannot get resource"),
-    "a pod deleted": ("DELETE", f"/api/v1/namespaces/{SYSTEM}/pods/any", None, "cannot delete resource"),
-}
-"""For each a request, and words of the refusal."""
+CASES = [(who, what) for who, table in ATTEMPTS.items() for what in table]
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_the_token_in_the_pod_of_an_agent_is_refused(inside: Inside, what: str) -> None:
-    method, path, body, words = REFUSED[what]
-    places = {"node": inside.node, "other": inside.other}
+@pytest.mark.parametrize(("who", "what"), CASES, ids=[f"{who}: {what}" for who, what in CASES])
+def test_the_token_in_a_pod_of_healthd_is_refused(inside: Inside, who: str, what: str) -> None:
+    request, outcome = ATTEMPTS[who][what]
 
-    code, said = inside.tries(method, path.format_map(places), body)
+    status, message = inside.tries(who, request)
 
-    assert code == 403
-    assert words.format_map(places) in said
+    assert (status, refuser(message)) == (403, outcome), message
 
 
-def test_the_same_token_may_cordon_its_own_node(inside: Inside) -> None:
-    path = f"/api/v1/nodes/{inside.node}?dryRun=All"
+@pytest.mark.parametrize("what", OF_KUBELET)
+@pytest.mark.parametrize("who", ATTEMPTS)
+def test_no_kubelet_answers_to_the_token_in_a_pod_of_healthd(inside: Inside, who: str, what: str) -> None:
+    method, path = OF_KUBELET[what]
+    accounts = {AGENT: "healthd-agent", CONTROLLER: "healthd-controller"}
+    asked = [f"https://{address}:10250{path}" for address in inside.kubelets]
 
-    assert inside.tries("PATCH", path, {"spec": {"unschedulable": True}})[0] == 200
+    answers = [inside.asks(who, method, url) for url in asked]
+    without = [inside.asks(who, method, url, with_token=False) for url in asked]
+
+    assert [status for status, _ in answers] == [403, 403], answers
+    assert all(f"user=system:serviceaccount:{SYSTEM}:{accounts[who]}," in said for _, said in answers), answers
+    assert [status for status, _ in without] == [401, 401], without
+
+
+@pytest.mark.parametrize("who", ATTEMPTS)
+def test_a_pod_of_healthd_reaches_the_api_server_with_its_token_and_not_without(inside: Inside, who: str) -> None:
+    url = f"https://{inside.api_server}/api/v1/nodes/{inside.node}"
+
+    assert inside.asks(who, "GET", url)[0] == 200
+    assert inside.asks(who, "GET", url, with_token=False)[0] in (401, 403)
+
+
+@pytest.mark.parametrize("who", ATTEMPTS)
+def test_a_pod_of_healthd_finds_no_token_but_its_own(inside: Inside, who: str) -> None:
+    found = in_pod(inside.pids[who], "python3", "-c", _FINDS_TOKENS).split()
+    own = in_pod(inside.pids[who], "readlink", "-f", f"/{TOKEN}").split()
+
+    assert found == own
+
+
+def test_the_agents_token_may_cordon_its_own_node(inside: Inside) -> None:
+    cordon: Request = ("PATCH", "/api/v1/nodes/{node}?dryRun=All", {"spec": {"unschedulable": True}})
+
+    assert inside.tries(AGENT, cordon)[0] == 200
 
 
 def test_the_agent_has_no_right_left_that_it_could_lose(inside: Inside) -> None:
     found = status(inside.pid)
 
     assert [found[right] for right in ("CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb")] == [0] * 5
-    assert (found["Uid"], found["NoNewPrivs"], found["Seccomp"]) == (AGENT, 1, 2)
+    assert (found["Uid"], found["NoNewPrivs"], found["Seccomp"]) == (USER, 1, 2)
 
 
 def test_the_agent_has_no_kernel_log_of_its_own_and_reads_it_all_the_same(inside: Inside) -> None:
@@ -166,17 +220,8 @@ def test_the_agent_can_move_nothing_between_the_control_groups_of_its_host(insid
     tried = (
         f"import glob, os; print([p for p in glob.glob('{GROUPS}**/cgroup.procs', recursive=True) if os.access(p, 2)])"
     )
-    command = [
-        "nsenter",
-        f"--target={inside.pid}",
-        "--mount",
-        f"--setuid={AGENT}",
-        f"--setgid={AGENT}",
-        "python3",
-        "-c",
-    ]
 
-    found = subprocess.run([*command, tried], capture_output=True, text=True, check=True).stdout
+    found = in_pod(inside.pid, "python3", "-c", tried)
 
     assert found == "[]\n"
     assert dict(mounts(inside.pid))[GROUPS.rstrip("/")].startswith("ro")
@@ -205,29 +250,3 @@ def mounts(pid: int) -> Iterator[tuple[str, str]]:
     for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
         words = line.split()
         yield words[4], words[5]
-
-
-def weight(*pids: int) -> float:
-    """
-    MB of memory that processes keep, each page of a file counted once.
-
-    This is their PSS on a machine where nobody else has the same files open, as other pods of healthd have here.
-    """
-    own = 0
-    of_files: dict[str, int] = {}
-    for pid in pids:
-        for where, rss, anonymous in mappings(pid):
-            own += anonymous
-            of_files[where] = max(of_files.get(where, 0), rss - anonymous)
-    return (own + sum(of_files.values())) / 1024
-
-
-def mappings(pid: int) -> Iterator[tuple[str, int, int]]:
-    """Of each mapping of a process: the place in a file that it shows, and its kilobytes: all, and those of no file."""
-    smaps = Path(f"/proc/{pid}/smaps").read_text()
-    for found in re.finditer(_MAPPING, smaps, re.MULTILINE | re.DOTALL):
-        yield f"{found['file']} {found['offset']}", int(found["rss"]), int(found["anonymous"])
-
-
-def _text(body: Json | None) -> str | None:
-    return None if body is None else json.dumps(body)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.lab.build import binaries
 from tests.lab.control_plane import ControlPlane
+from tests.lab.flags import TO_KUBELETS
 from tests.lab.programs import LabError
 from tests.lab.real import containerd, image
 from tests.lab.real.cgroups import cgroup
@@ -85,7 +86,12 @@ class RealNode:
         containerd.configure(self.directory)
         place, pods = self._place, self._place.network.pods(self._number)
         containerd.write(self.directory, "etc/cni/net.d/10-bridge.conflist", json.dumps(_pod_network(pods)))
-        containerd.write(self.directory, "etc/kubelet.yaml", json.dumps(_KUBELET))
+        kubelet = _KUBELET
+        if place.control_plane.options.kubelets_ask:
+            authority = (place.control_plane.directory / TO_KUBELETS).read_text()
+            containerd.write(self.directory, _AUTHORITY, authority)
+            kubelet = _KUBELET | _ASKING
+        containerd.write(self.directory, "etc/kubelet.yaml", json.dumps(kubelet))
         (self.directory / "upper/etc").chmod(0o755)
         token = place.control_plane.identity(f"system:node:{self.name}")
         place.control_plane.write_kubeconfig(self.directory / "upper/etc/kubeconfig", token, server=place.server)
@@ -212,3 +218,13 @@ _KUBELET = {
     "nodeStatusUpdateFrequency": "5s",
 }
 """As JSON, which is YAML."""
+_AUTHORITY = "etc/api-server.crt"
+_ASKING = {
+    "authentication": {
+        "anonymous": {"enabled": False},
+        "webhook": {"enabled": True},
+        "x509": {"clientCAFile": f"/{_AUTHORITY}"},
+    },
+    "authorization": {"mode": "Webhook"},
+}
+"""What a real cluster has: nobody without a name, and of the others those whom the API server allows it."""
