@@ -27,10 +27,12 @@ from healthd.core.objects import Node
 from healthd.core.policy import Config, parse_duration
 from healthd.core.site_rules import beginnings
 from healthd.local.gang import RunSpec
+from healthd.local.launchers import find_launcher, what_to_know, why_not_launch
 from healthd.local.machine import this_machine
 from healthd.local.runtime import LocalRuntime, RefusedToStart
 from healthd.local.slots import Slot, keep_places, offered, slots_for
 from healthd.local.state import AlreadyRunning, database, held, runs_dir
+from healthd.local.writer_lock import TwoWriters, sole_writer
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.which_source import open_kernel_log
 from healthd.probes.nvml.inventory import inventory
@@ -79,6 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file, see `healthd config`")
     parser.add_argument("--metrics", default="", metavar="ADDR", help="serve /metrics, /healthz and /readyz there")
     parser.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state and logs")
+    parser.add_argument(
+        "--allow-launcher", action="store_true", help="let COMMAND be torchrun, mpirun or the like, which starts ranks"
+    )
     parser.add_argument("--quiet", action="store_true", help="ranks' output goes to their log files only")
     parser.add_argument(
         "command", nargs=argparse.PARSER, action=_Command, metavar="COMMAND", help="what every rank runs, after --"
@@ -99,14 +104,18 @@ def run(args: argparse.Namespace) -> int:
         complain(f"healthd: {refusal.why}")
         return refusal.code
     config = _with_options(load(args.config), args)
+    _judge_launcher(args)
     name = run_name(args.name) if args.name else _usual_name(args)
     state = args.state or runs_dir() / name
     configure(config.log.format, config.log.level, sys.stderr)
     try:
-        with held(state):
-            return asyncio.run(_run(args, config, name, state, SystemClock()))
+        clock = SystemClock()
+        with held(state), sole_writer(args.checkpoint, name, now=clock.now()):
+            return asyncio.run(_run(args, config, name, state, clock))
     except AlreadyRunning as error:
-        raise UserError(f"{error}; stop it, or choose another --name") from None
+        raise UserError(f"{error}; wait for its end, or stop it: the same command goes on then") from None
+    except TwoWriters as error:
+        raise UserError(str(error)) from None
     except (RefusedToStart, UnusableStore, AddressError) as error:
         raise UserError(str(error)) from None
     except (OSError, ClusterError) as error:
@@ -122,6 +131,16 @@ def _usual_name(args: argparse.Namespace) -> str:
     """The directory's; where another directory of that name has a run already, with something that tells them apart."""
     here = Path.cwd()
     return run_name(here.name) if args.state else name_of_folder(here, runs_dir())
+
+
+def _judge_launcher(args: argparse.Namespace) -> None:
+    """Raises UserError when the command would start gangs of its own."""
+    launcher = find_launcher(args.command, Path.cwd())
+    if launcher is None or args.allow_launcher:
+        return
+    if why := why_not_launch(launcher, args.nproc, args.checkpoint):
+        raise UserError(why)
+    complain(f"healthd: {what_to_know(launcher)}")
 
 
 class _Refusal(NamedTuple):

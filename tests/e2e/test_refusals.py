@@ -52,9 +52,9 @@ async def test_two_runs_of_one_name_are_kept_apart(stage: Stage) -> None:
     stage.check_writers()
 
 
-async def refused(stage: Stage) -> str:
+async def refused(stage: Stage, *options: str) -> str:
     """What a second `healthd run` says beside the first one, whose pipes it leaves alone."""
-    command = [sys.executable, "-m", "healthd.cli.main", "run", *stage.arguments(), "--", "true"]
+    command = [sys.executable, "-m", "healthd.cli.main", "run", *stage.arguments(*options), "--", "true"]
     process = await asyncio.create_subprocess_exec(*command, cwd=stage.folder, stderr=asyncio.subprocess.PIPE)
     _, said = await process.communicate()
 
@@ -112,3 +112,42 @@ async def test_a_disk_that_takes_no_state_is_named(stage: Stage, tmp_path: Path,
 
     assert why in life.other
     assert "Traceback" not in life.other
+
+
+async def test_two_runs_never_save_in_one_folder_whatever_they_are_called(stage: Stage, tmp_path: Path) -> None:
+    async with stage.life() as first:
+        await stage.all_wait(first, 0)
+        second = await refused(stage, "--name", "another", "--state", str(tmp_path / "another state"))
+        inside = await refused(
+            stage,
+            "--name",
+            "inside",
+            "--state",
+            str(tmp_path / "third"),
+            "--checkpoint",
+            str(stage.checkpoints / "sub"),
+        )
+        first.signal(signal.SIGINT)
+        await first.ended()
+
+    assert f"a run saves in {stage.checkpoints} already (run " in second
+    assert f"a run saves in {stage.checkpoints}, which is around it" in inside
+    stage.check_writers()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["sh", "-c", "torchrun --nproc-per-node 2 train.py"], 2),
+        (["--allow-launcher", "--", "sh", "-c", "exit 0; torchrun train.py"], 0),
+    ],
+)
+async def test_a_launcher_within_a_run_is_refused_unless_it_is_allowed(
+    stage: Stage, words: list[str], code: int
+) -> None:
+    options = words[: words.index("--")] if "--" in words else []
+    async with stage.life(*options, command=words[len(options) + bool(options) :]) as life:
+        assert await life.ended() == code
+
+    assert ("torchrun starts ranks, and healthd does so itself" in life.other) is (code == 2)
+    assert not (code == 2 and stage.state.exists())

@@ -20,6 +20,7 @@ from pathlib import Path
 from healthd.local.processes.marks import kill_marked
 from healthd.local.processes.pods import Ending
 from healthd.local.processes.shim import MARK, SHIM_MARK
+from healthd.local.writer_lock import passed_on
 
 SHIM = Path(__file__).with_name("shim.py")
 NOT_EXECUTABLE = frozenset({errno.EACCES, errno.ENOEXEC, errno.EISDIR})
@@ -151,7 +152,7 @@ def _popen(arguments: list[str], command: Command, control: int, uid: str) -> su
         stdout=command.output,
         stderr=command.output,
         env={**env, SHIM_MARK: uid},
-        pass_fds=(control,),
+        pass_fds=(control, *passed_on()),
         start_new_session=True,  # Ctrl-C at the terminal is for healthd; it passes on what is right
     )
 

@@ -1,0 +1,203 @@
+"""
+Launchers in the command of `healthd run`: programs that start ranks themselves, where healthd has done so already.
+
+With N ranks, each would start a gang of its own, and all of them save in one folder. With one rank a launcher is a gang
+within a slot: right where it gives its ranks their variables, wrong where they inherit the RANK=0 of that one rank.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+_PROGRAMS = frozenset({"torchrun", "deepspeed", "composer", "horovodrun", "colossalai"})
+"""Each gives the ranks that it starts their RANK and WORLD_SIZE, or names of its own."""
+_WITH_WORD = frozenset({("accelerate", "launch"), ("fabric", "run"), ("lightning", "run")})
+_BARE = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "srun", "jsrun", "aprun"})
+"""Their ranks inherit RANK and WORLD_SIZE of the one that started them."""
+_MODULES = frozenset(
+    {
+        "torch.distributed.run",
+        "torch.distributed.launch",
+        "torch.distributed.launcher",
+        "accelerate.commands.launch",
+        "deepspeed.launcher.runner",
+        "deepspeed.launcher.launch",
+        "composer.cli.launcher",
+        "horovod.runner.launch",
+        "paddle.distributed.launch",
+    }
+)
+_PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+_BEFORE = frozenset(
+    {"env", "nohup", "nice", "ionice", "chrt", "time", "timeout", "stdbuf", "unbuffer", "setsid", "numactl", "taskset"}
+    | {"exec", "command", "eval", "sudo", "xvfb-run", "nsys", "ncu"}
+    | {"uv", "uvx", "poetry", "pipenv", "pixi", "hatch", "pdm", "rye", "conda", "mamba", "micromamba", "run"}
+)
+"""They run what follows them, after options."""
+_VALUE = re.compile(r"-.*|[\w.]*=.*|[\d.,:\-]+[smhd]?")
+_ENDS = frozenset({";", "&&", "||", "|", "&", "(", ")", "{", "}", "then", "do", "else", "!", "\n"})
+_LARGEST_SCRIPT = 65_536
+
+
+class Launcher(NamedTuple):
+    """A launcher in a command."""
+
+    name: str
+    """As it is written there."""
+    sets_ranks: bool
+    """It gives its ranks variables of their own."""
+    script: str
+    """What it starts, as a command for one rank; empty when that is not seen."""
+
+
+def find_launcher(command: Sequence[str], here: Path | None) -> Launcher | None:
+    """
+    The launcher that *command* starts, by its words or in a shell's script; None when there is none to be seen.
+
+    Scripts are looked for from *here*; None: they are not read.
+    """
+    words = list(command)
+    while words:
+        name = Path(words[0]).name
+        if found := _launcher(name, words):
+            return found
+        if _PYTHON.fullmatch(name):
+            return _of_python(words[1:], here)
+        if name in _SHELLS:
+            return _of_shell(words[1:], here)
+        if name not in _BEFORE:
+            return _of_script(words[0], here)
+        words = words[1:]
+        while words and _VALUE.fullmatch(words[0]):
+            words = words[1:]
+    return None
+
+
+def _launcher(name: str, words: Sequence[str]) -> Launcher | None:
+    pair = (name, words[1] if len(words) > 1 else "")
+    if name in _PROGRAMS:
+        return Launcher(name, True, _script(words[1:]))
+    if pair in _WITH_WORD:
+        return Launcher(" ".join(pair), True, _script(words[2:]))
+    if name in _BARE:
+        return Launcher(name, False, _script(words[1:]))
+    return None
+
+
+def _of_python(words: Sequence[str], here: Path | None) -> Launcher | None:
+    """`python -m MODULE`, or the path of a launcher as a script."""
+    for at, word in enumerate(words):
+        if word == "-m":
+            module, *rest = [*words[at + 1 :], ""]
+            return Launcher(f"python -m {module}", True, _script(rest)) if module in _MODULES else None
+        if not word.startswith("-"):
+            return find_launcher(words[at:], here) if Path(word).name in {*_PROGRAMS, "accelerate"} else None
+    return None
+
+
+def _of_shell(words: Sequence[str], here: Path | None) -> Launcher | None:
+    """`sh -c TEXT`, or `sh FILE`."""
+    for word, following in pairwise([*words, ""]):
+        if re.fullmatch(r"-\w*c", word):
+            return _of_text(following, here)
+        if not word.startswith("-"):
+            return _of_file(here / word) if here else None
+    return None
+
+
+def _of_script(word: str, here: Path | None) -> Launcher | None:
+    """A file that a shell runs by its first line."""
+    if here is None:
+        return None
+    path = str(here / word) if "/" in word else shutil.which(word)
+    return _of_file(Path(path), only_shell=True) if path else None
+
+
+def _of_file(path: Path, *, only_shell: bool = False) -> Launcher | None:
+    """What a shell would do by that file. No other file is followed from there."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_LARGEST_SCRIPT)
+    except OSError:
+        return None
+    first = raw.partition(b"\n")[0].decode(errors="replace")
+    if only_shell and not (first.startswith("#!") and _SHELLS & set(re.findall(r"\w+", first))):
+        return None
+    return _of_text(raw.decode(errors="replace"), None)
+
+
+def _of_text(text: str, here: Path | None) -> Launcher | None:
+    """The first launcher where a shell expects a command."""
+    for line in text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|(){}")
+        lexer.whitespace_split = True
+        try:
+            words = list(lexer)
+        except ValueError:  # a quotation over several lines
+            words = line.split()
+        command: list[str] = []
+        for word in [*words, ";"]:
+            if word not in _ENDS and set(word) - set(";&|(){}"):
+                command.append(word)
+                continue
+            if found := _of_words(command, here):
+                return found
+            command = []
+    return None
+
+
+def _of_words(words: list[str], here: Path | None) -> Launcher | None:
+    while words and re.fullmatch(r"\w+=.*", words[0]):
+        words = words[1:]
+    is_text = words and (Path(words[0]).name in (_SHELLS | _BEFORE) or _is_known(words))
+    return find_launcher(words, here) if is_text else None
+
+
+def _is_known(words: Sequence[str]) -> bool:
+    name = Path(words[0]).name
+    return _PYTHON.fullmatch(name) is not None or _launcher(name, words) is not None
+
+
+def _script(words: Sequence[str]) -> str:
+    """From the script or module on, as one rank would run it."""
+    for at, word in enumerate(words):
+        if word.endswith(".py"):
+            return shlex.join(["python", *words[at:]])
+        if word in {"-m", "--module"} and at + 1 < len(words):
+            return shlex.join(["python", "-m", *words[at + 1 :]])
+        if _PYTHON.fullmatch(Path(word).name):
+            return shlex.join(words[at:])
+    return ""
+
+
+def why_not_launch(launcher: Launcher, nproc: int, checkpoint: Path) -> str:
+    """Why *launcher* must not be started *nproc* times, and what to do; empty when it may be."""
+    if nproc == 1 and launcher.sets_ranks:
+        return ""
+    right = f"healthd run --nproc {nproc} --checkpoint {checkpoint} -- {launcher.script or 'python SCRIPT'}"
+    what = (
+        f"each of the {nproc} ranks would start a gang of its own, and all would save in {checkpoint}"
+        if nproc > 1
+        else "its ranks would all inherit RANK=0 and WORLD_SIZE=1, and train without each other"
+    )
+    count = "" if nproc > 1 else ", with N ranks"
+    return (
+        f"{launcher.name} starts ranks, and healthd does so itself: {what}. Run the script itself{count}: "
+        f"`{right.replace('--nproc 1', '--nproc N')}` (each rank has RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR). "
+        "--allow-launcher starts it all the same"
+    )
+
+
+def what_to_know(launcher: Launcher) -> str:
+    """What is different where one rank is a launcher."""
+    return (
+        f"{launcher.name} is one rank to healthd: it sees the GPUs of one slot, a hang or a fault of its ranks is seen "
+        "when it says or ends, and restarts of its own (--max-restarts) choose no checkpoint: leave them at 0"
+    )
