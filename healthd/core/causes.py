@@ -42,7 +42,7 @@ TOLD_BY_THE_KERNEL = {
     "nic-port-down": frozenset({"mlx5-link-down", "net-link-down"}),
     "nic-module": frozenset({"mlx5-cable"}),
     "nic-module-hot": frozenset({"mlx5-module-hot"}),
-    "efa-timeout": frozenset({"efa-timeout"}),
+    "efa-timeout": frozenset({"efa-timeout", "efa-dead"}),
 }
 """By fault: the rules of the kernel log that tell of it."""
 

@@ -10,7 +10,7 @@ from healthd.core.klog.message import FULL_ADDRESS, Kind, Message, first_address
 
 _MLX5 = re.compile(
     rf"mlx5(?:_\w{{1,48}})?(?:\.sf mlx5_core\.sf\.\d{{1,6}})?(?: ?{FULL_ADDRESS})?(?: [\w.@-]{{1,32}})?"
-    r"(?: \([^)]{1,48}\))?:"
+    r"(?: \([^)]{1,48}\)){0,2}:"
     r"|NETDEV WATCHDOG: \S{1,32} \(mlx5_core\):",
     re.ASCII,
 )
@@ -24,14 +24,16 @@ _IB = re.compile(
     rf"|bnxt_en {FULL_ADDRESS}(?: bnxt_re\d{{1,4}}:|: QPLIB:)",
     re.ASCII,
 )
+_INTERFACE = r"(?: [\w.@-]{1,32}| \(unnamed net_device\))?(?: \([a-z]{1,16}\))?"
+"""Before it is registered, and while it goes away, an interface has its state behind its name."""
 _DRIVERS = (
     "bnxt_en|bnx2x|tg3|e1000e?|igbv?f?|igc|ixgbe|ixgbevf|i40e|iavf|ice|idpf|fm10k|ena|gve|mana|ionic|pds_core|be2net|enic"
     "|qede|qed|cxgb4|sfc|atlantic|r8169|hns3|nfp|octeon_ep|hinic3?|ngbe|txgbe"
 )
 _NET = re.compile(
-    rf"(?:[\w.-]{{1,32}} {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: )?NETDEV WATCHDOG: "
+    rf"(?:[\w.-]{{1,32}} {FULL_ADDRESS}{_INTERFACE}: )?NETDEV WATCHDOG: "
     rf"|(?:{_DRIVERS}): probe of {FULL_ADDRESS} "
-    rf"|(?:{_DRIVERS}) {FULL_ADDRESS}(?: [\w.@-]{{1,32}})?: "
+    rf"|(?:{_DRIVERS}) {FULL_ADDRESS}{_INTERFACE}: "
     r"|unregister_netdevice: waiting for |(?:nf_conntrack: )?(?:nf|ip)_conntrack: table full",
     re.ASCII,
 )
