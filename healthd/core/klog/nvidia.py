@@ -58,7 +58,7 @@ _LOST = re.compile(
 _QUOTES_A_CLIENT = re.compile(r"NVRM: (?:API mismatch|has the version)")
 """Here the driver repeats what a program told it: any text, in any number of lines."""
 _NVRM_ADDRESS = re.compile(
-    r"PCI:(?P<slot>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?![.0-9a-fA-F])"
+    r"PCI:(?P<slot>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)(?![.0-9a-fA-F])"
     r"|GPU (?:at )?(?P<local>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])(?![.0-9a-fA-F])"
 )
 _RECOVERY = re.compile(

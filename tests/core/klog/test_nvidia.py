@@ -96,6 +96,12 @@ def test_what_only_looks_like_an_xid_is_none(text: str) -> None:
     assert message is None or message.xid is None
 
 
+def test_a_line_without_a_code_names_its_device_in_brackets() -> None:
+    text = "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\nNVRM: BAR0 is 0M @ 0x0"
+
+    assert read(f"{text} (PCI:0000:c1:00.0)").pci == "0000:c1:00.0"
+
+
 @pytest.mark.parametrize("address", ["PCI:...", "PCI:xxxx:xx:xx", "PCI:0000:xx:00", "PCI:0000"])
 def test_a_hidden_address_does_not_hide_the_code(address: str) -> None:
     message = read(f"NVRM: Xid ({address}): 74, NVLink")

@@ -8,11 +8,13 @@ import pytest
 
 from healthd.core.judgement import Judgement
 from healthd.core.klog import CONTRACT, Kind, parse_message
+from healthd.core.klog.message import FULL_ADDRESS
 from healthd.core.model import Action, Blame, Severity
 from healthd.core.tiers import all_tiers, tier
 from healthd.core.xid import judge, wordings
 from healthd.core.xid.words import Says, wording_of
 from tests.core.klog.reading import read
+from tests.core.xid import drivers
 from tests.core.xid.messages import ENDED, HARMLESS, NIC, RAISED
 
 
@@ -40,6 +42,11 @@ def test_what_only_resembles_a_fault_raises_nothing(text: str) -> None:
 
     assert (judgement.raises, judgement.ends) == (False, False)
     assert judgement.severity is Severity.INFO
+
+
+@pytest.mark.parametrize("text", [text for text, _ in drivers.RAISED if re.match(rf"[\w.-]+ {FULL_ADDRESS}[: ]", text)])
+def test_a_line_about_a_device_raises_the_finding_of_that_device(text: str) -> None:
+    assert judged(text).device == text.split()[1].rstrip(":")
 
 
 def test_every_row_has_a_message_here_that_it_fits() -> None:
