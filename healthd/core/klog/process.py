@@ -8,8 +8,8 @@ any grammar of a driver sees them. A name has COMM_LENGTH bytes at most, a file'
 Source: `arch/*/mm/fault.c`, `arch/*/kernel/{traps,signal,process}.c`, `kernel/{signal,fork,exit}.c`,
 `mm/{page_alloc,vmalloc,memfd,memory,oom_kill}.c`, `fs/drop_caches.c`, `block/scsi_ioctl.c`, `net/socket.c`,
 `kernel/sched/core.c` (a dump of tasks), `kernel/time/itimer.c`, `kernel/locking/lockdep.c`, `crypto/af_alg.c`,
-`fs/crypto/policy.c`, `fs/btrfs/volumes.c`, `net/netfilter/nf_log_syslog.c`, and for interfaces without a device
-`net/core`, `net/bridge`, `drivers/net/{bonding,team,vrf.c}` of Linux, old and new wordings.
+`fs/crypto/policy.c`, `fs/btrfs/{volumes,super}.c`, `fs/fs_context.c`, `net/netfilter/nf_log_syslog.c`, and for
+interfaces without a device `net/core`, `net/bridge`, `drivers/net/{bonding,team,vrf.c}` of Linux, old and new wordings.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ from healthd.core.klog.message import Kind, Message
 
 COMM_LENGTH = 15
 """The kernel keeps this many bytes of a process name, and of an interface's."""
+
+_MOUNT = (
+    r"(?:[\w.-]{1,32}: (?:Unknown parameter|Deprecated parameter|Bad value for|Value of option) |BTRFS \w{1,16}: "
+    r"|XFS: unknown mount |EXT4-fs: Unrecognized |NFS: (?:sec=|Value for )|libceph: (?:parse_ips |resolve '|bad option)"
+    r"|CIFS: (?:VFS: )?(?:bad |Bad |Unknown |Invalid |Could not parse ))"
+)
+"""What the kernel says of options of a mount, before it asks whether the process may mount at all."""
 
 VGPU_MANAGER = r"nvidia-vgpu(?:d|-mgr)\[[0-9]{1,10}\]:"
 """Programs whose own lines are read beside the kernel's; none of their lines takes a node out of service."""
@@ -51,7 +58,7 @@ _BEGINS = re.compile(
     r")"
     rf"|traps: .{{1,{COMM_LENGTH}}}?\[\d{{1,10}}\] "
     rf"|{_NAME} {{1,2}}[A-Z?] {{1,4}}(?:[0-9a-f]{{1,16}} |running task)"
-    rf"|[^\s:/]{{1,{COMM_LENGTH}}}: {_WIRE}",
+    rf"|[^\s:/]{{1,{COMM_LENGTH}}}: {_WIRE}|{_MOUNT}",
     re.ASCII | re.DOTALL,
 )
 _ENDS = re.compile(

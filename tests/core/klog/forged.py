@@ -77,6 +77,18 @@ FORMATS = [
     "BTRFS: device label {file} devid 1 transid 8 /dev/loop3 (7:3) scanned by {comm} (23056)",
     "CPU: 3 UID: 1000 PID: 23056 Comm: {comm} Not tainted 6.12.0 #1",
     "note: {comm}[23056] exited with irqs disabled",
+    "xfs: Unknown parameter '{file}'",
+    "ceph: Unknown parameter '{comm}'",
+    "ceph: Unknown parameter '{file}'",
+    "BTRFS error: failed to parse compression option '{comm}'",
+    "BTRFS error: unrecognized compression value {file}",
+    "BTRFS info: unrecognized rescue option '{comm}'",
+    "CIFS: VFS: bad security option: {comm}",
+    "CIFS: VFS: Unknown vers= option specified: {file}",
+    "NFS: sec={comm} option not recognized",
+    "libceph: resolve '{comm}' (ret=-3): failed",
+    "libceph: parse_ips bad ip '{comm}'",
+    "XFS: unknown mount option [{comm}].",
 ]
 """Formats with what a process chose at their beginning, and some that quote it where it does no harm."""
 
@@ -151,6 +163,9 @@ COMMS = [
     "nvme nvme0: x",
     "ata1: disabled",
     "libceph: hung",
+    "mds0 hung",
+    "x timeout",
+    "internal error",
     "md: Disk failu",
     "BUG: Bad page",
     "EDAC MC0: 1 UE ",
