@@ -103,9 +103,15 @@ def with_evidence(finding: Finding, seen: Evidence, boot_id: str) -> Finding:
     """The finding with one more thing that was seen, not counted as another fault."""
     if is_counted(finding, seen, boot_id):
         return finding
+    before = finding.evidence if finding.boot_id == boot_id else map(_of_an_earlier_boot, finding.evidence)
     return msgspec.structs.replace(
-        finding, last_at=max(finding.last_at, seen.at), boot_id=boot_id, evidence=_newest([*finding.evidence, seen])
+        finding, last_at=max(finding.last_at, seen.at), boot_id=boot_id, evidence=_newest([*before, seen])
     )
+
+
+def _of_an_earlier_boot(seen: Evidence) -> Evidence:
+    """Without the number of its record: that of another record in this boot may be lower."""
+    return seen if seen.sequence < 0 else msgspec.structs.replace(seen, sequence=-1)
 
 
 def is_counted(finding: Finding, seen: Evidence, boot_id: str) -> bool:
