@@ -147,9 +147,9 @@ class Agent:
 
     async def load(self, now: datetime) -> None:
         """Take up what an earlier life of this agent knew. Raises ClusterError."""
-        node = await self._view.node()
-        self._sources.hear(node)
         known = await self._reporter.read(now)
+        node = await self._view.node()  # last: a repair that it tells of counts from now, unless it was before
+        self._sources.hear(node)
         if known is not None:
             if known.boot_id == self._boot_id:
                 self._seen_this_boot = known.inventory, known.nics

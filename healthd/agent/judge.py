@@ -113,7 +113,7 @@ class Judge:
                     record,
                     now=now,
                     job=self._bench.job(),
-                    repaired_at=self._repaired_at,
+                    repaired_at=self._repaired_before(now),
                     trust_user_space=self._bench.trust_user_space,
                 )
             )
@@ -153,7 +153,12 @@ class Judge:
 
     def _is_settled(self, look: Look, now: datetime) -> bool:
         """Whether *look* is older than the last repair, and does not only seem so since the clock was set back."""
-        return self._repaired_at is not None and look.at <= self._repaired_at <= now
+        repaired = self._repaired_before(now)
+        return repaired is not None and look.at <= repaired
+
+    def _repaired_before(self, now: datetime) -> datetime | None:
+        """The last repair; None where the clock was set back beyond it: everything new would seem to be older."""
+        return self._repaired_at if self._repaired_at is not None and self._repaired_at <= now else None
 
     def _keep(self, after: Ledger) -> None:
         """Take over *after*, but for devices of other nodes, and tell what is new."""

@@ -359,6 +359,18 @@ async def test_a_reboot_clears_what_a_reboot_puts_right(one: OneNode) -> None:
     assert not await one.is_quarantined()
 
 
+async def test_a_fault_acts_though_the_clock_was_set_back_by_hours_since_the_repair(one: OneNode) -> None:
+    await one.look(await one.agent(), one.a_record())
+    await one.repair(one.clock.now())
+    await one.look(await one.agent())
+    assert not await one.is_quarantined()
+
+    one.clock.advance(timedelta(hours=-3))
+    await one.look(await one.agent(), one.a_record(at=one.clock.now()))
+
+    assert await one.is_quarantined()
+
+
 async def test_a_slot_that_a_crash_left_behind_is_given_back(one: OneNode) -> None:
     await take_slots(one.cluster, await one.node(), one.policy, START)
     await one.look(await one.agent())

@@ -42,9 +42,12 @@ class Log:
             sequence=self.sequence, at=when(at), text=text, boot_id=boot, priority=priority, tags=tags_of(text)
         )
 
-    def reads(self, record: KernelRecord, *, job: str = "", repaired: float | None = None) -> None:
+    def reads(
+        self, record: KernelRecord, *, job: str = "", repaired: float | None = None, now: float | None = None
+    ) -> None:
         repaired_at = None if repaired is None else when(repaired)
-        self.ledger = self.ledger.observe(record, now=record.at, job=job, repaired_at=repaired_at)
+        seen_at = record.at if now is None else when(now)
+        self.ledger = self.ledger.observe(record, now=seen_at, job=job, repaired_at=repaired_at)
 
     def xid(
         self, code: int, *, on: str = GPU, text: str = "detail", at: float = 0, job: str = "", boot: str = BOOT
@@ -304,7 +307,8 @@ def test_a_record_older_than_the_repair_never_raises_again() -> None:
     log = Log().xid(79)
     log.ledger = log.ledger.clear_by_repair(when(60))
 
-    log.xid(48, at=30)
+    log.sequence += 1
+    log.reads(log.record("NVRM: Xid (PCI:0000:3b:00): 48, detail", at=30), now=90)
 
     assert log.rules == []
 
@@ -340,6 +344,26 @@ def test_a_reboot_clears_older_boots_only() -> None:
     log.ledger = log.ledger.clear_by_reboot("boot-b", when(200))
 
     assert log.rules == ["xid-54", "xid-48"]
+
+
+def test_numbers_of_an_earlier_boot_hide_no_fault_of_this_one() -> None:
+    log = Log().xid(64, boot="boot-a")
+    log.sequence = 10
+    log.xid(64, boot="boot-b", at=100)
+    log.ledger = log.ledger.clear_by_repair(when(200))
+
+    log.xid(64, boot="boot-b", at=300)
+
+    assert log.finding("xid-64").cleared_at is None
+
+
+def test_a_fault_counts_though_a_clock_that_was_set_back_shows_less_than_at_the_repair() -> None:
+    log = Log().xid(79)
+    log.ledger = log.ledger.clear_by_repair(when(10_000))
+
+    log.xid(79, at=100)
+
+    assert log.finding("xid-79").cleared_at is None
 
 
 def test_a_fault_of_the_new_boot_counts_though_the_reboot_was_noticed_later() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
@@ -55,6 +56,7 @@ LINES = {
     "nvml-pcie-fatal": (f"pcieport {PCI}: AER: Uncorrected (Fatal) error received: {PCI}",),
 }
 """What the kernel may say of the same fault as a rule."""
+FAULT = re.compile(r"Xid .*: (48|64|79|119|120),")
 
 
 class Bedside:
@@ -83,6 +85,8 @@ class Bedside:
         self.conduct = self.watchdog.conducts[NAME] = Conduct(NAME, rules, self.shadow)
         self.ahead = timedelta(seconds=self.dice.choice([0, 0, 300, 7500]))
         """By how much the machine's clock is ahead, until it is set right."""
+        self._fault: Any = None
+        """When the kernel told of a fault, since the last repair and boot, that no agent has heard of."""
         self.actor = Actor(f"agent {NAME}", self._live)
         self.steps = 0
         at_once(self.truth.create(a_node(NAME)))
@@ -127,6 +131,8 @@ class Bedside:
         elif roll < 0.66:
             self.ahead = max(timedelta(0), self.ahead - timedelta(seconds=self.dice.choice([5, 120, 7200])))
             self.note(f"* the clock is set back, and still {self.ahead} ahead")
+        elif roll < 0.69:
+            self._set_clock()
         for _ in range(self.dice.choice([1, 1, 3])):
             self.clock.advance(timedelta(seconds=self._jump()))
             self._round()
@@ -135,11 +141,35 @@ class Bedside:
         most = self.dice.choice([2, 2, 2, 30, 60, 60, 600, 600, 4000])
         return most * (0.1 + 0.9 * self.dice.random())
 
+    def _set_clock(self) -> None:
+        self._set_clock_ahead(timedelta(seconds=self.dice.choice([-90000, -7200, -300, 0, 300, 7500])))
+
+    def _set_clock_ahead(self, ahead: timedelta) -> None:
+        """A process that begins then goes by it."""
+        later, self.ahead = ahead - self.ahead, ahead
+        self.conduct.clock_was_set()
+        self.machine.restamp(later)
+        self._fault = None if self._fault is None else self._fault + later
+        if NAME in self.watchdog.faulted_at:
+            self.watchdog.faulted_at[NAME] += later
+        self.actor.crash()
+        self.note(f"* the clock is set, {ahead.total_seconds():g} s ahead")
+
     def _write_to_log(self) -> None:
         text = self.dice.choice(LINES[self._kernel_rule])
         record = self.machine.write_to_log(text, self._now())
         self.watchdog.faulted(NAME, record.at)
+        if FAULT.search(text) and self._knows_repair():
+            self._fault = record.at
         self.note(f"* the kernel says {text}")
+
+    def _knows_repair(self) -> bool:
+        """The last repair is on record, with the moment from which it counts."""
+        node = at_once(self.truth.get(Node, NAME))
+        stamp = node.metadata.annotations.get(ANNOTATION_REPAIRED)
+        reports = at_once(self.truth.list(NodeHealth)).items
+        seen = reports[0].status.repair_seen if reports else None
+        return stamp is None or (seen is not None and seen.stamp.isoformat() == stamp and seen.at != self._now())
 
     def _repair(self) -> None:
         """Said by a person whose clock is right, at once or a while after he was done."""
@@ -148,12 +178,14 @@ class Bedside:
         self._say_repaired(stamp)
 
     def _say_repaired(self, stamp: Any) -> None:
+        self._fault = None
         self.watchdog.repaired(NAME, stamp)
         at_once(self.truth.patch(Node, NAME, {"metadata": {"annotations": {ANNOTATION_REPAIRED: stamp.isoformat()}}}))
         self.note(f"* repaired at {stamp}")
 
     def _reboot(self) -> None:
         self.note("* reboot")
+        self._fault = None
         self.machines.reboot(NAME)
         self.actor.crash()
 
@@ -198,7 +230,7 @@ class Bedside:
             self._show(agent)
             await agent.cycle(clock.now())
             self.conduct.stands(agent.findings)
-            self.conduct.check_repair(agent.findings)
+            self.conduct.check_repair(agent.findings, clock.now())
 
         return look
 
@@ -232,6 +264,10 @@ class Bedside:
         records = self.machine.records
         agent.take_in(KernelNews(records=records[first:], last_sequence=len(records) - 1), self._now())
         self.conduct.heard(agent.findings)
+        if self._fault is not None:
+            stands = any(one.cleared_at is None and one.last_at >= self._fault for one in agent.findings)
+            self._fault = None
+            expect(14, stands, f"{NAME}: the kernel told of a fault after the last repair, and nothing stands")
 
     def _now(self) -> Any:
         return self.clock.now() + self.ahead
@@ -253,7 +289,7 @@ class Bedside:
         self.instruments.heal()
         self.note("--- all is good")
         self._rest(lambda finding: self.conduct.ends_by_itself(finding))
-        self.ahead = timedelta(0)
+        self._set_clock_ahead(timedelta(0))
         self.clock.advance(SET_RIGHT)
         self._say_repaired(self.clock.now())
         self._rest(lambda finding: True)

@@ -79,22 +79,33 @@ class Conduct:
         self._witnesses: dict[str, Witnesses] = {}
         """By finding, since the last repair."""
         self._stamp = ""
+        self._is_on_record = False
+        """An agent wrote down since when the last repair counts. Until then a further life takes note of it anew."""
         self._repaired: datetime | None = None
+        self._is_comparable = True
+        """The clock was not set since the last repair."""
         self.begin_life()
 
     def begin_life(self) -> None:
         """A new agent knows the findings, and nothing of the readings."""
+        if not self._is_on_record:
+            self._stamp = ""
         self._accounts = [Account(self._rules), Account(self._rules)]
         if self._sober is not None:
             self._sober.accounts = [Account(self._rules), Account(self._rules)]
+
+    def clock_was_set(self) -> None:
+        """What was stamped before cannot be compared with what is stamped after."""
+        self._is_comparable = False
 
     def shown(self, node: Node, now: datetime) -> None:
         """The agent is shown its node, which may say that it was repaired."""
         stamp = node.metadata.annotations.get(ANNOTATION_REPAIRED, "")
         if stamp in {"", self._stamp}:
             return
-        self._stamp = stamp
+        self._stamp, self._is_on_record = stamp, False
         at = self._repaired = min(datetime.fromisoformat(stamp), now)
+        self._is_comparable = True
         self._witnesses = {key: known for key, known in self._witnesses.items() if known.last_at > at}
         for since_repair, since_notice in [self._accounts, *([self._sober.accounts] if self._sober else [])]:
             since_repair.settle(at)
@@ -182,6 +193,8 @@ class Conduct:
 
     def published(self, written: NodeHealth) -> None:
         """The agent wrote its report."""
+        seen = written.status.repair_seen
+        self._is_on_record = seen is not None and seen.stamp.isoformat() == self._stamp
         acting = [one for one in _standing(written.status.findings).values() if not self._is_shadow(one.rule)]
         verdict = written.status.verdict
         is_worse = verdict in {"degraded", "unhealthy"}
@@ -252,13 +265,11 @@ class Conduct:
     def _is_shadow(self, rule: str) -> bool:
         return any(fnmatchcase(rule, pattern) for pattern in self._shadow)
 
-    def check_repair(self, findings: Sequence[Finding]) -> None:
+    def check_repair(self, findings: Sequence[Finding], now: datetime) -> None:
         """Once the agent has noticed a repair, and done a whole round since."""
-        late = [
-            one.id
-            for one in _standing(findings).values()
-            if self._repaired is not None and one.last_at <= self._repaired
-        ]
+        if self._repaired is None or self._repaired > now or not self._is_comparable:
+            return
+        late = [one.id for one in _standing(findings).values() if one.last_at <= self._repaired]
         self._expect(18, not late, f"{late} stand, and were last seen before the repair")
 
     def _expect(self, number: int, holds: bool, message: str) -> None:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from healthd.cluster.port import NotFound
 from healthd.core.gang import attempt_of, index_of, is_terminal
@@ -99,6 +100,15 @@ class Machine:
         )
         self.records.append(record)
         return record
+
+    def set_clock(self, offset: timedelta) -> None:
+        """Somebody sets its clock."""
+        self.restamp(offset - self.clock_offset)
+        self.clock_offset = offset
+
+    def restamp(self, later: timedelta) -> None:
+        """The kernel counts seconds since the boot: each life of an agent works out anew when a record was written."""
+        self.records = [replace(record, at=record.at + later) for record in self.records]
 
     def running(self) -> list[Process]:
         """Every process that can still write."""

@@ -281,7 +281,7 @@ class Simulation:
                 await agent.cycle(clock.now())
                 if conduct is not None:
                     conduct.stands(agent.findings)
-                    conduct.check_repair(agent.findings)
+                    conduct.check_repair(agent.findings, clock.now())
 
             return look
 

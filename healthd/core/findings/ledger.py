@@ -97,7 +97,7 @@ class Ledger:
             return self
         partial, text = stitch(self.partial, record.text)
         ledger = self if partial is self.partial else replace(self, partial=partial)
-        told = [one for one in self._judged(text) if not _is_settled(self.entries, one.device, record, repaired_at)]
+        told = [one for one in self._judged(text) if not self._is_settled(one.device, record, repaired_at, now)]
         if not told:
             return ledger
         seen = Evidence(
@@ -107,6 +107,12 @@ class Ledger:
         for judgement in told:
             ledger = ledger.enter(judgement, seen, record.boot_id)
         return ledger
+
+    def _is_settled(self, device: str, record: KernelRecord, repaired_at: datetime | None, now: datetime) -> bool:
+        """Whether *record* tells of a time before the last repair, reset or reboot."""
+        if repaired_at is not None and record.at <= repaired_at:
+            return True
+        return any(_settles(finding, device, record, now) for finding in self.entries.values())
 
     def _judged(self, text: str) -> Iterator[Judgement]:
         """What healthd's own rules say of a kernel message, and what the site's say beside them."""
@@ -335,21 +341,15 @@ def _suspicion(entries: Entries, finding: Finding, policy: JudgePolicy) -> Findi
     return life.suspected(finding, jobs)
 
 
-def _is_settled(entries: Entries, device: str, record: KernelRecord, repaired_at: datetime | None) -> bool:
-    """Whether *record* tells of a time before the last repair, reset or reboot."""
-    if repaired_at is not None and record.at <= repaired_at:
-        return True
-    return any(_settles(finding, device, record) for finding in entries.values())
-
-
-def _settles(finding: Finding, device: str, record: KernelRecord) -> bool:
+def _settles(finding: Finding, device: str, record: KernelRecord, now: datetime) -> bool:
+    """Not where the clock was set back beyond that: everything new would seem to be older."""
     if finding.cleared_at is None:
         return False
     if finding.cleared_by == "reboot":
         # Not by time: the reboot is noticed after the new boot has written its first records.
         return bool(record.boot_id) and record.boot_id == finding.boot_id
     covers = finding.cleared_by == "repair" or (finding.cleared_by == "reset" and finding.device == device)
-    return covers and record.at <= finding.cleared_at
+    return covers and record.at <= finding.cleared_at <= now
 
 
 def _standing(entries: Entries) -> list[Finding]:
