@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from healthd.core.gang import GangView, Root, attempt_of
+from healthd.core.gang import GangView, Root, attempt_of, index_of
 from healthd.core.objects import FencedPod, Pod, RecoveryStatus
 from healthd.core.phrases import some
 from healthd.core.policy import RecoveryPolicy
@@ -71,9 +71,14 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
 def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
     """
     The nodes that a gang holds: those that its members are on. While not all of them have one, also those that it was
-    told to run on: a scheduler may put members elsewhere, and a spare that was claimed in vain is free again.
+    told to run on: a scheduler may put members elsewhere, and a spare that was claimed in vain is free again. One that
+    its user has made smaller leaves nodes.
     """
-    there = [pod.spec.node_name for pod in pods if attempt_of(pod) == root.attempt and pod.spec.node_name]
+    placed = [pod for pod in pods if attempt_of(pod) == root.attempt and pod.spec.node_name]
+    if len(placed) > root.world and root.seats:
+        seats = {"", *root.seats}
+        placed = [pod for pod in placed if index_of(pod) in seats]
+    there = [pod.spec.node_name for pod in placed]
     return set(there) if len(there) >= root.world else {*there, *root.placement.values()}
 
 

@@ -230,6 +230,12 @@ def test_a_gang_holds_the_nodes_that_its_members_are_on_or_may_come_to(nodes: li
     assert held_nodes(TOLD, [a_member(node) for node in nodes]) == held
 
 
+def test_a_gang_that_was_made_smaller_leaves_the_nodes_of_those_that_went() -> None:
+    pods = [a_pod(f"rank-{i}", node=f"node-{i}", index=i, annotations={ANNOTATION_ATTEMPT: "1"}) for i in range(3)]
+
+    assert held_nodes(TOLD, pods) == {"node-0", "node-1"}
+
+
 def test_members_of_an_earlier_attempt_hold_nothing() -> None:
     assert held_nodes(TOLD, [a_member("old", attempt=0), a_member("older", attempt=0)]) == {"good", "spare"}
 

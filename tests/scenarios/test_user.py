@@ -115,6 +115,19 @@ async def test_a_gang_that_its_user_makes_smaller_runs_on(ranks: int) -> None:
     assert len(stage.processes()) == ranks
 
 
+async def test_a_gang_that_its_user_makes_smaller_after_a_recovery_gives_back_the_spare_that_it_leaves() -> None:
+    stage = Stage(ranks=2, spares=1)
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    assert stage.pool() == []
+
+    stage.patch_job({"spec": {"parallelism": 1, "completions": 1}})
+    await stage.run_for(minutes=5)
+
+    assert stage.pool() == ["node-2"]
+
+
 async def test_a_gang_that_its_user_makes_larger_after_a_recovery_gets_a_slot_for_the_new_member() -> None:
     stage = Stage(ranks=2, spares=1)
     stage.patch_job({"spec": {"parallelism": 1, "completions": 1}})
