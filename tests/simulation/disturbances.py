@@ -18,7 +18,7 @@ from healthd.core.objects import (
     NodeHealth,
     Pod,
 )
-from tests.simulation import kubernetes
+from tests.simulation import clocks, kubernetes
 from tests.simulation.machines import PCI
 from tests.simulation.turns import at_once
 
@@ -261,6 +261,7 @@ def repair_everything(sim: Simulation) -> None:
     revive_kubelets(sim)
     kubernetes.return_nodes(sim)
     kubernetes.take_signs_back(sim)
+    clocks.set_clocks_right(sim)
     for instruments in sim.instruments.values():
         instruments.heal()
     for name in sim.machines.all:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from healthd.cluster.port import ClusterError
-from tests.simulation import deletions, gang_edits, people
+from tests.simulation import clocks, deletions, gang_edits, people
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -27,6 +27,8 @@ _DEEDS: tuple[Callable[[Simulation], None], ...] = (
     gang_edits.resume_by_hand,
     gang_edits.resume_by_hand,
     gang_edits.make_gang_anew,
+    clocks.set_clock_of_node,
+    clocks.set_clock_of_controller,
     deletions.delete_slots,
     deletions.delete_slots,
     deletions.delete_reports,

@@ -78,6 +78,8 @@ class Watchdog:
         self.writes = 0
         self.may_overlap = False
         """The owner of the gangs let them go on without proof."""
+        self.clocks_differ = CLOCKS_DIFFER
+        """By how much those of the controllers do at most."""
         self.controllers = 1
         """While one is being deposed each of two may let one recovery through that the other has not seen."""
 
@@ -284,7 +286,7 @@ class Watchdog:
 
     def _breaker_allows(self, recovery: Recovery) -> bool:
         policy = self._config.recovery
-        window = policy.breaker_window - CLOCKS_DIFFER
+        window = policy.breaker_window - self.clocks_differ
         now = recovery.status.let_through
         begun = [r.status.let_through for r in self.recoveries.values()]
         recent = [at for at in begun if at is not None and now is not None and now - at < window]

@@ -151,6 +151,8 @@ class Simulation:
         self.shadow: tuple[str, ...] = self.readings.choice([(), (), ("nvml-gpu-lost",), ("ib-*",)])
         self.last_words = LastWords()
         self.lost_nodes: dict[str, Node] = {}
+        self.clocks: dict[str, timedelta] = {}
+        """By controller: how far the clock of its machine is ahead, where somebody set it."""
         self.lost_slots = False
         """Somebody deleted slots of the budget."""
         self.worlds: dict[str, int] = {}
@@ -300,7 +302,7 @@ class Simulation:
         cluster = FaultyCluster(view, self.luck, lambda what: self.note(f"{name} {what}"))
 
         def live() -> Callable[[], Coroutine[Any, Any, Any]]:
-            clock = SkewedClock(self.clock, _offset(self.dice))
+            clock = SkewedClock(self.clock, _offset(self.dice) + self.clocks.get(name, timedelta(0)))
             mirror, feed = StaleMirror(view), Feed(view, self.last_words) if self.on_cluster else None
             controller = self.parts.controller(
                 cluster,
