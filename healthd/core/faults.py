@@ -82,13 +82,13 @@ def _unfinished(view: GangView) -> list[Pod]:
     """
     Members of the present attempt, without those that have done their work and those that are history.
 
-    Nor those that go because their owner made the gang smaller: nobody waits for them.
+    Nor those that go, or will, because their owner made the gang smaller: nobody waits for them.
     """
     present, root = members(view), view.root
     if root is None:
         return []
     here = [pod for pod in present if pod.status.phase != "Succeeded" and not _is_history(pod, present, root)]
-    return _with_seats(here, root) if any(map(_is_lost, here)) else here
+    return _with_seats(here, root) if len(here) > root.world or any(map(_is_lost, here)) else here
 
 
 _TELLING = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG]

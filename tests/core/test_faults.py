@@ -155,6 +155,7 @@ def test_a_member_that_was_taken_away_is_an_interruption(member: Pod) -> None:
 
 def test_one_that_goes_because_the_gang_was_made_smaller_is_none() -> None:
     assert kinds(a_member(0), a_member(1, deletion_timestamp=START), root=a_root(world=1)) == []
+    assert kinds(a_member(0), a_member(1), root=a_root(world=1), nodes=(a_node("node-0"),)) == []
 
 
 def test_members_that_have_succeeded_are_left_out() -> None:
