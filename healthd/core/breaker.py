@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from healthd.core.faults import blames_node
+from healthd.core.fence import CLOCKS_DIFFER
 from healthd.core.gang import UNREADABLE
 from healthd.core.model import Crowd, Hold, Phase, Verdict
 from healthd.core.objects import Node, NodeHealth, Recovery, RecoveryStatus
@@ -145,7 +146,8 @@ def _by_namespace(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: d
     for each in recoveries:
         namespace = each.metadata.namespace
         if (at := each.status.let_through) is not None:
-            begun[namespace] += now - at < policy.breaker_window
+            # What seems to come was let through by a clock that was ahead: hours later it would still hold everybody.
+            begun[namespace] += -CLOCKS_DIFFER <= now - at < policy.breaker_window
         else:
             waiting[namespace] += _waits(each)
     return {name: _Count(begun[name], waiting[name]) for name in {*begun, *waiting}}

@@ -50,6 +50,11 @@ def a_late_one(kind: CauseKind = CauseKind.HARDWARE) -> Recovery:
     return a_recovery("late", namespace="late", uid="uid-late", creation_timestamp=NOW, cause=a_cause(kind))
 
 
+def test_what_a_clock_let_through_that_was_hours_ahead_holds_nobody_until_then() -> None:
+    assert refused(begun(1), begun(2))
+    assert not refused(begun(-60 * 26), begun(-60 * 26 - 1))
+
+
 SHARED = RecoveryPolicy(breaker_restarts=10, breaker_others=3)
 
 

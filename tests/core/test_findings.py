@@ -357,6 +357,14 @@ def test_numbers_of_an_earlier_boot_hide_no_fault_of_this_one() -> None:
     assert log.finding("xid-64").cleared_at is None
 
 
+def test_a_repair_clears_what_a_clock_stamped_that_was_ahead_until_it_was_set_right() -> None:
+    log = Log().xid(79, at=10_000)
+
+    log.ledger = log.ledger.clear_by_repair(when(300), noticed=when(301))
+
+    assert log.finding("xid-79").cleared_by == "repair"
+
+
 def test_a_fault_counts_though_a_clock_that_was_set_back_shows_less_than_at_the_repair() -> None:
     log = Log().xid(79)
     log.ledger = log.ledger.clear_by_repair(when(10_000))

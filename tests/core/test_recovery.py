@@ -201,6 +201,15 @@ def test_a_start_waits_for_the_back_off() -> None:
     assert decided(recovery, a_root(**STOPPED)).recheck == timedelta(seconds=7)
 
 
+def test_nothing_waits_for_a_clock_that_was_hours_ahead_to_come_there_again() -> None:
+    hours = timedelta(hours=26)
+    choosing = a_recovery_in(Phase.CHOOSING, timeline=[TimelineEntry(phase=Phase.STOPPING, at=NOW + hours)])
+    reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN, not_before=NOW + hours)
+
+    assert decided(choosing, a_root(**STOPPED)).acts == (FindCheckpoint(),)
+    assert decided(reserving, a_root(**STOPPED)).record is not None
+
+
 def test_the_placement_is_recorded_before_the_attempt_and_the_attempt_before_the_start() -> None:
     root = a_root(**STOPPED)
     recovery = a_recovery_in(Phase.RESERVING, pods=PROVEN, checkpoint=ChosenCheckpoint(path="p", step=7))

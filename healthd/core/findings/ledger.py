@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -41,6 +41,8 @@ KMSG_LOST = "kmsg-lost"
 BY_DEFAULT = JudgePolicy()
 LONGEST_EVIDENCE = 400
 """Characters of a kernel message that are kept."""
+CLOCK_DRIFTS = timedelta(minutes=1)
+"""What is stamped further ahead was stamped by a clock that was set back since."""
 
 RESET_CLEARS = frozenset({Action.NONE, Action.CHECK_APP, Action.RESTART_APP, Action.RESET_GPU})
 REBOOT_CLEARS = RESET_CLEARS | {Action.REBOOT_NODE}
@@ -166,13 +168,15 @@ class Ledger:
         Clear all that was last seen at or before *at*: somebody repaired or replaced the node.
 
         What probes read between the repair and *noticed*, when it became known, may have come before it: a counter grew
-        since the look before. It is cleared, too, and raised again by the next look that sees it.
+        since the look before. It is cleared, too, and raised again by the next look that sees it. So is what seems to
+        be of the future: the clock was set back since, and it came before *noticed*, whatever it is stamped.
         """
 
         def is_put_right(finding: Finding) -> bool:
             late = [seen for seen in finding.evidence if seen.at > at]
             is_only_read = noticed is not None and all(seen.sequence < 0 and seen.at <= noticed for seen in late)
-            return finding.last_at <= at or (bool(late) and is_only_read)
+            is_ahead = noticed is not None and finding.last_at > noticed + CLOCK_DRIFTS
+            return finding.last_at <= at or is_ahead or (bool(late) and is_only_read)
 
         return replace(self, entries=_cleared(self.entries, "repair", at, is_put_right))
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from healthd.core.acts import ClaimSpare, FindCheckpoint
 from healthd.core.faults import blames_node
+from healthd.core.fence import CLOCKS_DIFFER
 from healthd.core.model import Phase
 from healthd.core.objects import Attempt, ChosenCheckpoint
 from healthd.core.placement import Shortage, place
@@ -22,7 +23,7 @@ def choosing(s: Situation) -> Decision:
         return joined
     if not blames_node(s.status.causes[-1]):
         left = s.policy.fault_window - (s.now - began(s, Phase.STOPPING))
-        if left > timedelta(0):
+        if timedelta(0) < left <= s.policy.fault_window + CLOCKS_DIFFER:  # a clock that was set back is not waited for
             return Decision(reason="waiting for evidence of broken hardware", recheck=left)
     return Decision(acts=(FindCheckpoint(),), reason="find the newest checkpoint that will load")
 
@@ -35,8 +36,9 @@ def reserving(s: Situation) -> Decision:
         if s.refusal:
             return s.hold(s.refusal)
         return Decision(record=replace(s.status, let_through=s.now), reason="the breaker lets it through")
-    if s.status.not_before is not None and s.now < s.status.not_before:
-        return Decision(reason="backing off", recheck=s.status.not_before - s.now)
+    left = s.status.not_before - s.now if s.status.not_before is not None else timedelta(0)
+    if timedelta(0) < left <= s.policy.backoff_max + CLOCKS_DIFFER:
+        return Decision(reason="backing off", recheck=left)
     plan = place(s.status, s.view, s.root, s.name, s.policy)
     if isinstance(plan, Shortage):
         return s.hold(plan.message)
