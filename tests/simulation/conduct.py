@@ -191,6 +191,10 @@ class Conduct:
         rule = finding.rpartition("/")[2]
         self._expect(17, not self._is_shadow(rule), f"{rule} is in shadow, and took the node out")
 
+    def report_is_gone(self) -> None:
+        """Somebody deleted what the agent had written."""
+        self._is_on_record = False
+
     def published(self, written: NodeHealth) -> None:
         """The agent wrote its report."""
         seen = written.status.repair_seen

@@ -44,9 +44,10 @@ def prove_slots_are_held(sim: Simulation) -> None:
     sim.luck.is_out = True
     sim.note("--- slots")
     for _ in range(LOOKS):
-        sim.pass_time(APART)
-        for actor in sim.agents.values():
+        for actor in [*sim.agents.values(), *sim.controllers, sim.job_controller]:
             sim.go(actor)
+        sim.pass_time(APART)
+        sim.check()
     held = {slot.metadata.name: slot.spec.holder_identity for slot in at_once(sim.truth.list(Lease)).items}
     for node in at_once(sim.truth.list(Node)).items:
         name, policy = node.metadata.name, sim.config.quarantine

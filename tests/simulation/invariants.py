@@ -125,8 +125,15 @@ class Watchdog:
             self._check_pod(seen)
         elif seen.kind is Recovery:
             self._check_recovery(seen)
-        elif seen.kind is NodeHealth and seen.after is not None and seen.after.metadata.name in self.conducts:
-            self.conducts[seen.after.metadata.name].published(seen.after)
+        elif seen.kind is NodeHealth:
+            self._check_report(seen)
+
+    def _check_report(self, write: Write) -> None:
+        conduct = self.conducts.get((write.after or write.before).metadata.name)
+        if conduct is not None and write.after is not None:
+            conduct.published(write.after)
+        elif conduct is not None:
+            conduct.report_is_gone()
 
     # Nodes -----------------------------------------------------------------------------------------------------------
 

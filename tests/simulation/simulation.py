@@ -20,7 +20,7 @@ from healthd.agent.agent import Agent, KernelNews
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.controller.controller import Controller
-from healthd.core.model import Verdict
+from healthd.core.model import Phase, Verdict
 from healthd.core.objects import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_STOPPED_BY,
@@ -53,6 +53,7 @@ from tests.simulation.rest import unsettled
 from tests.simulation.training import OvertakenCheckpoints, Store, Trainers
 from tests.simulation.truth import Reading, Truth, Write
 from tests.simulation.turns import Actor, at_once
+from tests.simulation.versions import version_of
 
 
 class Uncounted:
@@ -138,6 +139,9 @@ class Simulation:
         self.people = random.Random(f"{seed} people")
         """Dice for what people do, in the worlds where they do anything."""
         self.is_visited = self.people.random() < 0.4
+        self.versions = random.Random(f"{seed} versions")
+        """Dice for the versions of programs, in the worlds where an update rolls."""
+        self.is_updating = self.versions.random() < 0.2
         self.readings = random.Random(f"{seed} readings")
         """Dice for what probes show, in the worlds where agents have any."""
         self.stores = random.Random(f"{seed} stores")
@@ -250,9 +254,10 @@ class Simulation:
             clock = SkewedClock(self.clock, machine.clock_offset)
             if conduct is not None:
                 conduct.begin_life()
+            used = version_of(self.versions, cluster) if self.is_updating else cluster
             agent = self.parts.agent(
                 name,
-                SeesRepairs(cluster, conduct, clock.now) if conduct else cluster,
+                SeesRepairs(used, conduct, clock.now) if conduct else used,
                 clock,
                 boot_id=machine.boot_id,
                 policy=self.config.quarantine,
@@ -305,7 +310,7 @@ class Simulation:
             clock = SkewedClock(self.clock, _offset(self.dice) + self.clocks.get(name, timedelta(0)))
             mirror, feed = StaleMirror(view), Feed(view, self.last_words) if self.on_cluster else None
             controller = self.parts.controller(
-                cluster,
+                version_of(self.versions, cluster) if self.is_updating else cluster,
                 clock,
                 ADAPTERS,
                 OvertakenCheckpoints(self.trainers.stores),
@@ -384,7 +389,7 @@ class Simulation:
         if self.instruments and self.readings.random() < 0.3:
             self._strike_readings(self.readings.choice(sorted(self.instruments)))
         self.pass_time(timedelta(seconds=self._jump()))
-        self._check()
+        self.check()
 
     def _strike_readings(self, name: str) -> None:
         if self.readings.random() < 0.9:
@@ -458,7 +463,8 @@ class Simulation:
         if isinstance(seen, Write) and seen.kind in (Node, NodeHealth) and seen.by.startswith("agent"):
             self._find_reasons()  # a controller may act on it before this step is over
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """What must hold at every moment."""
         self._find_reasons()
         self.watchdog.check(self.world())
 
@@ -478,6 +484,8 @@ class Simulation:
         for job in jobs:
             name, attempt = job.metadata.name, int(job.metadata.annotations.get("healthd.dev/attempt", "0"))
             mine = [p for p in pods if root_of(p) == job.metadata.uid and not is_surplus(p, job)]
+            if self._is_judged_by_wrong_clocks(job) and not job.spec.suspend:
+                self.watchdog.disturbed.add((name, attempt))
             now_running = [p for p in mine if int(p.metadata.annotations.get("healthd.dev/attempt", "0")) == attempt]
             for pod in now_running:
                 node = nodes.get(pod.spec.node_name)
@@ -495,6 +503,15 @@ class Simulation:
                 said = node is not None and kubernetes.is_bad_for_others(node)
                 if (out or ended or gone or said or self._is_silent(job)) and not job.spec.suspend:
                     self.watchdog.disturbed.add((name, attempt))
+
+    def _is_judged_by_wrong_clocks(self, job: Job) -> bool:
+        """
+        It starts or runs, and the clock of a controller was set by hours: to that one, deadlines that another set are
+        long over. It may be started once more for that.
+        """
+        recoveries = [each for each in self.world()[Recovery] if each.spec.gang.uid == job.metadata.uid]
+        starts = any(each.status.phase is Phase.STARTING for each in recoveries)
+        return bool(self.clocks) and (starts or self.config.hang.enabled)
 
     def _is_silent(self, job: Job) -> bool:
         """It has really made no step for as long as a hang takes at least."""
@@ -527,7 +544,7 @@ class Simulation:
                 self._go_controller(controller)
             self.go(self.job_controller)
             self.pass_time(timedelta(seconds=5 if number < 20 else 60 if number < rounds else 3600))
-            self._check()
+            self.check()
             trouble = unsettled(self)
             if not trouble:
                 return
@@ -543,14 +560,14 @@ class Simulation:
         self.note("--- one more fault")
         restarts = len(self.watchdog.restarts)
         disturbances.break_node(self, ranks[0].node)
-        self._check()
+        self.check()
         for _ in range(3):
             self.go(self.agents[ranks[0].node])
             for controller in self.controllers:
                 self._go_controller(controller)
             self.go(self.job_controller)
             self.pass_time(timedelta(seconds=40))
-            self._check()
+            self.check()
         disturbances.repair_everything(self)
         self._come_to_rest(HEALING_ROUNDS)
         more = len(self.watchdog.restarts) - restarts
