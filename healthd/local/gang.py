@@ -19,6 +19,8 @@ from healthd.core.objects import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_MIN_NODES,
     ANNOTATION_RESTART,
+    ANNOTATION_RESUME_FROM,
+    ANNOTATION_RESUME_STEP,
     FINALIZER_FENCE,
     LABEL_GANG,
     ChosenCheckpoint,
@@ -32,6 +34,7 @@ from healthd.core.objects import (
     RejectedCheckpoint,
 )
 from healthd.core.policy import StartFresh, format_duration
+from healthd.core.untrusted import number_or
 from healthd.gangs.annotations import hint_annotations
 from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of
 
@@ -201,6 +204,13 @@ def since_of(job: Job) -> datetime | None:
         return datetime.fromisoformat(job.metadata.annotations.get(ANNOTATION_SINCE, ""))
     except ValueError:
         return job.metadata.creation_timestamp
+
+
+def resumed_from(job: Job) -> ChosenCheckpoint:
+    """The checkpoint that the present attempt of *job* was told to load; without a path where there was none."""
+    notes = job.spec.template.metadata.annotations
+    step = number_or(notes.get(ANNOTATION_RESUME_STEP, ""), -1)
+    return ChosenCheckpoint(path=notes.get(ANNOTATION_RESUME_FROM, ""), step=step)
 
 
 def job_of(

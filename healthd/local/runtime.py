@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -41,7 +40,6 @@ from healthd.core.policy import Config
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import JobAdapter, read_job
 from healthd.local.aside import move_aside, why_not_aside
-from healthd.local.environment import threads_env
 from healthd.local.gang import (
     NAMESPACE,
     Create,
@@ -56,10 +54,10 @@ from healthd.local.gang import (
     why_not_fresh,
 )
 from healthd.local.jobs.controller import JobController
-from healthd.local.known import known_runs, who_saved
 from healthd.local.machine import Machine
 from healthd.local.memory import NOTHING_SEEN, Seen, remembered, seen_of
 from healthd.local.processes.runner import ProcessRunner
+from healthd.local.run_log import RunLog
 from healthd.local.slots import Slot, register
 from healthd.probes.errors import CannotRead
 from healthd.telemetry.metrics import Metrics
@@ -89,9 +87,8 @@ class LocalRuntime:
         clock: Clock,
         runs: Path | None = None,
     ) -> None:
+        """*runs* is where other runs keep their state: a checkpoint may be one of theirs."""
         self.spec = spec
-        self.runs = runs
-        """Where other runs keep their state: a checkpoint may be one of theirs."""
         self.cluster = cluster
         self.metrics = Metrics()
         self._config = config
@@ -99,6 +96,7 @@ class LocalRuntime:
         self._clock = clock
         self._adapter = JobAdapter()
         self._checkpoints = FileCheckpoints()
+        self._log = RunLog(spec, cluster, clock, self._checkpoints, runs)
         self._stopping = False
         self._hurrying = False
         self._stop_wakes = asyncio.Event()
@@ -141,7 +139,7 @@ class LocalRuntime:
         if isinstance(step, Refuse):
             raise RefusedToStart(step.why)
         if isinstance(step, Done):
-            await self._say_done()
+            await self._log.done()
             return 0
         now = self._clock.now()
         await register(self.cluster, self._machine.slots, boot_id=self._machine.boot_id, now=now)
@@ -151,13 +149,8 @@ class LocalRuntime:
         ready_checks = {"kernel_log": self._listener.trouble}
         async with serving(self._config.http, self.metrics, ready_checks), self._working():
             await self._begin(step)
-            self._say_threads()
+            self._log.launch(self._machine.environ)
             return await self._until_over()
-
-    def _say_threads(self) -> None:
-        if chosen := threads_env(self._machine.environ, self.spec.nproc):
-            note = "so that ranks do not take each other's cores, as torchrun does; set it yourself to choose"
-            log.info("run.threads", **chosen, note=note)
 
     async def _begin(self, step: Create | Resume | GoOn) -> None:
         match step:
@@ -174,33 +167,15 @@ class LocalRuntime:
         async def is_over() -> bool:
             nonlocal code
             code = await self._exit_code()
+            await self._log.who_left()
             return code is not None or self._stopping
 
         await self._until(is_over)
         if code is None:
             await self._suspend()
         else:
-            await self._say_the_end(code)
+            await self._log.ended(code)
         return code or 0
-
-    async def _say_the_end(self, code: int) -> None:
-        if code == 0:
-            root = read_job(await self.cluster.get(Job, self.spec.name, NAMESPACE))
-            log.info("run.completed", name=self.spec.name, attempt=root.attempt)
-        else:
-            note = "`healthd explain` tells why; the same command goes on from the newest checkpoint that loads"
-            log.error("run.gave_up", name=self.spec.name, exit_code=code, note=note)
-
-    async def _say_done(self) -> None:
-        job = await self.cluster.get(Job, self.spec.name, NAMESPACE)
-        seen = seen_of(job, read_job(job), ())
-        where = f", at {seen}" if seen.anything else ""
-        log.warning(
-            "run.done",
-            name=self.spec.name,
-            note=f"nothing is started: the same command in the same folder finished in an earlier run{where}; "
-            "--fresh begins it again from nothing",
-        )
 
     async def _plan(self) -> Create | Resume | GoOn | Done | Refuse:
         if self.spec.fresh and (why := why_not_aside(self.spec.checkpoint, self.spec.command, self.spec.working_dir)):
@@ -237,7 +212,7 @@ class LocalRuntime:
         found = answer.found or ChosenCheckpoint()
         for sight in [(found.step, found.path), *((rejected.step, rejected.path) for rejected in answer.rejected)]:
             seen = remembered(seen, *sight)
-        await self._say_start(found, step.attempt, since, step.changes)
+        await self._log.starts(found, step.attempt, since, step.changes)
         await self.cluster.create(job_of(self.spec, found, step.attempt, since, seen))
 
     async def _what_stays(self, now: datetime) -> tuple[datetime, Seen]:
@@ -258,27 +233,8 @@ class LocalRuntime:
         answer = await self._look_for_checkpoint(root)
         checkpoint = answer.found or ChosenCheckpoint()
         hint = StartHint(recovery="", attempt=root.attempt + 1, checkpoint=checkpoint, placement={})
-        await self._say_start(checkpoint, hint.attempt, since_of(job) or self._clock.now())
+        await self._log.starts(checkpoint, hint.attempt, since_of(job) or self._clock.now())
         await self._adapter.start(self.cluster, root, hint)
-
-    async def _say_start(
-        self, checkpoint: ChosenCheckpoint, attempt: int, since: datetime, changes: Sequence[str] = ()
-    ) -> None:
-        """From which checkpoint of whose run it starts. That it is of another run is a warning: it may be meant."""
-        told: dict[str, Any] = {"name": self.spec.name, "attempt": attempt}
-        if changes:
-            told["changed"] = "; ".join(changes)
-        if not checkpoint.path:
-            log.info("run.starts", **told, at="step 0: there is no checkpoint to load")
-            return
-        told |= {"at": f"step {checkpoint.step}" if checkpoint.step >= 0 else "a checkpoint without a step in its name"}
-        others = await known_runs(self.runs) if self.runs else []
-        others = [run for run in others if run.state.resolve() != self.spec.state.resolve()]
-        if whose := who_saved(checkpoint, self.spec.checkpoint, since, others):
-            note = "it goes on from there; to begin from nothing, add --fresh, or name another --checkpoint"
-            log.warning("run.starts", **told, checkpoint=checkpoint.path, saved_by=whose, note=note)
-        else:
-            log.info("run.starts", **told, checkpoint=checkpoint.path, saved_by="this run")
 
     async def _look_for_checkpoint(self, root: Root) -> CheckpointAnswer:
         """The newest that will load; those that will not are told, as nobody else would."""

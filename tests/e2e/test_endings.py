@@ -46,9 +46,11 @@ async def test_without_a_spare_it_goes_on_with_fewer_ranks(stage: Stage) -> None
         await life.says("recovery.phase", phase=Phase.RECOVERED)
         stage.open_gate()
 
+        completed = await life.says("run.completed", level="warning", at="step 40")
         assert await life.ended() == 0, life.log
     [recovery] = await stage.recoveries()
 
+    assert completed["but"] == "it ended on 1 of 2 ranks"
     assert recovery.status.placement == {"0": "slot-1"}
     assert {line["rank"] for line in stage.journal() if line["attempt"] == 1} == {0}
     stage.check_writers()
@@ -66,6 +68,35 @@ async def test_a_first_run_begins_at_the_newest_checkpoint_that_loads(stage: Sta
         assert await life.ended() == 0, life.log
     assert "100" in rejected["why"] or "50" in rejected["why"]
     assert stage.starts() == [(0, 4)]
+
+
+async def test_a_rank_that_dies_behind_a_pipe_is_told(stage: Stage) -> None:
+    """Exit code 0 is all that the shell tells; that nothing was saved is told, and what hides how it ended."""
+    async with stage.life(command=["sh", "-c", "sh -c 'kill -9 $$' | tee log"]) as life:
+        await life.says("command.hides_exit_code", level="warning", by="| tee")
+        completed = await life.says("run.completed", level="warning", at="step 0")
+
+        assert await life.ended() == 0, life.log
+    assert completed["but"] == "no checkpoint was saved"
+
+
+async def test_a_run_that_ends_where_it_began_is_told(stage: Stage) -> None:
+    stage.checkpoints.mkdir()
+    (stage.checkpoints / "step-000004.safetensors").write_bytes(safetensors_bytes({"w": 100}))
+    async with stage.life(command=["true"]) as life:
+        completed = await life.says("run.completed", level="warning", at="step 4")
+
+        assert await life.ended() == 0, life.log
+    assert completed["but"] == "nothing beyond step 4 was saved, and there it started"
+
+
+async def test_a_run_that_went_on_ends_without_a_doubt(stage: Stage) -> None:
+    stage.open_gate()
+    async with stage.life() as life:
+        completed = await life.says("run.completed", level="info", at="step 40")
+
+        assert await life.ended() == 0, life.log
+    assert "but" not in completed
 
 
 async def test_output_of_any_kind_is_kept_as_it_came(stage: Stage) -> None:

@@ -1,0 +1,64 @@
+"""
+What speaks against a run that ended with 0: no step beyond, fewer ranks, or some that left before the others. Pure.
+
+A trainer that was killed behind a pipe ends with 0, too. Nothing is decided by a doubt; it is told, with the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from healthd.core.gang import index_of, is_terminal
+from healthd.core.objects import ChosenCheckpoint, Pod
+
+EARLY = timedelta(minutes=1)
+"""Ranks of one gang end together; the first saves a last time, perhaps."""
+NO_CHECKPOINT = ChosenCheckpoint()
+
+
+def doubts(
+    asked: int, world: int, begun: ChosenCheckpoint, newest: ChosenCheckpoint | None, started_at: datetime | None
+) -> list[str]:
+    """
+    Of a gang of *world* ranks, of *asked* ones, that began at *begun* and left *newest*; None: that is not known.
+
+    Where steps are not known it is the time of the save that counts, with *started_at*, when the ranks were started.
+    """
+    found = []
+    if world < asked:
+        found.append(f"it ended on {world} of {asked} ranks")
+    if newest is not None and not newest.path:
+        found.append("no checkpoint was saved")
+    elif newest is not None and not _is_beyond(begun, newest, started_at):
+        found.append(f"nothing beyond {told(newest)} was saved, and there it started")
+    return found
+
+
+def told(checkpoint: ChosenCheckpoint | None) -> str:
+    """In words."""
+    if checkpoint is None:
+        return "a step that is not known: the checkpoints could not be looked at"
+    if not checkpoint.path:
+        return "step 0"
+    return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
+
+
+def _is_beyond(begun: ChosenCheckpoint, newest: ChosenCheckpoint, started_at: datetime | None) -> bool:
+    if begun.step >= 0 and newest.step >= 0:
+        return newest.step > begun.step
+    saved_since = started_at is not None and newest.saved_ns >= started_at.timestamp() * 1e9
+    return not begun.path or saved_since
+
+
+def left_early(pods: Sequence[Pod], now: datetime) -> list[str]:
+    """The ranks that ended with 0 long ago, while others of *pods*, one attempt, still run."""
+    if all(map(is_terminal, pods)):
+        return []
+    ends = ((index_of(pod), _ended_at(pod)) for pod in pods if pod.status.phase == "Succeeded")
+    return sorted(rank for rank, at in ends if at is not None and now - at >= EARLY)
+
+
+def _ended_at(pod: Pod) -> datetime | None:
+    ends = [status.state.terminated for status in pod.status.container_statuses]
+    return next((end.finished_at for end in ends if end is not None), None)

@@ -1,0 +1,54 @@
+"""A run that ends with 0 is doubted where it went no further, and where not all of it was there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from healthd.core.objects import ChosenCheckpoint, ContainerState, ContainerStatus, Pod, PodStatus, Terminated
+from healthd.local.endings import EARLY, NO_CHECKPOINT, doubts, left_early
+from tests.builders import a_pod
+from tests.fakes import START
+
+
+def at_step(step: int, saved_after: float = 0.0) -> ChosenCheckpoint:
+    saved = int((START + timedelta(seconds=saved_after)).timestamp() * 1e9)
+    return ChosenCheckpoint(path=f"/out/step-{step}", step=step, saved_ns=saved)
+
+
+def test_a_run_that_went_on_from_where_it_began_is_not_doubted() -> None:
+    assert doubts(2, 2, NO_CHECKPOINT, at_step(40), START) == []
+    assert doubts(2, 2, at_step(20), at_step(40), START) == []
+    assert doubts(2, 2, at_step(-1, -9), at_step(-1, 9), START) == []
+
+
+def test_a_run_that_went_no_further_is_doubted_with_its_step() -> None:
+    assert doubts(2, 2, at_step(20), at_step(20, 9), START) == [
+        "nothing beyond step 20 was saved, and there it started"
+    ]
+    assert doubts(2, 2, at_step(-1, -9), at_step(-1, -9), START) == [
+        "nothing beyond /out/step--1 was saved, and there it started"
+    ]
+    assert doubts(2, 2, NO_CHECKPOINT, NO_CHECKPOINT, START) == ["no checkpoint was saved"]
+
+
+def test_a_run_that_ended_on_fewer_ranks_is_doubted() -> None:
+    assert doubts(2, 1, NO_CHECKPOINT, at_step(40), START) == ["it ended on 1 of 2 ranks"]
+
+
+def test_what_could_not_be_looked_at_raises_no_doubt() -> None:
+    assert doubts(2, 2, at_step(20), None, START) == []
+
+
+def a_rank(index: int, ended_after: timedelta | None) -> Pod:
+    if ended_after is None:
+        return a_pod(f"rank-{index}", index=index, status=PodStatus(phase="Running"))
+    end = ContainerState(terminated=Terminated(exit_code=0, finished_at=START + ended_after))
+    status = PodStatus(phase="Succeeded", container_statuses=[ContainerStatus(name="main", state=end)])
+    return a_pod(f"rank-{index}", index=index, status=status)
+
+
+def test_a_rank_that_left_long_before_the_others_is_told() -> None:
+    ranks = [a_rank(0, None), a_rank(1, timedelta(0)), a_rank(2, EARLY)]
+
+    assert left_early(ranks, START + EARLY) == ["1"]
+    assert left_early(ranks[1:], START + 9 * EARLY) == []
