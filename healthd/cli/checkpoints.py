@@ -28,7 +28,7 @@ EXIT_CODES = """\
 exit codes:
   0  there is a checkpoint that will load; `list`: at least one
   2  the command line is wrong
-  3  none will load: nothing is there, all are refused, or the place cannot be read
+  3  none will load: nothing there, all refused, or the place cannot be read
 """
 
 
