@@ -192,7 +192,8 @@ class Census:
 
     def departed(self, ref: GangRef) -> tuple[Pod, ...]:
         """The last known states of its pods that are gone, the latest last."""
-        return tuple(self._departed_of.get(key_of(ref), {}).values())
+        gone = self._departed_of.get(key_of(ref), {}).values()
+        return tuple(pod for pod in gone if self._may_be_of(pod, ref.kind, ref.uid))
 
     def is_of(self, ref: GangRef, pod: Pod) -> bool:
         """Whether *pod*, freshly read, is a member of the gang."""

@@ -16,6 +16,7 @@ from healthd.core.objects import (
     Nic,
     Node,
     NodeHealthStatus,
+    OwnerReference,
     Pod,
     PodStatus,
     Recovery,
@@ -138,6 +139,15 @@ def test_the_last_state_of_a_pod_that_is_gone_is_kept() -> None:
     census.lose(member(version=7, phase="Failed"))
 
     assert [(pod.metadata.name, pod.status.phase) for pod in census.departed(gang_ref(JOB))] == [("train-0", "Failed")]
+
+
+def test_what_an_earlier_gang_of_the_name_left_behind_is_nothing_of_this_one() -> None:
+    earlier = [OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="uid-earlier", controller=True)]
+    old = member(version=6, owner_references=earlier)
+    census = a_census(JOB, old)
+    census.lose(old)
+
+    assert census.departed(gang_ref(JOB)) == ()
 
 
 def test_pods_of_no_gang_of_ours_leave_nothing_behind() -> None:
