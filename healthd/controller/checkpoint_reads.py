@@ -98,6 +98,8 @@ class Read:
     answer: Any = None
     error: str = ""
     """Why there is no answer, for a person."""
+    is_passing: bool = False
+    """The cluster was in the way, and not the store: nothing is known of that."""
     task: asyncio.Task[None] | None = None
 
 
@@ -251,6 +253,7 @@ class CheckpointReads:
             read.answer = await read.work()
         except (ClusterError, OSError) as error:
             read.error = str(error) or type(error).__name__
+            read.is_passing = isinstance(error, ClusterError)
         except Exception as error:  # a fault of ours that one gang brings out must not end the reads for the others
             log.exception("checkpoints.failed", gang=read.gang.name, namespace=read.gang.namespace, error=str(error))
             read.error = f"a fault of healthd: {type(error).__name__}: {error}"
@@ -270,7 +273,8 @@ class CheckpointReads:
         self._log(mine, read)
         wait = read.every
         if read.error:
-            wait = max(wait, mine.waits.next())
+            again = mine.waits.next()
+            wait = again if read.is_passing else max(wait, again)
         else:
             mine.waits.restore()
         mine.not_before = read.ended + wait

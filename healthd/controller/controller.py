@@ -321,7 +321,7 @@ class Controller:
     def _why_unread(self, root: Root, active: Recovery) -> str | None:
         """Why the checkpoints of a gang that was started cannot be read; None where nobody has read them."""
         read = self._read_newer(root, active)
-        if read is None or read.ended is None:
+        if read is None or read.ended is None or read.is_passing:
             return None
         return why_unread(root, unread(root, read.error) if read.error else read.answer.rejected)
 
@@ -384,11 +384,11 @@ class Controller:
         return decision
 
     def _answer_of(self, read: Read | None, root: Root) -> CheckpointAnswer | None:
-        """What a read that ended has shown; None where that was too long ago."""
+        """What a read that ended has shown; None where that was nothing, or too long ago."""
         if read is None or read.ended is None:
             return None if root.options.checkpoint else CheckpointAnswer(None, [])
         if read.error:
-            return CheckpointAnswer(None, unread(root, read.error))
+            return None if read.is_passing else CheckpointAnswer(None, unread(root, read.error))
         answer: CheckpointAnswer = read.answer
         return answer if self._clock.now() - read.ended <= FRESH or answer.found is None else None
 

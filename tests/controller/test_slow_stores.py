@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from healthd.cluster.port import Unavailable
 from healthd.controller.controller import Controller
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Root
@@ -235,3 +236,21 @@ async def test_a_gang_that_may_hang_while_its_store_hangs_is_told_once_and_left_
 
     assert slow.stage.recoveries() == []
     assert [reason for reason, _ in slow.told] == ["GangMayHang"]
+
+
+async def test_an_api_server_that_fails_a_read_for_a_moment_is_no_word_about_the_store(slow: Slow) -> None:
+    failures = [Unavailable("timed out"), Unavailable("timed out")]
+    real = slow.stores.latest
+
+    async def latest(*args: Any) -> CheckpointAnswer:
+        if failures:
+            raise failures.pop()
+        return await real(*args)
+
+    await slow.stage.run_for(minutes=2)
+    slow.stores.latest = latest  # type: ignore[method-assign]  # a store of this test
+    slow.stage.fault("node-1")
+    await slow.stage.run_until(Phase.RECOVERED)
+
+    assert failures == []
+    assert Phase.HELD not in slow.stage.phases()
