@@ -10,6 +10,7 @@ from typing import Any
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster, NotFound, Unavailable
 from healthd.controller.daemon import LEASE, ControllerDaemon
+from healthd.controller.ports import Checkpoints
 from healthd.core.objects import ANNOTATION_RESTART, Job, Lease, Node, Pod, Recovery
 from healthd.core.policy import Config
 from healthd.core.quarantine import Record, cordon_patch
@@ -69,7 +70,9 @@ class Stage:
             running = {"status": {"phase": "Running"}}
             await self.cluster.patch(Pod, pod.metadata.name, running, namespace="default", subresource="status")
 
-    async def start(self, name: str, *, unknown: set[type[Any]] | None = None) -> None:
+    async def start(
+        self, name: str, *, unknown: set[type[Any]] | None = None, checkpoints: Checkpoints | None = None
+    ) -> None:
         """One more replica."""
         link = self.links[name] = Link(self.cluster)
         link.unknown = unknown or set()
@@ -80,7 +83,7 @@ class Stage:
             seen,
             self.clock,
             ADAPTERS,
-            SeenCheckpoints({}),
+            checkpoints or SeenCheckpoints({}),
             identity=name,
             namespace="healthd-system",
             luck=lambda: 0.5,

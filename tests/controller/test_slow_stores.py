@@ -14,8 +14,9 @@ from healthd.controller.controller import Controller
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.gang import Root
 from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import ChosenCheckpoint
+from healthd.core.objects import ANNOTATION_CHECKPOINT, ChosenCheckpoint
 from healthd.gangs import ADAPTERS
+from tests.controller.replicas import Stage as Replicas
 from tests.fakes import settle
 from tests.scenarios.stage import METRICS, TICK, Stage
 from tests.simulation.training import SeenCheckpoints, Store
@@ -242,7 +243,7 @@ async def test_an_api_server_that_fails_a_read_for_a_moment_is_no_word_about_the
     failures = [Unavailable("timed out"), Unavailable("timed out")]
     real = slow.stores.latest
 
-    async def latest(*args: Any) -> CheckpointAnswer:
+    async def latest(*args: Any, **_: Any) -> CheckpointAnswer:
         if failures:
             raise failures.pop()
         return await real(*args)
@@ -254,3 +255,23 @@ async def test_an_api_server_that_fails_a_read_for_a_moment_is_no_word_about_the
 
     assert failures == []
     assert Phase.HELD not in slow.stage.phases()
+
+
+async def test_a_leader_that_is_deposed_or_told_to_stop_leaves_no_read() -> None:
+    stage, stores = Replicas(), Hanging({})
+    stores.hang = True
+    await stage.set_up()
+    await stage.annotate("train", {ANNOTATION_CHECKPOINT: "/checkpoints/train"})
+    await stage.start("a", checkpoints=stores)
+    await stage.until(lambda: stage.is_led_by("a"))
+    await stage.clock.run_for(timedelta(seconds=30))
+    by_the_leader = list(stores.asking)
+    stage.links["a"].cut = True
+    await stage.clock.run_for(timedelta(minutes=1))
+    once_deposed = list(stores.asking)
+    stage.links["a"].cut = False
+    await stage.clock.run_for(timedelta(minutes=1))
+    leading_again = list(stores.asking)
+    await stage.close()
+
+    assert (by_the_leader, once_deposed, leading_again, stores.asking) == (["step"], [], ["step"], [])
