@@ -85,12 +85,19 @@ def a_dcp_step(root: Path, step: int, *, ranks: int = 2) -> Path:
     return folder
 
 
-def dcp_metadata(infos: Mapping[str, tuple[str, int, int]], kinds: Mapping[str, str] | None = None) -> bytes:
+def dcp_metadata(
+    infos: Mapping[str, tuple[str, int, int]], kinds: Mapping[str, str] | None = None, transforms: Sequence[str] = ()
+) -> bytes:
     """`.metadata` with the names that torch gives its classes: what is stored to file, offset and length, and kind."""
     dcp = "torch.distributed.checkpoint"
     items = b"".join(
         an_object(f"{dcp}.metadata", "MetadataIndex", {"fqn": fqn, "offset": None, "index": None})
-        + an_object(f"{dcp}.filesystem", "_StorageInfo", {"relative_path": path, "offset": offset, "length": length})
+        + an_object(
+            f"{dcp}.filesystem",
+            "_StorageInfo",
+            {"relative_path": path, "offset": offset, "length": length}
+            | ({"transform_descriptors": list(transforms)} if transforms else {}),
+        )
         for fqn, (path, offset, length) in infos.items()
     )
     storage = b"}(" + items + b"u"

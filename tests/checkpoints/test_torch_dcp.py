@@ -6,14 +6,22 @@ import io
 import os
 import pickle
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from healthd.checkpoints.encodings.pickle_folding import SKIMMED
+from healthd.checkpoints.formats.compressed_pieces import MOST_HELD, verify_compressed
 from healthd.checkpoints.latest import Level
+from healthd.checkpoints.tree import Damaged, survey
 from tests.checkpoints.builders import REAL, a_dcp_step, an_object, data, dcp_metadata, refusal, torch_zip_bytes
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 RANKS = [f"__{rank}_0.distcp" for rank in range(4)]
 
@@ -153,6 +161,52 @@ def test_every_block_of_the_real_library_s_objects_counts(tmp_path: Path, fill: 
             held.append(at)
 
     assert held == []
+
+
+def a_compressed_piece(folder: Path, content: bytes, transform: str = "stream.zstd/1") -> Path:
+    (folder / "__0_0.distcp").write_bytes(content)
+    (folder / ".metadata").write_bytes(dcp_metadata({"w": ("__0_0.distcp", 0, len(content))}, transforms=[transform]))
+    return folder
+
+
+LARGE = torch_zip_bytes(os.urandom(MOST_HELD))
+COMPRESSED = zstd.compress(OBJECT)
+OPTIONS: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
+
+
+@pytest.mark.parametrize("content", [COMPRESSED, zstd.compress(LARGE), zstd.compress(OBJECT, options=OPTIONS)])
+def test_a_compressed_piece_holds(tmp_path: Path, content: bytes) -> None:
+    assert refusal(a_compressed_piece(tmp_path, content)) == ""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        COMPRESSED[:-1],
+        COMPRESSED + b"\1",
+        bytes(len(COMPRESSED)),
+        b"\xb7" * 200,
+        COMPRESSED[:20] + bytes(20) + COMPRESSED[40:],
+        zstd.compress(OBJECT.replace(b"lr", b"Lr", 1)),
+        zstd.compress(LARGE)[:-1],
+        zstd.compress(b"no archive"),
+    ],
+)
+def test_a_damaged_compressed_piece_is_refused(tmp_path: Path, content: bytes) -> None:
+    assert refusal(a_compressed_piece(tmp_path, content)).startswith("__0_0.distcp: ")
+
+
+def test_a_bomb_of_a_piece_is_refused_before_it_is_whole(tmp_path: Path) -> None:
+    content = zstd.compress(torch_zip_bytes(bytes(8 << 20)))
+    tree = survey(a_compressed_piece(tmp_path, content))
+
+    with tree.open("__0_0.distcp") as file, pytest.raises(Damaged, match="when decompressed"):
+        verify_compressed(file, "__0_0.distcp", 0, len(content), always=1 << 20)
+
+
+def test_a_piece_that_was_transformed_in_an_unknown_way_is_taken_but_for_zeros(tmp_path: Path) -> None:
+    assert refusal(a_compressed_piece(tmp_path, b"\xb7" * 200, "stream.rot13/1")) == ""
+    assert "zeros at byte 0" in refusal(a_compressed_piece(tmp_path, bytes(200), "stream.rot13/1"))
 
 
 def test_an_object_that_runs_code_is_read_as_data(tmp_path: Path) -> None:

@@ -65,6 +65,19 @@ def test_checksums_that_were_not_written_are_not_compared() -> None:
     assert refusal(REAL / "nocrc-10.pt") == ""
 
 
+def test_a_pickle_without_checksum_has_to_be_one(tmp_path: Path) -> None:
+    whole = (REAL / "nocrc-10.pt").read_bytes()
+    begin = whole.index(b"\x80\x02}")
+    end = whole.index(b"PK", begin)
+    held = []
+    for at in range(begin, end - 64, 32):
+        (tmp_path / "nocrc-10.pt").write_bytes(whole[:at] + bytes(64) + whole[at + 64 :])
+        if not refusal(tmp_path / "nocrc-10.pt"):
+            held.append(at)
+
+    assert held == []
+
+
 def test_the_old_format_is_refused_by_name() -> None:
     assert "torch's format from before 1.6" in refusal(REAL / "legacy-10.pt")
 

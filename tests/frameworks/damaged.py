@@ -1,7 +1,7 @@
 """
 Save with the real libraries of the torch family, damage what they saved, and compare healthd's word with their loaders.
 
-`python -m tests.frameworks.damaged`, run by hand where torch, safetensors, transformers and accelerate are installed.
+`python -m tests.frameworks.damaged`, run by hand where torch, safetensors, transformers, accelerate and zstandard are.
 Each file is cut, emptied and dropped; blocks of it become zeros or garbage, all from the border of a block to its end
 become zeros, as after a power cut; it is exchanged with another file and with that of another step. Prints each case
 in which healthd says good and the library fails, or refuses what loads as it was saved; then the counts.
@@ -72,12 +72,25 @@ def save_plain(path: Path, step: int) -> None:
     torch.save(a_state(step), path)
 
 
+def save_without_checksums(path: Path, step: int) -> None:
+    torch.serialization.set_crc32_options(False)
+    torch.save(a_state(step), path)
+    torch.serialization.set_crc32_options(True)
+
+
 def load_plain(path: Path, step: int) -> None:
     expect(torch.load(path, weights_only=True), a_state(step))
 
 
 def save_dcp(path: Path, step: int) -> None:
     dcp.save(a_state(step), checkpoint_id=path, no_dist=True)
+
+
+def save_compressed(path: Path, step: int) -> None:
+    from torch.distributed.checkpoint._extension import ZStandard
+
+    writer = dcp.FileSystemWriter(path, _extensions=[ZStandard()])
+    dcp.save(a_state(step), storage_writer=writer, no_dist=True)
 
 
 def load_dcp(path: Path, step: int) -> None:
@@ -223,7 +236,9 @@ WHOLE: dict[tuple[str, int], object] = {}
 
 CHECKPOINTS: dict[str, tuple[str, Callable[[Path, int], None], Callable[[Path, int], None]]] = {
     "plain": ("ckpt-{}.pt", save_plain, load_plain),
+    "plain, no checksums": ("ckpt-{}.pt", save_without_checksums, load_plain),
     "dcp": ("step-{}", save_dcp, load_dcp),
+    "dcp, compressed": ("step-{}", save_compressed, load_dcp),
     "fsdp": ("step-{}", save_fsdp, load_fsdp),
     "file": ("model-{}.safetensors", save_file, load_file),
     "pretrained": ("step-{}", partial(save_pretrained, size="120KB"), load_pretrained),

@@ -35,6 +35,10 @@ class BadPickle(Exception):
     """The bytes are not a whole pickle, or ask for something that is not let through; says what."""
 
 
+class Garbled(BadPickle):
+    """The bytes are no whole pickle, whatever the limits are."""
+
+
 class Built(Struct, eq=False):
     """What a pickle would have built: the class's full name, its arguments and its state."""
 

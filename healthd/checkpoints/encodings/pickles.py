@@ -21,6 +21,7 @@ from healthd.checkpoints.encodings.pickle_machine import (
     PERSISTENT_ID,
     BadPickle,
     Built,
+    Garbled,
     Held,
     Machine,
     Named,
@@ -29,7 +30,18 @@ from healthd.checkpoints.encodings.pickle_machine import (
     Stop,
 )
 
-__all__ = ["EVERYTHING", "PERSISTENT_ID", "BadPickle", "Built", "Fold", "Named", "Skipped", "Source", "read_pickle"]
+__all__ = [
+    "EVERYTHING",
+    "PERSISTENT_ID",
+    "BadPickle",
+    "Built",
+    "Fold",
+    "Garbled",
+    "Named",
+    "Skipped",
+    "Source",
+    "read_pickle",
+]
 
 HIGHEST_PROTOCOL = 5
 LONGEST_TEXT = 4 << 20
@@ -40,6 +52,8 @@ LONGEST_NUMBER = 512
 MOST_ODD_KEYS = 10_000
 """Keys that are tuples, reals or beyond 64 bits: which of those fall together in a dictionary is known beforehand, and
 so many of them would take hours."""
+_NOT_DATA = b"TU\x82\x83\x84\x96\x97\x98"
+"""Instructions since protocol 2 that are not run here: texts of Python 2, extensions, buffers outside."""
 _SET, _DICT, _FIRST_PAIR, _PAIR, _LIST, _TUPLE, _BUILT, _TEXT, _NUMBER, _SLOT = 224, 72, 120, 20, 72, 56, 64, 56, 32, 8
 """Bytes that each takes."""
 
@@ -73,7 +87,7 @@ def read_pickle(
     try:
         return machine.run(_TABLE)
     except (IndexError, KeyError, TypeError, ValueError, struct.error, AttributeError) as error:
-        raise BadPickle(f"not a whole pickle (at byte {machine.at:,} of {len(data):,})") from error
+        raise Garbled(f"not a whole pickle (at byte {machine.at:,} of {len(data):,})") from error
 
 
 def _fixed(value: Any) -> Callable[[Machine], None]:
@@ -242,6 +256,8 @@ def _named(m: Machine, module: object, name: object) -> Named:
         raise BadPickle("names a class by something that is no text")
     if len(module) + len(name) > LONGEST_NAME:
         raise BadPickle(f"names a class by {len(module) + len(name):,} letters")
+    if not (module + name).isprintable():
+        raise Garbled("names a class by letters that no name has")
     m.room -= _BUILT + len(module) + len(name)
     full = f"{module}.{name}"
     if full not in m.allowed:
@@ -322,7 +338,9 @@ def _pop_mark(m: Machine) -> None:
 
 
 def _unknown(m: Machine) -> NoReturn:
-    raise BadPickle(f"instruction {m.data.byte(m.at - 1):#x} is not plain data")
+    code = m.data.byte(m.at - 1)
+    kind = BadPickle if code in _NOT_DATA else Garbled
+    raise kind(f"instruction {code:#x} is not plain data")
 
 
 _INSTRUCTIONS: dict[bytes, Callable[[Machine], Any]] = {

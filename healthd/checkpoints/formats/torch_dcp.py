@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from healthd.checkpoints.encodings import zips
 from healthd.checkpoints.encodings.pickles import BadPickle, Built, read_pickle
+from healthd.checkpoints.formats.compressed_pieces import ZSTD, verify_compressed
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.formats.plain_objects import is_plain
 from healthd.checkpoints.formats.torch_zip import verify_archive
@@ -71,13 +72,15 @@ _START = 64
 
 
 _ZIP = b"PK\3\4"
+_PLAIN, _COMPRESSED, _OTHERWISE = range(3)
+"""What was done with a piece on the way: nothing, `ZSTD`, or what this version does not know."""
 
 
 class _Piece(NamedTuple):
     offset: int
     length: int
-    transformed: bool
-    """Compressed or encrypted on the way: need not be an archive."""
+    transformed: int
+    """What was done with it on the way: need not be an archive."""
     is_object: bool
     """No tensor: what a planner made of an object, as a rule an archive as well."""
 
@@ -91,7 +94,7 @@ class _Extents:
         self._keys = array("I")
         self._transformed = array("b")
 
-    def add(self, offset: int, length: int, key: int, *, transformed: bool) -> None:
+    def add(self, offset: int, length: int, key: int, *, transformed: int) -> None:
         self._offsets.append(offset)
         self._lengths.append(length)
         self._keys.append(key)
@@ -100,7 +103,7 @@ class _Extents:
     def pieces(self, objects: Container[int]) -> list[_Piece]:
         """All of them; *objects* are the keys that no tensors stand under."""
         columns = zip(self._offsets, self._lengths, self._keys, self._transformed, strict=True)
-        return [_Piece(offset, length, bool(how), key in objects) for offset, length, key, how in columns]
+        return [_Piece(offset, length, how, key in objects) for offset, length, key, how in columns]
 
 
 class _Stored:
@@ -144,7 +147,7 @@ class _Info(NamedTuple):
     path: str
     offset: int
     length: int
-    transformed: bool
+    transformed: int
 
 
 class TorchDcp:
@@ -246,9 +249,15 @@ def _parse_info(fields: dict[str, Any], name: str) -> _Info:
         case {"relative_path": str(path), "offset": int(offset), "length": int(length)} if (
             0 <= offset < _TOO_MUCH and 0 <= length < _TOO_MUCH
         ):
-            return _Info(path, offset, length, bool(fields.get("transform_descriptors")))
+            return _Info(path, offset, length, _transformation(fields.get("transform_descriptors")))
         case _:
             raise Damaged(f"{name}: a piece without path, offset and length")
+
+
+def _transformation(descriptors: Any) -> int:
+    if not descriptors:
+        return _PLAIN
+    return _COMPRESSED if descriptors == [ZSTD] else _OTHERWISE
 
 
 def _verify_file(tree: Tree, level: Level, item: tuple[str, Callable[[], list[_Piece]]]) -> None:
@@ -281,7 +290,9 @@ def _verify_piece(file: File, name: str, piece: _Piece) -> None:
         verify_archive(zips.Slice.at(file, name, piece.offset, piece.length), Level.FULL)
     elif not start.strip(b"\0"):
         raise Damaged(f"{name}: zeros at byte {piece.offset:,}, where {_what(piece)} should begin (torn write)")
-    elif not piece.transformed and not (piece.is_object and is_plain(file, name, piece.offset, piece.length)):
+    elif piece.transformed == _COMPRESSED:
+        verify_compressed(file, name, piece.offset, piece.length)
+    elif piece.transformed == _PLAIN and not (piece.is_object and is_plain(file, name, piece.offset, piece.length)):
         raise Damaged(f"{name}: other bytes at byte {piece.offset:,}, where {_what(piece)} should begin (torn write)")
 
 

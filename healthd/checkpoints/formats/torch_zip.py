@@ -8,15 +8,17 @@ are those that were written. Source: torch/serialization.py and caffe2/serialize
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import partial
 
 from healthd.checkpoints.encodings import zips
+from healthd.checkpoints.encodings.pickles import EVERYTHING, BadPickle, Garbled, read_pickle
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.formats.pretrained import refuse_bad_configurations, refuse_lost_index
 from healthd.checkpoints.formats.safetensors import read_index, refuse_missing_shards
-from healthd.checkpoints.torch_state import open_archive
+from healthd.checkpoints.torch_state import LARGEST_PICKLE, MOST_INSTRUCTIONS, MOST_MEMORY, open_archive
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
-from healthd.checkpoints.workers import for_each
+from healthd.checkpoints.workers import alone, for_each
 
 _SUFFIXES = (".pt", ".pth", ".ckpt")
 _BIN = re.compile(
@@ -58,7 +60,7 @@ def verify_archive(archive: zips.Slice, level: Level) -> None:
     """
     Raise Damaged when the archive is not whole, holds no pickle, or (FULL) a checksum does not match.
 
-    After `torch.serialization.set_crc32_options(False)` every checksum is 0: then both ends of the pickle alone are.
+    After `torch.serialization.set_crc32_options(False)` every checksum is 0: then the pickle alone is read.
     """
     members = zips.read_members(archive)
     pickle = next((member for member in members if member.name.endswith(b"data.pkl") and member.size), None)
@@ -74,9 +76,17 @@ def verify_archive(archive: zips.Slice, level: Level) -> None:
 
 
 def _refuse_no_pickle(archive: zips.Slice, pickle: zips.Member) -> None:
-    """Of a member that nothing was compressed in and that has no checksum."""
+    """What has no checksum is read as data. One that is large or unusual is judged by its ends."""
     first, last = archive.read(pickle.data, 1), archive.read(pickle.data + pickle.size - 1, 1)
-    if first != _PROTOCOL or last != _STOP:
+    is_whole = first == _PROTOCOL and last == _STOP
+    if is_whole and pickle.size <= LARGEST_PICKLE:
+        with alone(pickle.size), suppress(BadPickle):
+            try:
+                raw = archive.read(pickle.data, pickle.size)
+                read_pickle(raw, EVERYTHING, most=MOST_INSTRUCTIONS, memory=MOST_MEMORY)
+            except Garbled:
+                is_whole = False
+    if not is_whole:
         raise Damaged(f"{archive.name}: {zips.text(pickle.name)} is no whole pickle (torn write)")
 
 
