@@ -51,7 +51,8 @@ _BEGINS = re.compile(
     r"|/\d{1,10}(?:: | (?:is |just |took |\[HC))| \(pid \d{1,10}\) "
     r"|:\d{1,10} (?:map pfn|freeing invalid|conflicting memory)"
     r"|: (?:page allocation |vmalloc|vmap |allocation failure|sending ioctl |potentially unexpected"
-    r"|using deprecated /proc|Corrupted page table at |attempt to access beyond end of device|calling unsupported )"
+    r"|using deprecated /proc|Corrupted page table at |attempt to access beyond end of device|calling unsupported "
+    r"|unhandled page fault )"
     r"| (?:uses? |used |is using |using unsupported default |forgot to set |trying to |invoked oom-killer"
     r"|calls setitimer|sent an empty control |wrote to .{1,64} when file "
     r"|tried to set rate|passes broken AGP|requested AGP)"
@@ -94,6 +95,9 @@ _QUOTES = {
     "for open file ": r".{1,512}(?=, error = )",
     "in process ": r".{1,15}(?= {1,2}pfn:)",
     "while atomic: ": r".{1,15}(?=/\d)",
+    "non-blocking section: ": r".{1,15}(?=/\d)",
+    "] code: ": r".{1,15}(?=/\d)",
+    "JBD2: ": r".{1,15}(?= wants too many credits)",
     "XFS: ": r".{1,15}(?=\(\d)",
     ": comm ": r".{1,15}(?=:)",
     ": path ": r".{1,512}(?=: )",
