@@ -40,6 +40,7 @@ from healthd.core.policy import Config
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import JobAdapter, read_job
 from healthd.local.aside import move_aside, why_not_aside
+from healthd.local.free_slots import open_spares, shortage
 from healthd.local.gang import (
     NAMESPACE,
     Create,
@@ -150,7 +151,10 @@ class LocalRuntime:
         async with serving(self._config.http, self.metrics, ready_checks), self._working():
             await self._begin(step)
             self._log.launch(self._machine.environ)
-            return await self._until_over()
+            code = await self._until_over()
+        if code is not None:
+            await self._log.ended(code)
+        return code or 0
 
     async def _begin(self, step: Create | Resume | GoOn) -> None:
         match step:
@@ -161,7 +165,8 @@ class LocalRuntime:
             case GoOn():
                 log.info("run.goes_on", name=self.spec.name)
 
-    async def _until_over(self) -> int:
+    async def _until_over(self) -> int | None:
+        """The exit code; None when the user stopped it."""
         code: int | None = None
 
         async def is_over() -> bool:
@@ -173,9 +178,7 @@ class LocalRuntime:
         await self._until(is_over)
         if code is None:
             await self._suspend()
-        else:
-            await self._log.ended(code)
-        return code or 0
+        return code
 
     async def _plan(self) -> Create | Resume | GoOn | Done | Refuse:
         if self.spec.fresh and (why := why_not_aside(self.spec.checkpoint, self.spec.command, self.spec.working_dir)):
@@ -213,6 +216,7 @@ class LocalRuntime:
         for sight in [(found.step, found.path), *((rejected.step, rejected.path) for rejected in answer.rejected)]:
             seen = remembered(seen, *sight)
         await self._log.starts(found, step.attempt, since, step.changes)
+        await self._find_slots()
         await self.cluster.create(job_of(self.spec, found, step.attempt, since, seen))
 
     async def _what_stays(self, now: datetime) -> tuple[datetime, Seen]:
@@ -234,7 +238,18 @@ class LocalRuntime:
         checkpoint = answer.found or ChosenCheckpoint()
         hint = StartHint(recovery="", attempt=root.attempt + 1, checkpoint=checkpoint, placement={})
         await self._log.starts(checkpoint, hint.attempt, since_of(job) or self._clock.now())
+        await self._find_slots()
         await self._adapter.start(self.cluster, root, hint)
+
+    async def _find_slots(self) -> None:
+        """One for every rank, before any of them starts."""
+        for name in await open_spares(self.cluster, self.spec.nproc):
+            log.info("spare.used", slot=name, note="another slot is out of service, see `healthd explain`")
+        if why := shortage((await self.cluster.list(Node)).items, self.spec.nproc):
+            note = (
+                "ranks start when all have a slot: after a repair say `healthd repair SLOT`, or stop and ask for fewer"
+            )
+            log.warning("run.waits", why=why, note=note)
 
     async def _look_for_checkpoint(self, root: Root) -> CheckpointAnswer:
         """The newest that will load; those that will not are told, as nobody else would."""

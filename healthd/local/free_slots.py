@@ -1,0 +1,66 @@
+"""
+Slots for a run that starts, apart from any recovery: spares become plain slots where others are out of service.
+
+A recovery claims a spare for its gang. A gang that its user starts anew has no recovery, so nobody would: its ranks
+would wait beside a spare that is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from healthd.cluster.port import Cluster, Conflict
+from healthd.core.objects import ANNOTATION_CLAIM, LABEL_SPARE, TAINT_RESERVED, Node
+from healthd.core.quarantine import read_record
+from healthd.core.spares import is_fit
+
+KEPT_FREE = frozenset({LABEL_SPARE, TAINT_RESERVED})
+TRIES = 5
+
+
+async def open_spares(cluster: Cluster, ranks: int) -> list[str]:
+    """
+    Take so many spares into plain service that each of *ranks* has a slot, as far as there are. Returns their names.
+
+    To be called while no gang runs: claims of one that ended or was stopped hold nothing any more.
+    """
+    for _ in range(TRIES):
+        nodes = (await cluster.list(Node)).items
+        missing = ranks - sum(map(_is_plain, nodes))
+        try:
+            wanted = [node for node in nodes if _is_held_free(node)][: max(0, missing)]
+            return [await _open(cluster, node) for node in wanted]
+        except Conflict:  # the controller settles old claims at the same time
+            continue
+    return []
+
+
+def shortage(nodes: Sequence[Node], ranks: int) -> str:
+    """What is missing for *ranks* to run; empty where nothing is."""
+    fit = [node for node in nodes if is_fit(node, None)]
+    if len(fit) >= ranks:
+        return ""
+    out = [node for node in nodes if node.spec.unschedulable]
+    told = ", ".join(f"{node.metadata.name} is out of service ({_finding(node)})" for node in out)
+    return f"{ranks} ranks need {ranks} slots, and {len(fit)} are in service: {told or 'there are no more'}"
+
+
+def _finding(node: Node) -> str:
+    record = read_record(node)
+    return record.finding.rpartition("/")[2] if record else "not by healthd"
+
+
+def _is_plain(node: Node) -> bool:
+    return is_fit(node, None) and not node.spec.taints
+
+
+def _is_held_free(node: Node) -> bool:
+    return is_fit(node, None) and bool(node.spec.taints) and {taint.key for taint in node.spec.taints} <= KEPT_FREE
+
+
+async def _open(cluster: Cluster, node: Node) -> str:
+    meta = node.metadata
+    notes = {"labels": {LABEL_SPARE: None}, "annotations": {ANNOTATION_CLAIM: None}}
+    patch = {"metadata": notes, "spec": {"taints": None}}
+    await cluster.patch(Node, meta.name, patch, resource_version=meta.resource_version)
+    return meta.name
