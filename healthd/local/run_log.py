@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.port import Cluster
+from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.lookup import FileCheckpoints
 from healthd.core.gang import Root, attempt_of
 from healthd.core.objects import ChosenCheckpoint, Job, Pod, Recovery
@@ -24,6 +25,9 @@ from healthd.local.once import Once
 from healthd.local.pipes import LONGEST_SCRIPT, hidden_by
 
 log = structlog.get_logger(__name__)
+
+LONGEST_LOOK = 30.0
+"""Seconds at the end of a run: nobody waits longer for a file server that hangs."""
 
 
 class RunLog:
@@ -105,6 +109,19 @@ class RunLog:
             note = "`healthd explain` tells why; the same command goes on from the newest checkpoint that loads"
             log.error("run.gave_up", name=self._spec.name, exit_code=code, note=note)
 
+    async def stopped(self) -> None:
+        """Where its user stopped it. That is remembered: the files may be gone when it is to go on."""
+        try:
+            job = await self._cluster.get(Job, self._spec.name, NAMESPACE)
+        except NotFound:
+            return
+        root = read_job(job)
+        newest = await self._newest(root)
+        if newest:
+            await self._remember(job, root, newest)
+        note = "the same command goes on from the newest checkpoint that loads"
+        log.info("run.stopped", name=self._spec.name, at=told(newest), note=note)
+
     async def _completed(self) -> None:
         """With the step that it ended at, and what speaks against its being the end of the work."""
         job = await self._cluster.get(Job, self._spec.name, NAMESPACE)
@@ -134,7 +151,8 @@ class RunLog:
     async def _newest(self, root: Root) -> ChosenCheckpoint | None:
         """The newest checkpoint by a quick look, without a path where there is none; None where it cannot be known."""
         try:
-            report = await self._checkpoints.report(root)
+            async with asyncio.timeout(LONGEST_LOOK):
+                report = await self._checkpoints.report(root)
         except OSError:
             return None
         return (report.found or ChosenCheckpoint()) if report else None

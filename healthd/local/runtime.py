@@ -154,6 +154,8 @@ class LocalRuntime:
             code = await self._until_over()
         if code is not None:
             await self._log.ended(code)
+        elif not self._hurrying:
+            await self._log.stopped()
         return code or 0
 
     async def _begin(self, step: Create | Resume | GoOn) -> None:

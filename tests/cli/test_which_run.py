@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from healthd.cli.errors import UserError
-from healthd.cli.which_run import add_arguments, find_state, run_name
-from healthd.local.state import database, runs_dir
+from healthd.cli.which_run import add_arguments, find_state, name_of_folder, run_name
+from healthd.clock import SystemClock
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.objects import ChosenCheckpoint
+from healthd.local.gang import RunSpec, job_of
+from healthd.local.state import database, forget, make_private, runs_dir
 
 
 def found(tmp_path: Path, *options: str, runs: Sequence[str] = ()) -> str:
@@ -72,3 +78,41 @@ def test_a_name_is_made_fit_for_a_job(text: str, name: str) -> None:
 def test_a_name_without_letters_is_refused() -> None:
     with pytest.raises(UserError, match="choose a name such as my-training"):
         run_name("__")
+
+
+def begun(runs: Path, name: str, folder: Path) -> None:
+    """A run that was started in *folder*."""
+    spec = RunSpec(
+        name=name, command=["true"], nproc=1, checkpoint=folder / "out", state=runs / name, working_dir=folder
+    )
+    make_private(spec.state)
+    with EmbeddedCluster.open(database(spec.state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
+        asyncio.run(cluster.create(job_of(spec, ChosenCheckpoint())))
+
+
+def test_a_directory_gives_its_name_to_its_run(tmp_path: Path) -> None:
+    ann = Path("/home/ann/llama")
+
+    assert name_of_folder(ann, tmp_path) == "llama"
+    begun(tmp_path, "llama", ann)
+    assert name_of_folder(ann, tmp_path) == "llama"
+
+
+def test_a_directory_of_a_name_that_is_taken_has_a_mark_that_it_keeps(tmp_path: Path) -> None:
+    ann, bob = Path("/home/ann/llama"), Path("/home/bob/llama")
+    begun(tmp_path, "llama", ann)
+    marked = name_of_folder(bob, tmp_path)
+    begun(tmp_path, marked, bob)
+    forget(tmp_path / "llama")
+
+    assert marked.startswith("llama-")
+    assert name_of_folder(bob, tmp_path) == marked
+    assert name_of_folder(ann, tmp_path) == "llama"
+
+
+def test_the_run_of_this_directory_is_found_by_its_mark(tmp_path: Path) -> None:
+    here = Path("/home/ann/My_Training")
+    begun(tmp_path, "my-training", Path("/home/bob/My_Training"))
+    begun(tmp_path, name_of_folder(here, tmp_path), here)
+
+    assert found(tmp_path) == name_of_folder(here, tmp_path) != "my-training"

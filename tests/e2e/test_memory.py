@@ -48,3 +48,18 @@ async def test_a_torn_file_that_its_owner_deletes_was_there(stage: Stage, name: 
     assert f"{seen} was seen (is it mounted?)" in life.other
     assert "add --fresh" in life.other
     assert (stage.folder / "starts").read_text() == "00"
+
+
+async def test_what_was_saved_before_the_user_stopped_the_run_was_there(stage: Stage) -> None:
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        life.signal(signal.SIGINT)
+        await life.says("run.stopped", at="step 4")
+        await life.ended()
+    for saved in stage.checkpoints.iterdir():
+        saved.unlink()
+    async with stage.life() as life:
+        assert await life.ended() == 2, life.log
+
+    assert "step 4 was seen (is it mounted?)" in life.other
+    assert stage.starts() == [(0, 0)]
