@@ -14,7 +14,7 @@ FRESH = 250
 FOUND_WITHIN = {
     "skip-fence": 40,
     "forget-intent": 10,
-    "forget-preconditions": 60,
+    "forget-preconditions": 100,
     "list-then-write-budget": 60,
     "resume-from-torn": 10,
 }
