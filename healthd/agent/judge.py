@@ -144,7 +144,7 @@ class Judge:
         """Somebody repaired the node, which became known just now, at *noticed*: nothing from before acts any more."""
         self._repaired_at = at
         self._ledger = self._ledger.clear_by_repair(at, noticed)
-        self._engine.settle(at)
+        self._engine.settle(at, noticed)
         self._meter.settle()
 
     def fade(self, now: datetime) -> None:

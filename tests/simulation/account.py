@@ -156,11 +156,12 @@ class Account:
         """It saw this reading at the last look of its source."""
         return source in self._shelves and place in self._shelves[source].stories
 
-    def settle(self, at: datetime) -> None:
-        """Somebody repaired the node at *at*."""
+    def settle(self, at: datetime, noticed: datetime) -> None:
+        """Somebody repaired the node at *at*. What was told at a time that is still to come was told before."""
         for shelf in self._shelves.values():
+            is_ahead = shelf.now - shelf.ahead > noticed + timedelta(minutes=1)
             for story in shelf.stories.values():
-                story.settle(at + shelf.ahead)
+                story.settle(max(at + shelf.ahead, shelf.now) if is_ahead else at + shelf.ahead)
 
     def bad(self) -> set[tuple[str, str]]:
         """Device and rule of all that is bad, for as long as its rule demands."""

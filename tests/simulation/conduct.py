@@ -108,8 +108,8 @@ class Conduct:
         self._is_comparable = True
         self._witnesses = {key: known for key, known in self._witnesses.items() if known.last_at > at}
         for since_repair, since_notice in [self._accounts, *([self._sober.accounts] if self._sober else [])]:
-            since_repair.settle(at)
-            since_notice.settle(now)
+            since_repair.settle(at, now)
+            since_notice.settle(now, now)
         self._was_bad = _later(self._was_bad, at)
         if self._sober is not None:
             self._sober.was_bad = _later(self._sober.was_bad, at)

@@ -139,7 +139,7 @@ class _HearsOfNoRepair(Judge):
     """Leaves it to the probes to see that the node was repaired."""
 
     def repaired(self, at: datetime, noticed: datetime | None = None) -> None:
-        self._engine.settle(at)
+        self._engine.settle(at, noticed)
 
 
 def _guarded_by(guard: type[Guard]) -> Any:

@@ -483,8 +483,10 @@ class Simulation:
         unhealthy = {h.metadata.name for h in world[NodeHealth] if h.status.verdict is Verdict.UNHEALTHY}
         for job in jobs:
             name, attempt = job.metadata.name, int(job.metadata.annotations.get("healthd.dev/attempt", "0"))
-            mine = [p for p in pods if root_of(p) == job.metadata.uid and not is_surplus(p, job)]
-            if self._is_judged_by_wrong_clocks(job) and not job.spec.suspend:
+            if job.spec.suspend or (name, attempt) in self.watchdog.disturbed:
+                continue
+            mine = [p for p in pods if root_of(p) == job.metadata.uid]
+            if self._is_judged_by_wrong_clocks(job):
                 self.watchdog.disturbed.add((name, attempt))
             now_running = [p for p in mine if int(p.metadata.annotations.get("healthd.dev/attempt", "0")) == attempt]
             for pod in now_running:
@@ -501,7 +503,7 @@ class Simulation:
                 ended = ended or (pod.status.phase == "Pending" and age >= self.config.recovery.start_deadline)
                 gone = bool(pod.spec.node_name) and node is None
                 said = node is not None and kubernetes.is_bad_for_others(node)
-                if (out or ended or gone or said or self._is_silent(job)) and not job.spec.suspend:
+                if (out or ended or gone or said or self._is_silent(job)) and not is_surplus(pod, job):
                     self.watchdog.disturbed.add((name, attempt))
 
     def _is_judged_by_wrong_clocks(self, job: Job) -> bool:

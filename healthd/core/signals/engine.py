@@ -76,6 +76,9 @@ class _State:
             self.is_bad, self.since = False, at
 
 
+CLOCK_DRIFTS = timedelta(minutes=1)
+
+
 class _Followed:
     """A series and what rules say of it."""
 
@@ -194,10 +197,16 @@ class Engine:
         found = (source.names.get(reading, {}).get((device, part)) for source in self._sources.values())
         return next((one.series.total for one in found if one is not None), None)
 
-    def settle(self, at: datetime) -> None:
-        """Somebody repaired the node at *at*: what was counted before is history, and states must be seen anew."""
+    def settle(self, at: datetime, noticed: datetime | None = None) -> None:
+        """
+        Somebody repaired the node at *at*: what was counted before is history, and states must be seen anew.
+
+        So is what a source told at a time that was still to come at *noticed*: the clock was set back since.
+        """
         for source in self._sources.values():
             until = at + source.ahead
+            if noticed is not None and source.now - source.ahead > noticed + CLOCK_DRIFTS:
+                until = max(until, source.now)
             for one in source.all():
                 one.series.settle(until)
                 one.is_new = True
