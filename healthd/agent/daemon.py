@@ -38,7 +38,7 @@ from healthd.probes.nvml.inventory import Inventory
 from healthd.telemetry.events import Announcer
 from healthd.telemetry.metrics import Metrics
 from healthd.telemetry.serving import serving
-from healthd.threads import in_thread
+from healthd.threads import Worker, in_thread
 
 log = structlog.get_logger(__name__)
 
@@ -201,9 +201,10 @@ class AgentDaemon:
 
     async def _look_at_pods(self) -> None:
         trouble = ""
+        worker = Worker("pods")
         while True:
             try:
-                pods = await in_thread(self._sources.read_pods, "pods")
+                pods = await worker.run(self._sources.read_pods)
                 trouble = ""
             except CannotRead as refusal:
                 if str(refusal) != trouble:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 
 @contextmanager
@@ -15,6 +16,22 @@ def without(module: str) -> Iterator[None]:
         yield
         return
     sys.modules[module] = None  # type: ignore[assignment]  # the import system's own way to say so
+    try:
+        yield
+    finally:
+        del sys.modules[module]
+
+
+@contextmanager
+def empty(module: str, *names: str) -> Iterator[None]:
+    """Within the block *module* has nothing but *names*, each an empty class, unless it is loaded already."""
+    if module in sys.modules:
+        yield
+        return
+    stand_in = ModuleType(module)
+    for name in names:
+        setattr(stand_in, name, type(name, (), {}))
+    sys.modules[module] = stand_in
     try:
         yield
     finally:

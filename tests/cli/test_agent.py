@@ -54,7 +54,8 @@ def test_its_process_leaves_out_what_it_does_not_need() -> None:
     program = (
         "import sys, healthd.cli.agent as agent; agent._be_lean(in_pod=True); "
         "import healthd.cli.agent_process, healthd.telemetry.http; "
-        "print(sorted({'rich', 'kubernetes', 'sqlite3', 'pynvml'} & set(sys.modules)))"
+        "unneeded = {'rich', 'kubernetes', 'sqlite3', 'pynvml', 'http.server', 'wsgiref.simple_server'}; "
+        "print(sorted(unneeded & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE)
 
@@ -82,6 +83,37 @@ def test_what_was_kept_out_can_be_had_afterwards() -> None:
     )
 
     assert done.stdout.split("\n") == ["kept out", "1", ""]
+
+
+def test_an_empty_module_gives_way_to_the_real_one() -> None:
+    program = (
+        "from healthd.cli import lean\n"
+        "with lean.empty('http.server', 'BaseHTTPRequestHandler'):\n"
+        "    from http.server import BaseHTTPRequestHandler\n"
+        "    print(BaseHTTPRequestHandler.__mro__)\n"
+        "import http.server\n"
+        "print(http.server.BaseHTTPRequestHandler.__module__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+        env={"PYTHONPATH": str(Path(lean.__file__).parents[2])},
+    )
+
+    assert done.stdout.splitlines() == [
+        "(<class 'healthd.cli.lean.BaseHTTPRequestHandler'>, <class 'object'>)",
+        "http.server",
+    ]
+
+
+def test_a_module_that_is_loaded_already_is_not_emptied() -> None:
+    with lean.empty("os"):
+        import os as still_there
+
+    assert still_there is os
 
 
 def test_what_is_loaded_already_stays() -> None:
