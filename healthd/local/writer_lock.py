@@ -180,7 +180,7 @@ def _lock(descriptor: int, flock: Flock, taken: _Taken, troubles: list[str]) -> 
 
 
 def _share(above: Path, held: ExitStack, flock: Flock) -> None:
-    """Let nobody write to the whole of a folder *above* the own one. The root and those of everybody are left out."""
+    """Keep writers out of a whole folder *above* the own one. Left out are the root and what everybody may write to."""
     try:
         if above == above.parent or above.stat().st_mode & stat.S_ISVTX:
             return

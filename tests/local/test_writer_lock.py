@@ -214,7 +214,7 @@ def test_a_record_that_cannot_be_made_leaves_the_lock_of_this_machine(tmp_path: 
 
 
 def refusal_of_another_process(folder: Path) -> str:
-    """What a second run would be told."""
+    """What a second run says."""
     done = subprocess.run(
         [sys.executable, "-c", HOLD, str(folder)],
         stdin=subprocess.DEVNULL,
@@ -248,7 +248,7 @@ def test_what_a_record_says_does_not_steer_a_terminal(tmp_path: Path) -> None:
     assert why.isprintable()
 
 
-def test_a_pipe_in_the_place_of_a_record_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "out" / "sub").mkdir(parents=True)
     os.mkfifo(record_of(tmp_path / "out"))
 

@@ -39,7 +39,7 @@ def step_beside_has(tree: Tree, filename: str, *, newer: bool = False) -> bool:
 
 
 def _beside(tree: Tree, compare: Callable[[tuple[int, ...], tuple[int, ...]], bool]) -> list[Location]:
-    """The newest few whose numbers compare so with the tree's own; empty when nobody can tell."""
+    """The newest few whose numbers compare so with the tree's own; empty where that is not known."""
     own, parent = tree.path.name, tree.path.parent
     if not _NUMBER.search(own) or tree.path != tree.base:
         return []

@@ -96,7 +96,7 @@ def _last_data(file: File, name: str, layout: Layout) -> int:
 
 
 def _has_values(step: Location, name: str, tensors: list[str]) -> str:
-    """The first of *tensors* that is not all zeros in the same file of another *step*; empty where nobody can tell."""
+    """The first of *tensors* that is not all zeros in this file of another *step*; empty where that is not known."""
     try:
         tree = survey(step / name)
         filename = filename_of(name)
