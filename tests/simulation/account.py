@@ -152,9 +152,10 @@ class Account:
                 if place[0] == rule.reads:
                     _judge(rule, place, shelf.stories, story, now)
 
-    def knows(self, source: str, place: Place) -> bool:
-        """It saw this reading at the last look of its source."""
-        return source in self._shelves and place in self._shelves[source].stories
+    def last(self, source: str, place: Place) -> float | str | None:
+        """What this reading was at the last look of its source; None where it was not there."""
+        story = self._shelves[source].stories.get(place) if source in self._shelves else None
+        return story.value if story else None
 
     def settle(self, at: datetime, noticed: datetime) -> None:
         """Somebody repaired the node at *at*. What was told at a time that is still to come was told before."""

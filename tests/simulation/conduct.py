@@ -49,10 +49,13 @@ class Sober:
     was_bad: dict[Told, datetime]
 
     def take(self, shown: Look, truth: Look) -> None:
-        """One look. What errs at its first sight cannot be told from what counts from there."""
-        known = self.accounts[0]
-        both = zip(shown.readings, truth.readings, strict=True)
-        seen = [is_so if known.knows(truth.source, place_of(is_so)) else told for told, is_so in both]
+        """
+        One look. What errs at its first sight cannot be told from what counts from there, nor what shows once more
+        what it showed last from what stands still.
+        """
+        last = [self.accounts[0].last(truth.source, place_of(each)) for each in truth.readings]
+        both = zip(shown.readings, truth.readings, last, strict=True)
+        seen = [told if before in (None, told.value) else is_so for told, is_so, before in both]
         for account in self.accounts:
             account.take(replace(truth, readings=seen))
             for told in account.bad():
