@@ -25,6 +25,7 @@ from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.real.node import RealNode
 from tests.lab.real.nodes import RealNodes
+from tests.lab.real.possible import why_not
 
 MB = 1024 * 1024
 
@@ -35,6 +36,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="in which nothing happens")
     parser.add_argument("--settle", type=float, default=60.0, help="seconds from ready to the first reading")
     args = parser.parse_args()
+    if reason := why_not():
+        print(f"cannot measure here: {reason}", file=sys.stderr)
+        return 1
     with ControlPlane() as control_plane, RealNodes(control_plane, 1) as nodes:
         installation = Installation(control_plane, nodes, overlay=ROOT / "tests" / "lab" / "deploy")
         installation.roll_out()
@@ -71,7 +75,7 @@ def measure(installation: Installation, node: RealNode, seconds: float) -> dict[
 
 def of_group(node: RealNode, pod: Json) -> dict[str, float]:
     """MB that the control group of a pod is charged with, and of what."""
-    rows = (line.split() for line in (_group(node, pod, "memory.stat")).read_text().splitlines())
+    rows = (line.split() for line in _group(node, pod, "memory.stat").read_text().splitlines())
     stat = {name: int(value) / MB for name, value in rows}
     usage = _read(node, pod, "memory.usage_in_bytes") / MB
     kernel = _read(node, pod, "memory.kmem.usage_in_bytes") / MB
