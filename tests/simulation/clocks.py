@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from healthd.core.findings.ledger import CLOCK_DRIFTS
+
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
@@ -35,6 +37,8 @@ def set_clocks_right(sim: Simulation) -> None:
     for name, machine in sorted(sim.machines.all.items()):
         if abs(machine.clock_offset) > timedelta(minutes=1):
             _set_node(sim, name, timedelta(0))
+            # A repair that is said sooner may seem to be older than the fault, and would have to be said again.
+            sim.clock.advance(CLOCK_DRIFTS)
     for name in sorted(sim.clocks):
         _set_controller(sim, name, timedelta(0))
 
