@@ -47,8 +47,8 @@ class Story:
     changes: list[datetime] = field(default_factory=list)
     sides: dict[str, Side] = field(default_factory=dict)
     settled: datetime | None = None
-    fell_from: tuple[float, datetime] | None = None
-    """Where it stood before it fell, and until when it may be nonsense that it shows now."""
+    fell_from: tuple[float, datetime, datetime] | None = None
+    """Where it stood before it fell, when that was, and until when it may be nonsense that it shows now."""
 
     def goes_on(self, value: float | str, at: datetime) -> None:
         """One more sight of it. A change that may have come before a repair is none."""
@@ -56,43 +56,43 @@ class Story:
             self.at = at
             return
         are_numbers = isinstance(value, int | float) and isinstance(self.value, int | float)
-        amount = self._grew(float(self.value), float(value), at) if are_numbers else 0
-        if self.settled is None or self.at >= self.settled:
+        begin, amount = self._grew(float(self.value), float(value), at) if are_numbers else (self.at, 0)
+        if self.settled is None or begin >= self.settled:
             self.changes.append(at)
             if isinstance(value, int | float):
                 self.best = max(self.best, value)
             if amount:
-                self.growths.append((self.at, at, amount))
+                self.growths.append((begin, at, amount))
         else:
             self.best = float(value) if isinstance(value, int | float) else 0.0
         self.value, self.at = value, at
 
-    def _grew(self, before: float, after: float, at: datetime) -> float:
+    def _grew(self, before: float, after: float, at: datetime) -> tuple[datetime, float]:
         if after < before:
-            return self._fell(before, after, at)
+            return self.at, self._fell(before, after, at)
         if self.fell_from is None:
-            return after - before
-        high, until = self.fell_from
+            return self.at, after - before
+        high, begin, until = self.fell_from
         if after >= high:
             self.fell_from = None
-            return after - high  # it was where it is now all the while
+            return begin, after - high  # it was there, or on its way, all the while
         if at < until:
-            return 0
+            return self.at, 0
         self.fell_from = None
-        return after - before
+        return self.at, after - before
 
     def _fell(self, before: float, after: float, at: datetime) -> float:
         wrap = _wrap(before, after)
         if wrap:
-            self.fell_from = (before, at)
+            self.fell_from = (before, self.at, at)
             return wrap
         if self.fell_from is not None:
-            self.fell_from = (self.fell_from[0], at + DOUBT)
+            self.fell_from = (*self.fell_from[:2], at + DOUBT)
             return 0
         while before > after and self.growths and at - self.growths[-1][1] < DOUBT:
             before -= self.growths.pop()[2]
         if before > after:
-            self.fell_from = (before, at + DOUBT)
+            self.fell_from = (before, self.at, at + DOUBT)
             return 0
         return after - before
 

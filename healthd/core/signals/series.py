@@ -36,7 +36,7 @@ class Growth(NamedTuple):
 class Series:
     """One reading over time. *keeps* is the longest window that anybody will ask for."""
 
-    __slots__ = ("_fell_at", "_high", "_keeps", "_settled", "_value_at", "best", "changes", "growths", "total", "value")
+    __slots__ = ("_fell_at", "_high", "_high_at", "_keeps", "_settled", "_value_at", "best", "changes", "growths", "total", "value")
 
     def __init__(self, value: float | str, at: datetime, keeps: timedelta) -> None:
         self.value = value
@@ -45,7 +45,7 @@ class Series:
         self._settled: datetime | None = None
         self._high: float | None = None
         """Where it stood before it fell, until it is known whether that was a reset."""
-        self._fell_at = at
+        self._fell_at = self._high_at = at
         self.best = value if isinstance(value, int | float) else 0.0
         # Nearly all of thousands of readings never change: an empty list for each is worth a megabyte.
         self.growths: Sequence[Growth] = ()
@@ -90,41 +90,42 @@ class Series:
         self.best = self.value if isinstance(self.value, int | float) else 0.0
 
     def _change(self, value: float | str, at: datetime) -> None:
-        grown = self._growth(value, at)
+        since, grown = self._growth(value, at)
         self.total += grown
         best = value if isinstance(value, int | float) else 0.0
-        if self._settled is not None and self._value_at < self._settled:
+        if self._settled is not None and since < self._settled:
             self.best = best  # all this may have come before the repair
             return
         self.changes = [*self.changes[-MOST:], at]
         self.best = max(self.best, best)
         if grown:
-            self._add(Growth(self._value_at, at, grown))
+            self._add(Growth(since, at, grown))
 
-    def _growth(self, value: float | str, at: datetime) -> float:
-        before = self.value
+    def _growth(self, value: float | str, at: datetime) -> tuple[datetime, float]:
+        """Since when at the earliest, and by how much: above a value that was shown before a glitch, since then."""
+        before, since = self.value, self._value_at
         if isinstance(before, str) or isinstance(value, str):
-            return 0.0
+            return since, 0.0
         if value < before:
-            return self._fall(before, value, at)
+            return since, self._fall(before, value, at)
         high = self._high
         if high is None:
-            return value - before
+            return since, value - before
         if value < high and at - self._fell_at < DOUBT:
-            return 0.0
+            return since, 0.0
         self._high = None
-        return value - high if value >= high else value - before
+        return (self._high_at, value - high) if value >= high else (since, value - before)
 
     def _fall(self, before: float, value: float, at: datetime) -> float:
         """What it grew by, all the same: a wrap, or what is left of a rise that is taken back."""
         if grown := wrapped(before, value):
-            self._high, self._fell_at = before, at - DOUBT
+            self._high, self._high_at, self._fell_at = before, self._value_at, at - DOUBT
             return grown
         if self._high is None:
             level = self._take_back(before, value, at)
             if level <= value:
                 return value - level
-            self._high = level
+            self._high, self._high_at = level, self._value_at
         self._fell_at = at
         return 0.0
 

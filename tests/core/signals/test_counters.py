@@ -179,6 +179,16 @@ def test_growth_that_may_have_come_before_a_repair_does_not_count() -> None:
     assert bench.counts(1, 1, 2) == [False, False, True]
 
 
+def test_growth_that_nonsense_hid_until_after_a_repair_does_not_count() -> None:
+    """It went on before the repair, and the first look after it showed zero for once."""
+    bench = Bench(FIRST)
+    bench.counts(3)
+    bench.engine.settle(bench.now + MINUTE)
+
+    assert not any(bench.counts(0, 4, 4, after=timedelta(minutes=5)))
+    assert bench.counts(5) == [True]
+
+
 def test_total_counts_on_through_a_repair() -> None:
     series = Series(3, START, HOUR)
     series.settle(START + MINUTE)
