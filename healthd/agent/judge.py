@@ -102,7 +102,7 @@ class Judge:
             cause=rule.same_as if rule else cause_of(finding.rule),
             watched=finding.watched or (ends and not finding.also),
         )
-        self._ledger = replace(self._ledger, entries={**self._ledger.entries, finding.id: finding})
+        self._ledger = self._ledger.believe(finding)
 
     def hear(self, records: Sequence[KernelRecord], now: datetime, *, lost: int = 0) -> bool:
         """Judge kernel records, before which *lost* others are missing. True when a finding changed."""

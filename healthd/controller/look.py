@@ -157,7 +157,7 @@ class Lookout:
         pods = tuple(pod for pod in listed.items if self._census.is_of(gang, pod))
         there = {pod.metadata.uid for pod in pods}
         awaited = tuple(pod.metadata.name for pod in noticed if pod.metadata.uid not in there)
-        return replace(view, pods=pods, departed=self._census.departed(gang)), awaited
+        return replace(view, pods=pods, is_listed=True, departed=self._census.departed(gang)), awaited
 
     async def _occupants(self, recovery: Recovery, nodes: Mapping[str, Node]) -> Mapping[str, str]:
         """Who is on the spares that are about to be claimed for *recovery*."""

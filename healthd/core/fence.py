@@ -117,7 +117,8 @@ def _with_proof(fenced: FencedPod, said: Sequence[Pod], view: GangView, now: dat
     if bound is not None and not fenced.node:
         fenced = _fenced(bound)
     if not fenced.node:
-        never_ran = all(will_not_run(pod) for pod in said)
+        # One that was recorded by another controller, and that this one has not noticed yet, is not gone.
+        never_ran = all(will_not_run(pod) for pod in said) if said else view.is_listed
         return replace(fenced, proof="it was never bound to a node" if never_ran else "")
     node, health = view.nodes.get(fenced.node), view.health.get(fenced.node)
     fenced = _with_boots(fenced, node, health)

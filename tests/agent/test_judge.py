@@ -153,6 +153,15 @@ def test_quarantine_for_a_kernel_line_has_the_probes_as_further_witnesses() -> N
     assert node.standing == [f"{GPU}/xid-79"]
 
 
+def test_quarantine_in_the_name_of_another_witness_joins_the_fault_that_stands() -> None:
+    node = Node()
+    node.judge.load([replace(told_by_a_quarantine(GPU, "xid-79"), cause=GPU_LOST.same_as)], node.now)
+    node.judge.believe(told_by_a_quarantine(GPU, GPU_LOST.name))
+
+    assert node.standing == [f"{GPU}/xid-79"]
+    assert node.judge.findings[0].also == [GPU_LOST.name]
+
+
 def test_finding_of_a_rule_that_is_left_out_now_ends_with_the_next_life_of_the_agent() -> None:
     node = Node()
     node.sees("down")

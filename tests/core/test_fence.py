@@ -303,6 +303,16 @@ def test_a_proof_on_record_stays_when_the_pod_and_its_node_are_gone() -> None:
     assert fenced(None, None, known) == known
 
 
+@pytest.mark.parametrize(("is_listed", "proof"), [(True, "it was never bound to a node"), (False, "")])
+def test_a_pod_without_a_node_is_gone_only_where_the_api_server_says_so(is_listed: bool, proof: str) -> None:
+    """Another controller has recorded it; this one may not have noticed it yet."""
+    known = FencedPod(name="rank-0", uid="uid-0", node="")
+
+    (pod,) = fence_pods(GangView(root=a_root(), is_listed=is_listed), [known], START)
+
+    assert pod.proof == proof
+
+
 def test_a_pod_that_was_deleted_before_it_got_a_node_can_never_write() -> None:
     waiting = a_member("Pending", node="", deletion_timestamp=START, finalizers=[FINALIZER_FENCE])
 

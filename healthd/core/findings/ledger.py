@@ -163,6 +163,13 @@ class Ledger:
         )
         return replace(self, entries=_put(self.entries, lost))
 
+    def believe(self, finding: Finding) -> Ledger:
+        """Enter what is told elsewhere; with the standing finding of the same fault by another witness, where one is."""
+        for told in self.standing:
+            if told.device == finding.device and _is_one_fault(told, finding):
+                return replace(self, entries=_put(self.entries, life.believed(told, finding)))
+        return replace(self, entries=_put(self.entries, finding))
+
     def clear_by_repair(self, at: datetime, noticed: datetime | None = None) -> Ledger:
         """
         Clear all that was last seen at or before *at*: somebody repaired or replaced the node.
@@ -281,6 +288,11 @@ def _told_already(entries: Entries, judgement: Judgement) -> Finding | None:
             if judgement.rule in finding.also or (same and not both_the_kernels):
                 return finding
     return None
+
+
+def _is_one_fault(told: Finding, other: Finding) -> bool:
+    both_the_kernels = is_the_kernels(told.rule) and is_the_kernels(other.rule)
+    return bool(other.cause) and told.cause == other.cause and not told.shadow and not both_the_kernels
 
 
 def _advised(entries: Entries, finding: Finding, at: datetime) -> Finding:

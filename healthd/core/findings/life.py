@@ -64,6 +64,16 @@ def joined(finding: Finding, judgement: Judgement, seen: Evidence, boot_id: str)
     return _taken_over(told, judgement) if _is_worse(judgement, finding) else told
 
 
+def believed(finding: Finding, other: Finding) -> Finding:
+    """The finding, of which something is told elsewhere under the name of another witness."""
+    return msgspec.structs.replace(
+        finding,
+        also=sorted({*finding.also, other.rule, *other.also} - {finding.rule}),
+        quarantines=finding.quarantines or other.quarantines,
+        watched=finding.watched and other.watched,
+    )
+
+
 def _may_end(finding: Finding, judgement: Judgement) -> bool:
     """Somebody sees the end, and the word of the others does not stand for ever."""
     if not finding.watched and not judgement.watched:

@@ -36,7 +36,19 @@ class Growth(NamedTuple):
 class Series:
     """One reading over time. *keeps* is the longest window that anybody will ask for."""
 
-    __slots__ = ("_fell_at", "_high", "_high_at", "_keeps", "_settled", "_value_at", "best", "changes", "growths", "total", "value")
+    __slots__ = (
+        "_fell_at",
+        "_high",
+        "_high_at",
+        "_keeps",
+        "_settled",
+        "_value_at",
+        "best",
+        "changes",
+        "growths",
+        "total",
+        "value",
+    )
 
     def __init__(self, value: float | str, at: datetime, keeps: timedelta) -> None:
         self.value = value
