@@ -179,7 +179,7 @@ class GangView:
     root: Root | None
     pods: tuple[Pod, ...] = ()
     is_listed: bool = False
-    """*pods* are all that the API server has, asked just now. Else they are what was noticed, and some may be missing."""
+    """*pods* are all that the API server has, asked just now; else those that were noticed: some may be missing."""
     departed: tuple[Pod, ...] = ()
     """The last known state of members whose objects are gone; the end of their containers may be proven by it."""
     nodes: Mapping[str, Node] = field(default_factory=dict)

@@ -164,7 +164,7 @@ class Ledger:
         return replace(self, entries=_put(self.entries, lost))
 
     def believe(self, finding: Finding) -> Ledger:
-        """Enter what is told elsewhere; with the standing finding of the same fault by another witness, where one is."""
+        """Enter what is told elsewhere; it joins the standing finding of the same fault by another witness."""
         for told in self.standing:
             if told.device == finding.device and _is_one_fault(told, finding):
                 return replace(self, entries=_put(self.entries, life.believed(told, finding)))
