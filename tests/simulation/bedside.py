@@ -265,10 +265,10 @@ class Bedside:
         agent.take_in(KernelNews(records=records[first:], last_sequence=len(records) - 1), self._now())
         self.conduct.heard(agent.findings)
         if self._fault is not None:
-            repaired = self.watchdog.repaired_at.get(NAME, START)
-            # Heard only after a clock that was set back had caught up: as if it came before the repair. An agent hears
+            # Heard only after a clock that was set back had caught up: as if it came before a repair. An agent hears
             # within a second, and a clock that is behind the repair tells it.
-            heard_late = self._fault <= repaired <= self._now()
+            repairs = [self.watchdog.repaired_at.get(NAME, START), *(one.cleared_at for one in agent.findings)]
+            heard_late = any(at is not None and self._fault <= at <= self._now() for at in repairs)
             stands = heard_late or any(one.cleared_at is None and one.last_at >= self._fault for one in agent.findings)
             self._fault = None
             expect(14, stands, f"{NAME}: the kernel told of a fault after the last repair, and nothing stands")
