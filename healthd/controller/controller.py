@@ -405,7 +405,8 @@ class Controller:
             return None
         resumed_at = active.status.checkpoint.step if active.status.checkpoint else -1
         newer_than = resumed_at if resumed_at >= 0 else None
-        every = self._look_every / 2
+        # Soon again: while it is not seen that the gang has moved on, another fault is one of the same recovery.
+        every = min(ASK_AGAIN, self._look_every / 2)
         return self._read(Purpose.CONFIRM, root, active, newer_than, active.status.doubted, every=every)
 
     def _read(
