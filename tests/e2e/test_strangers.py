@@ -169,6 +169,7 @@ async def test_a_slot_that_is_repaired_while_the_run_waits_for_it_takes_its_rank
         await stage.all_wait(life, 0)
         stage.break_gpu(0)
         await stage.all_wait(life, 1)
+        await life.says("recovery.phase", phase=Phase.RECOVERED)
         stage.break_gpu(1)
         await life.says("recovery.phase", phase=Phase.HELD, why="no spare for slot-1: needs 1 more healthy node")
         repaired = await healthd("repair", "slot-1", "--state", str(stage.state))
