@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -77,6 +77,7 @@ class Processes:
     Answers inquiries, each by a process that has nothing else to do and may take *memory* bytes.
 
     At most *idle* are kept for the next ones. There are never more of them than inquiries at one time, and `stuck`.
+    None outlives the program, one in the middle of an answer no more than an idle one.
     """
 
     def __init__(
@@ -90,7 +91,8 @@ class Processes:
         self._environment = environment
         self._program = (*program, str(memory))
         self._idle: list[_Process] = []
-        weakref.finalize(self, _end_all, self._idle)
+        self._started: set[_Process] = set()
+        weakref.finalize(self, _end_all, self._started)
         self._stuck: dict[str, tuple[str, _Process]] = {}
         self._lock = threading.Lock()
 
@@ -140,7 +142,11 @@ class Processes:
         return self._new()
 
     def _new(self) -> _Process:
-        return _Process(self._program, self._environment)
+        process = _Process(self._program, self._environment)
+        with self._lock:
+            self._started.difference_update([each for each in self._started if not each.runs])
+            self._started.add(process)
+        return process
 
     def _put_back(self, process: _Process) -> None:
         with self._lock:
@@ -150,7 +156,9 @@ class Processes:
             oldest.end()
 
 
-def _end_all(processes: list[_Process]) -> None:
+def _end_all(processes: Collection[_Process]) -> None:
+    for process in processes:
+        process.kill()
     for process in processes:
         process.end()
 

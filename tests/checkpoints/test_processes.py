@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -94,3 +98,35 @@ def test_it_ends_when_its_parent_does_also_in_the_middle_of_a_look(tmp_path: Pat
     ended = subprocess.run(PROGRAM, input=inquiry + b"\n", stdout=subprocess.PIPE, check=False, timeout=60)
 
     assert ended.returncode == 0
+
+
+PROGRAM_THAT_ENDS = """
+import sys, threading, time
+from healthd.checkpoints.processes import Processes
+from healthd.checkpoints.report import Inquiry
+
+processes = Processes(idle=1, program=sys.argv[1:])
+inquiry = Inquiry(location="/nowhere")
+threading.Thread(target=processes.ask, args=(inquiry, 600), daemon=True).start()
+sys.stdin.readline()
+"""
+
+
+def test_no_process_outlives_the_program_also_in_the_middle_of_a_look(tmp_path: Path) -> None:
+    """One that does not hear the end of its input: it hangs, or a busy machine does not let it run."""
+    pipe = tmp_path / "pid"
+    os.mkfifo(pipe)
+    deaf = f"import os, time; open({str(pipe)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    script = [sys.executable, "-c", PROGRAM_THAT_ENDS, sys.executable, "-c", deaf]
+    with subprocess.Popen(script, stdin=subprocess.PIPE) as program:
+        child = os.pidfd_open(int(pipe.read_text()))
+        assert program.stdin
+        program.stdin.close()
+        assert program.wait(60) == 0
+
+    try:
+        assert select.select([child], [], [], 0) == ([child], [], [])
+    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        os.close(child)

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -311,5 +312,27 @@ class Stage:
 
         assert [line for line in journal if line["what"] == "double"] == []
         assert attempts == sorted(attempts)
-        assert self.marked() == []
         assert self.is_silent()
+        self.check_gone()
+
+    def check_gone(self) -> None:
+        """
+        Nothing that was started here is left. What was killed may need a moment for its end on a busy machine; ranks
+        have none: `is_silent` asks about them at once.
+        """
+        for pid in self.marked():
+            process = _described(pid)
+            with contextlib.suppress(ProcessLookupError):
+                pidfd = os.pidfd_open(pid)
+                ended, _, _ = select.select([pidfd], [], [], PATIENCE)
+                os.close(pidfd)
+                assert ended, f"still there: {process}"
+
+
+def _described(pid: int) -> str:
+    """What is known of a process: its command line and its state."""
+    words = []
+    for name in ("cmdline", "status"):
+        with contextlib.suppress(OSError):
+            words.append(Path(f"/proc/{pid}/{name}").read_text(errors="replace").replace("\0", " "))
+    return f"{pid}: {' '.join(words)}"

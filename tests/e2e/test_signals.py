@@ -38,7 +38,7 @@ async def test_a_signal_stops_the_gang_and_the_next_run_goes_on(
         life.signal(number)
 
         assert await life.ended() == code, life.log
-        assert patient.marked() == []
+        patient.check_gone()
     await go_on_to_the_end(patient)
 
     assert patient.starts() == [(0, 0), (1, 4)]
@@ -54,7 +54,7 @@ async def test_a_second_signal_ends_the_grace(patient: Stage) -> None:
         life.signal(SIGINT)
 
         assert await life.ended() == 130, life.log
-        assert patient.marked() == []
+        patient.check_gone()
     await go_on_to_the_end(patient, "--deaf")
     patient.check_writers()
 
@@ -109,7 +109,7 @@ async def test_its_supervisor_may_close_the_terminal(stage: Stage) -> None:
         life.signal(signal.SIGHUP)
 
         assert await life.ended() == 129, life.log
-        assert stage.marked() == []
+        stage.check_gone()
     await go_on_to_the_end(stage)
     stage.check_writers()
 
