@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from healthd.core.foreign import Effect, Sign
-from healthd.core.gang import GangView, Root, deletion_asked_at, index_of, members
+from healthd.core.gang import GangView, Root, deletion_asked_at, index_of, members, with_seats
 from healthd.core.model import CauseKind, Verdict
 from healthd.core.objects import Cause, Node, NodeHealth, Pod, Terminated
 from healthd.core.policy import HangPolicy
@@ -65,13 +65,7 @@ def _made_again(view: GangView) -> list[Pod]:
         return []
     gone = [pod for pod in members(replace(view, pods=view.departed)) if pod.status.phase != "Succeeded"]
     missed = [pod for pod in gone if (lost := _lost_at(pod)) is not None and lost > min(made)]
-    return [pod for pod in _with_seats(missed, root) if not _is_history(pod, present, root)]
-
-
-def _with_seats(pods: Sequence[Pod], root: Root) -> list[Pod]:
-    """Those that would be members still, had they not gone: the gang was not made smaller."""
-    seats = {"", *root.seats} if pods else set()
-    return [pod for pod in pods if len(seats) == 1 or index_of(pod) in seats]
+    return [pod for pod in with_seats(missed, root) if not _is_history(pod, present, root)]
 
 
 def _is_going(root: Root | None) -> bool:
@@ -88,7 +82,7 @@ def _unfinished(view: GangView) -> list[Pod]:
     if root is None:
         return []
     here = [pod for pod in present if pod.status.phase != "Succeeded" and not _is_history(pod, present, root)]
-    return _with_seats(here, root) if len(here) > root.world or any(map(_is_lost, here)) else here
+    return with_seats(here, root) if len(here) > root.world or any(map(_is_lost, here)) else here
 
 
 _TELLING = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG]

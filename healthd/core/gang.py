@@ -266,6 +266,12 @@ def members(view: GangView) -> tuple[Pod, ...]:
     return tuple(pod for pod in view.pods if attempt_of(pod) == root.attempt and _restart_of(pod) >= root.own_restarts)
 
 
+def with_seats(pods: Collection[Pod], root: Root) -> list[Pod]:
+    """Those of *pods* that the gang still has a place for: one that its user made smaller leaves pods behind."""
+    seats = {"", *root.seats} if pods else set()
+    return [pod for pod in pods if len(seats) == 1 or index_of(pod) in seats]
+
+
 def _restart_of(pod: Pod) -> int:
     """The restart by its own controller that made the pod."""
     return number_or(pod.metadata.labels.get(LABEL_OWN_RESTART, ""), 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from healthd.core.gang import GangView, Root, attempt_of, index_of
+from healthd.core.gang import GangView, Root, attempt_of, with_seats
 from healthd.core.objects import FencedPod, Pod, RecoveryStatus
 from healthd.core.phrases import some
 from healthd.core.policy import RecoveryPolicy
@@ -75,9 +75,8 @@ def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
     its user has made smaller leaves nodes.
     """
     placed = [pod for pod in pods if attempt_of(pod) == root.attempt and pod.spec.node_name]
-    if len(placed) > root.world and root.seats:
-        seats = {"", *root.seats}
-        placed = [pod for pod in placed if index_of(pod) in seats]
+    if len(placed) > root.world:
+        placed = with_seats(placed, root)
     there = [pod.spec.node_name for pod in placed]
     return set(there) if len(there) >= root.world else {*there, *root.placement.values()}
 

@@ -163,13 +163,27 @@ def test_a_stopped_gang_whose_own_controller_has_not_said_so_is_waited_for() -> 
     assert "to say that it stopped" in decided(a_recovery_in(Phase.STOPPING), root).reason
 
 
+def a_restarted(rank: int, node: str, phase: str = "Running") -> Pod:
+    """A member of attempt 1."""
+    status = PodStatus(phase=phase)
+    return a_pod(f"r{rank}", node=node, index=rank, annotations={ANNOTATION_ATTEMPT: "1"}, status=status)
+
+
+def test_a_gang_that_its_user_made_smaller_runs_when_every_member_it_has_left_does() -> None:
+    """One of world 2 whose third rank still runs, and whose second has no node yet."""
+    third = a_restarted(2, "node-2")
+    starting, root = a_recovery_in(Phase.STARTING), a_root(attempt=1)
+
+    waits = decided(starting, root, pods=(a_restarted(0, "node-0"), a_restarted(1, "", "Pending"), third))
+    goes_on = decided(starting, root, pods=(a_restarted(0, "node-0"), a_restarted(1, "node-1"), third))
+
+    assert waits.reason == "1 of 2 members run"
+    assert waits.record is None
+    assert entered(goes_on)[0] is Phase.CONFIRMING
+
+
 def test_where_the_members_run_in_the_end_is_recorded_with_the_attempt() -> None:
-    pods = tuple(
-        a_pod(
-            f"r{rank}", node=node, index=rank, annotations={ANNOTATION_ATTEMPT: "1"}, status=PodStatus(phase="Running")
-        )
-        for rank, node in enumerate(("node-1", "node-0"))
-    )
+    pods = tuple(a_restarted(rank, node) for rank, node in enumerate(("node-1", "node-0")))
     attempt = Attempt(number=1, checkpoint=ChosenCheckpoint(), placement={"0": "node-0", "1": "node-1"})
 
     record = decided(a_recovery_in(Phase.STARTING, attempts=[attempt]), a_root(attempt=1), pods=pods).record

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from healthd.core.acts import ClaimSpare, StartGang
-from healthd.core.gang import StartHint, index_of, members
+from healthd.core.gang import StartHint, index_of, members, with_seats
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import Attempt, Cause, ChosenCheckpoint
 from healthd.core.placement import Shortage, place
@@ -34,7 +34,7 @@ def starting(s: Situation) -> Decision:
             at=s.now,
         )
         return _again(s, [cause])
-    made = len(members(s.view))
+    made = len(with_seats(members(s.view), s.root))
     missing = "" if made >= s.root.world else f"; {s.root.ref.kind} {s.root.ref.name} has made {made} so far"
     message = f"{running} of {s.root.world} members run{missing}"
     late, until_next = stranded(s.view, s.policy.spare_after, s.now)
@@ -67,7 +67,7 @@ def _took(s: Situation, node: str) -> str:
 
 
 def _running(s: Situation) -> int:
-    return sum(pod.status.phase in ("Running", "Succeeded") for pod in members(s.view))
+    return sum(pod.status.phase in ("Running", "Succeeded") for pod in with_seats(members(s.view), s.root))
 
 
 def _with_places(s: Situation) -> list[Attempt]:
