@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from healthd.core.fabric import compared
-from healthd.core.gang import GangView, Root, is_terminal
+from healthd.core.gang import GangView, Root, is_terminal, with_seats
 from healthd.core.model import ENDED
 from healthd.core.objects import (
     ANNOTATION_CLAIM,
@@ -91,6 +91,7 @@ class Census:
         self._active: dict[ObjectKey, Recovery] = {}
         self._departed: dict[str, tuple[GangKey, Pod]] = {}
         self._departed_of: dict[GangKey, dict[str, Pod]] = defaultdict(dict)
+        self._let_go: dict[GangKey, set[str]] = {}
 
     # What is told ----------------------------------------------------------------------------------------------------
 
@@ -180,6 +181,7 @@ class Census:
             root=self.root(ref),
             pods=self.members(ref),
             departed=self.departed(ref),
+            let_go=self._let_go.get(key_of(ref), ()),
             nodes=self.nodes,
             health=self.health,
         )
@@ -318,10 +320,21 @@ class Census:
         new = adapter.read(after) if after is not None else None
         if old is not None and (new is None or key_of(new.ref) != key_of(old.ref)):
             self.roots.pop(key_of(old.ref), None)
+            self._let_go.pop(key_of(old.ref), None)
             self.touched.add(key_of(old.ref))
         if new is not None:
             self.roots[key_of(new.ref)] = new
             self.touched.add(key_of(new.ref))
+        if old is not None and new is not None and (old.world, old.indexes) != (new.world, new.indexes):
+            self._resize(old, new)
+
+    def _resize(self, old: Root, new: Root) -> None:
+        """Remember who had no place before or has none now: once places are back, nothing else tells why they went."""
+        here, gone = (places.get(key_of(new.ref), {}).values() for places in (self._members, self._departed_of))
+        stay = {pod.metadata.uid for pod in with_seats(here, new) if pod.metadata.deletion_timestamp is None}
+        go = {pod.metadata.uid for pod in (*here, *gone)}
+        go -= {pod.metadata.uid for pod in with_seats(with_seats([*here, *gone], old), new)}
+        self._let_go[key_of(new.ref)] = (self._let_go.get(key_of(new.ref), set()) | go) - stay
 
     def _depart(self, last: Pod) -> None:
         for claim in self._claims_of(last):
@@ -332,6 +345,7 @@ class Census:
         for uid in list(islice(self._departed, max(0, len(self._departed) - KEPT_DEPARTED))):
             claim, _ = self._departed.pop(uid)
             _drop(self._departed_of, claim, uid)
+            self._let_go.get(claim, set()).discard(uid)
 
     def _remember_end(self, kind: type[Slim], key: ObjectKey, version: int) -> None:
         self._ends.pop((kind, key), None)

@@ -182,6 +182,8 @@ class GangView:
     """*pods* are all that the API server has, asked just now; else those that were noticed: some may be missing."""
     departed: tuple[Pod, ...] = ()
     """The last known state of members whose objects are gone; the end of their containers may be proven by it."""
+    let_go: Collection[str] = ()
+    """UIDs of pods that had no place when the user made the gang smaller; it may have been made larger again since."""
     nodes: Mapping[str, Node] = field(default_factory=dict)
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
     sign_on: Callable[[str], Sign | None] = no_sign

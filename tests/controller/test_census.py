@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
-from healthd.controller.census import Census, GangKey, ObjectKey
+from healthd.controller.census import KEPT_DEPARTED, Census, GangKey, ObjectKey
 from healthd.core.model import Phase, Verdict
 from healthd.core.objects import (
     ANNOTATION_RESTART,
@@ -227,3 +228,51 @@ def test_spares_claims_and_quarantines_are_counted_as_they_change() -> None:
 
     assert (census.spare_nodes, census.claimed_nodes) == (set(), {"node-a"})
     assert census.known(Node, ObjectKey("", "node-a")) is not None
+
+
+def sized(members: int, version: int) -> Job:
+    """The gang with another number of members."""
+    spec = msgspec.structs.replace(JOB.spec, parallelism=members, completions=members)
+    job: Job = stored(msgspec.structs.replace(JOB, spec=spec), version)
+    return job
+
+
+def ranked(index: int, version: int = 1, **more: Any) -> Pod:
+    """One member of it by its index."""
+    pod = member(f"train-{index}", version=version, **more)
+    labels = {**pod.metadata.labels, "batch.kubernetes.io/job-completion-index": str(index)}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels))
+
+
+@pytest.mark.parametrize("first", ["the edit", "the end"])
+def test_who_went_because_a_user_made_the_gang_smaller_is_known_after_it_was_made_larger_again(first: str) -> None:
+    census = a_census(sized(2, 1), ranked(0), ranked(1))
+    if first == "the edit":
+        census.take(sized(1, 2))
+        census.lose(ranked(1), 3)
+    else:
+        census.lose(ranked(1), 2)
+        census.take(sized(1, 3))
+    census.take(sized(2, 4))
+
+    assert set(census.view(gang_ref(JOB)).let_go) == {"uid-train-1"}
+
+
+def test_a_member_that_kept_its_place_while_the_gang_was_smaller_for_a_moment_is_one_like_others() -> None:
+    census = a_census(sized(2, 1), ranked(0), ranked(1))
+    census.take(sized(1, 2))
+    census.take(sized(2, 3))
+
+    assert set(census.view(gang_ref(JOB)).let_go) == set()
+
+
+def test_nothing_is_kept_of_members_that_were_forgotten() -> None:
+    census = a_census(sized(2, 1), ranked(0), ranked(1))
+    census.take(sized(1, 2))
+    census.lose(ranked(1), 3)
+    for number in range(KEPT_DEPARTED):
+        other = member(f"other-{number}", version=4)
+        census.take(other)
+        census.lose(other, 5)
+
+    assert set(census.view(gang_ref(JOB)).let_go) == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -332,6 +333,24 @@ def test_a_member_that_was_gone_before_anybody_looked_is_a_fault(
     view = GangView(root=a_root(world=world), pods=tuple(present), departed=departed, nodes=nodes)
 
     assert [cause.kind for cause in find_faults(view, HANG, NOW)] == found
+
+
+def test_a_member_that_went_because_the_gang_was_made_smaller_for_a_while_is_no_fault() -> None:
+    gone = a_late_one(1, lost=timedelta(seconds=300))
+    going = a_late_one(2, lost=timedelta(seconds=500))
+    meta = msgspec.structs.replace(going.metadata, deletion_timestamp=START + timedelta(seconds=520))
+    going = msgspec.structs.replace(going, metadata=meta)
+    made = [a_member(i, creation_timestamp=START + timedelta(seconds=s)) for i, s in enumerate([0, 600])]
+    view = GangView(
+        root=a_root(world=3),
+        pods=(*made, going),
+        departed=(gone,),
+        nodes={name: a_node(name) for name in ("node-0", "node-1", "node-2")},
+    )
+    let_go = {gone.metadata.uid, going.metadata.uid}
+
+    assert len(find_faults(view, HANG, NOW)) == 2
+    assert find_faults(dataclasses.replace(view, let_go=let_go), HANG, NOW) == []
 
 
 def test_what_a_pod_says_is_kept_in_short() -> None:

@@ -169,6 +169,17 @@ def a_restarted(rank: int, node: str, phase: str = "Running") -> Pod:
     return a_pod(f"r{rank}", node=node, index=rank, annotations={ANNOTATION_ATTEMPT: "1"}, status=status)
 
 
+def test_a_start_that_was_held_up_gives_members_the_whole_deadline() -> None:
+    long_ago = NOW - POLICY.start_deadline
+    placement = {"0": "node-0", "1": "node-1"}
+    recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, phase_since=long_ago, placement=placement)
+
+    record = decided(recovery, a_root(**STOPPED)).record
+
+    assert record is not None
+    assert (record.phase, record.phase_since, record.message) == (Phase.STARTING, NOW, "the start was held up")
+
+
 def test_a_gang_that_its_user_made_smaller_runs_when_every_member_it_has_left_does() -> None:
     """One of world 2 whose third rank still runs, and whose second has no node yet."""
     third = a_restarted(2, "node-2")

@@ -173,11 +173,17 @@ def return_nodes(sim: Simulation) -> None:
 
 
 def declare_out_of_service(sim: Simulation) -> None:
-    """A person says that a node is shut down, whether or not it is. Of a silent one the pods are collected then."""
+    """
+    A person says that a node is shut down, whether or not it is. Of a silent one the pods are collected then.
+
+    While no controller runs it has to be true: of a pod that is collected then no word is left to doubt his.
+    """
     nodes = at_once(sim.truth.list(Node)).items
     silent = [node for node in nodes if not is_ready(node)]
     node = sim.others.choice(silent or nodes)
     if silent:
+        if not any(controller.lives for controller in sim.controllers):
+            _go_down(sim, node.metadata.name)
         _collect_pods(sim, node.metadata.name)
     if all(taint.key != OUT_OF_SERVICE.key for taint in node.spec.taints):
         _set_taints(sim, node, [*node.spec.taints, OUT_OF_SERVICE])

@@ -84,6 +84,9 @@ def _start(s: Situation) -> Decision:
     if isinstance(plan, Shortage) or plan.placement != s.status.placement:
         # The intent stays on record until there is a better one: another controller may be about to start by it.
         return s.enter(Phase.RESERVING, "a node of the plan went bad before the start")
+    if s.now - (s.status.phase_since or s.now) >= s.policy.start_deadline / 2:
+        # Its members have the whole deadline, also when the API server or a clock that was set held up the start.
+        return s.enter(Phase.STARTING, "the start was held up")
     hint = StartHint(
         recovery=s.name,
         attempt=s.status.attempt,
