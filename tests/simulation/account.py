@@ -86,7 +86,7 @@ class Story:
         if wrap:
             self.fell_from = (before, self.at, at)
             return wrap
-        if self.fell_from is not None:
+        if self.fell_from is not None and at < self.fell_from[2]:
             self.fell_from = (*self.fell_from[:2], at + DOUBT)
             return 0
         while before > after and self.growths and at - self.growths[-1][1] < DOUBT:

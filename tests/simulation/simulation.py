@@ -555,10 +555,10 @@ class Simulation:
     def _prove_alive(self) -> None:
         """After all that has happened one more fault still leads to one more restart."""
         (gang,) = self.worlds
+        self._let_agents_finish()
         ranks = self.machines.processes(gang)
         if not ranks or gang in self.watchdog.stopped_by_user | self.watchdog.deleted_by_user:
             return
-        self.pass_time(self.config.recovery.breaker_window)
         self.note("--- one more fault")
         restarts = len(self.watchdog.restarts)
         disturbances.break_node(self, ranks[0].node)
@@ -577,6 +577,14 @@ class Simulation:
             return  # a start that was interrupted tore its only checkpoint: rightly held
         if more != 1:
             raise Broken(f"invariant 4: one more fault led to {more} restarts")
+
+    def _let_agents_finish(self) -> None:
+        """What a dial showed before the healing may need one more look before an agent believes it."""
+        restarts = -1
+        while restarts != len(self.watchdog.restarts):
+            restarts = len(self.watchdog.restarts)
+            self.pass_time(self.config.recovery.breaker_window)
+            self._come_to_rest(HEALING_ROUNDS)
 
 
 def run(seed: int, steps: int | None = None, parts: Parts | None = None, *, keep_log: bool = False) -> Outcome:

@@ -133,7 +133,7 @@ class Series:
         if grown := wrapped(before, value):
             self._high, self._high_at, self._fell_at = before, self._value_at, at - DOUBT
             return grown
-        if self._high is None:
+        if self._high is None or at - self._fell_at >= DOUBT:  # an earlier fall was a reset then
             level = self._take_back(before, value, at)
             if level <= value:
                 return value - level

@@ -68,6 +68,13 @@ def test_counter_that_shows_nonsense_did_not_grow(shown: tuple[float, ...]) -> N
     assert not any(Bench(a_moment).counts(*shown, *shown[-1:] * 20, after=timedelta(seconds=1)))
 
 
+def test_counter_that_was_reset_long_ago_may_show_nonsense_like_any_other() -> None:
+    bench = Bench(FIRST)
+    bench.counts(17, 4, after=HOUR)
+
+    assert bench.counts(2, 4, after=HOUR) == [False, False]
+
+
 def test_rise_that_is_taken_back_was_none() -> None:
     bench = Bench(TEN_AN_HOUR)
 
