@@ -36,6 +36,19 @@ class Dial:
     is_there: bool = True
     glitch: float | None = None
     """What it shows at the next look alone, whatever its value is."""
+    seen: float | str = 0
+    """What the last look should have seen."""
+
+    def show(self) -> float | str:
+        """What a look sees. A counter on its way to its value is no nonsense: nothing tells it from slow growth."""
+        shown = self.value if self.glitch is None or self._is_on_its_way(self.glitch) else self.glitch
+        self.glitch, self.seen = None, self.value
+        return shown
+
+    def _is_on_its_way(self, shown: float) -> bool:
+        if isinstance(self.seen, str) or isinstance(self.value, str):
+            return False
+        return self.is_counter and self.seen < shown < self.value
 
     @property
     def is_counter(self) -> bool:
@@ -162,13 +175,7 @@ class Instruments:
             there = [dial for dial in self.sources[source] if dial.is_there]
             readings = [Reading(dial.device, dial.name, dial.value, dial.part) for dial in there]
             truth = Look(source=source, at=at, readings=readings)
-            if all(dial.glitch is None for dial in there):
-                yield truth, truth
-                continue
-            shown = [dial.value if dial.glitch is None else dial.glitch for dial in there]
-            for dial in there:
-                dial.glitch = None
-            told = [Reading(each.device, each.name, value, each.part) for each, value in zip(there, shown, strict=True)]
+            told = [Reading(each.device, each.name, each.show(), each.part) for each in there]
             yield Look(source=source, at=at, readings=told), truth
 
     def show_lost_gpu(self) -> None:
