@@ -551,6 +551,18 @@ def made(minutes: float, index: int = 0) -> Pod:
     return a_pod(f"rank-{index}", index=index, status=PodStatus(phase="Running"), creation_timestamp=at)
 
 
+def test_a_pod_that_was_proven_gone_stays_so_when_the_gang_is_stopped_again() -> None:
+    """This controller has not noticed yet that it is gone, and will not be told more than that."""
+    noticed = a_pod("r0", uid="u0", node="node-0", index=0, status=PodStatus(phase="Running"))
+    recovery = a_recovery_in(Phase.CONFIRMING, pods=PROVEN)
+
+    again = decided(recovery, a_root(attempt=1), [SOFTWARE], pods=(noticed,)).record
+
+    assert again is not None
+    assert again.phase is Phase.STOPPING
+    assert again.pods == [PROVEN[0]]
+
+
 @pytest.mark.parametrize(
     ("pods", "phase"),
     [

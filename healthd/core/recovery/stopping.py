@@ -91,9 +91,11 @@ def members_to_fence(s: Situation) -> list[FencedPod]:
     """
     The pods of the attempt that is to be stopped.
 
-    What vanished before the gang was last set going is history: its user did that, without a new attempt.
+    What vanished before the gang was last set going is history: its user did that, without a new attempt. A pod of an
+    earlier attempt that this controller still takes for a living one keeps the proof that was recorded.
     """
-    return fence_pods(s.view, [], s.now, since=s.root.started_at)
+    proven = {pod.uid: pod for pod in s.status.pods if pod.proof}
+    return [proven.get(pod.uid, pod) for pod in fence_pods(s.view, [], s.now, since=s.root.started_at)]
 
 
 def with_latecomers(s: Situation) -> list[FencedPod]:
