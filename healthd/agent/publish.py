@@ -84,6 +84,8 @@ class Reporter:
     def _due(self, known: NodeHealthStatus, now: datetime) -> datetime:
         if self._stored is None or self._written is None:
             return now
+        if max(self._written, self._stored.seen_at or now) > now:
+            return now  # the clock was set back, and what is stored was said at a time that is still to come
         return write_at(self._stored, known, written=self._written, refresh_after=self._refresh_after)
 
     def _differs(self, known: NodeHealthStatus) -> bool:

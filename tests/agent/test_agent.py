@@ -371,6 +371,20 @@ async def test_a_fault_acts_though_the_clock_was_set_back_by_hours_since_the_rep
     assert await one.is_quarantined()
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["the same life", "the next life"])
+async def test_what_an_agent_says_is_written_though_the_clock_was_set_back_by_hours(one: OneNode, again: bool) -> None:
+    agent = await one.agent()
+    await one.look(agent)
+    one.clock.advance(timedelta(hours=-3))
+    agent = await one.agent() if again else agent
+    await one.look(agent)
+    written = (await one.cluster.get(NodeHealth, "node-a")).status.seen_at
+    await one.look(agent, one.a_record())
+
+    assert written == one.clock.now().replace(microsecond=0)
+    assert await one.verdict() is Verdict.UNHEALTHY
+
+
 async def test_a_slot_that_a_crash_left_behind_is_given_back(one: OneNode) -> None:
     await take_slots(one.cluster, await one.node(), one.policy, START)
     await one.look(await one.agent())

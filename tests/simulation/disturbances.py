@@ -270,12 +270,19 @@ def repair_everything(sim: Simulation) -> None:
 
 
 def repair_what_does_not_end(sim: Simulation) -> None:
-    """People look after nodes that are out for something that does not end by itself."""
+    """
+    People look after nodes that are out for something that does not end by itself.
+
+    Also once more after nodes whose clock was ahead: what broke seems to have done so after the repair.
+    """
     for health in at_once(sim.truth.list(NodeHealth)).items:
         conduct = sim.watchdog.conducts.get(health.metadata.name)
         standing = [finding for finding in health.status.findings if finding.cleared_at is None]
         acting = [finding for finding in standing if finding.quarantines]
-        if conduct is not None and not all(conduct.ends_by_itself(finding) for finding in acting):
+        repaired = sim.watchdog.repaired_at.get(health.metadata.name)
+        seems_later = repaired is not None and any(finding.last_at > repaired for finding in acting)
+        lasts = conduct is not None and not all(conduct.ends_by_itself(finding) for finding in acting)
+        if lasts or (conduct is None and seems_later):
             _repair(sim, health.metadata.name)
 
 
