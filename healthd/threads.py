@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
 
 from healthd.core.shares import may_begin
 
 T = TypeVar("T")
+
+PATIENCE = 0.1
+"""Seconds that a call may keep those behind it waiting. Nothing that works in memory takes so long."""
 
 
 async def in_thread(work: Callable[[], T], name: str) -> T:
@@ -47,21 +54,118 @@ class Threads:
 
 
 class Worker:
-    """One thread for calls that come every second: to start one each time would cost more than the calls do."""
+    """
+    One thread for calls that come every second: to start one each time would cost more than the calls do.
+
+    Calls that are due together wake it once, and it wakes the event loop once with all their answers. A call that does
+    not come back within `PATIENCE` keeps the thread for itself, and those behind it go on in another.
+    """
 
     def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._name = name
+        self._batches = self._start()
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """What *work* answers or raises, after all calls before it."""
-        run, answer = _answering(work)
-        self._calls.put(run)
-        return await answer
+    def submit(self, calls: Sequence[Call[Any]]) -> None:
+        """Make *calls* one after the other, after all that were submitted before. Does not wait."""
+        if calls:
+            batch = _Batch(calls, self._move_on)
+            self._batches.put(batch)
+            batch.watch()
 
-    def _work(self) -> None:
-        while True:
-            self._calls.get()()
+    def _move_on(self, stuck: _Batch) -> None:
+        """The thread is stuck in a call of *stuck*: what it has not begun is for another thread."""
+        behind = [stuck, *_drained(self._batches)]
+        self._batches.put(None)  # it ends once it is free again
+        self._batches = self._start()
+        for batch in behind:
+            self.submit(batch.take_rest())
+
+    def _start(self) -> SimpleQueue[_Batch | None]:
+        batches: SimpleQueue[_Batch | None] = SimpleQueue()
+        threading.Thread(target=_work, args=(batches,), name=self._name, daemon=True).start()
+        return batches
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """What to do in the thread, and what the event loop does with the answer, or with the error that was raised."""
+
+    work: Callable[[], T]
+    then: Callable[[T | None, BaseException | None], None]
+
+
+class _Batch:
+    """Calls for one thread, which takes them from the front; whoever else takes some has them for himself."""
+
+    def __init__(self, calls: Sequence[Call[Any]], when_stuck: Callable[[_Batch], None]) -> None:
+        self._calls = deque(calls)
+        self._done: deque[Callable[[], None]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._when_stuck = when_stuck
+        self._watch: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Notice when it takes too long."""
+        self._watch = self._loop.call_later(PATIENCE, self._notice)
+
+    def make(self) -> None:
+        """In the thread."""
+        while (call := _popped(self._calls)) is not None:
+            self._done.append(partial(call.then, *_outcome(call.work)))
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def take_rest(self) -> list[Call[Any]]:
+        """What was not begun; nobody else makes it now, and this batch is watched no more."""
+        if self._watch is not None:
+            self._watch.cancel()
+        rest = []
+        while (call := _popped(self._calls)) is not None:
+            rest.append(call)
+        return rest
+
+    def _notice(self) -> None:
+        self._watch = None
+        self._tell()
+        self._when_stuck(self)
+
+    def _deliver(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._tell()
+
+    def _tell(self) -> None:
+        """One at a time: what else happens must not wait for all of them."""
+        while (answer := _popped(self._done)) is not None:
+            self._loop.call_soon(answer)
+
+
+def _work(batches: SimpleQueue[_Batch | None]) -> None:
+    while (batch := batches.get()) is not None:
+        batch.make()
+
+
+def _outcome(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    try:
+        return work(), None
+    except BaseException as error:  # whatever it is belongs to the one who asked
+        return None, error
+
+
+def _popped(left: deque[T]) -> T | None:
+    """The first, which nobody else gets, also in another thread."""
+    try:
+        return left.popleft()
+    except IndexError:
+        return None
+
+
+def _drained(batches: SimpleQueue[_Batch | None]) -> list[_Batch]:
+    found = []
+    with suppress(Empty):
+        while (batch := batches.get_nowait()) is not None:
+            found.append(batch)
+    return found
 
 
 def _answering(work: Callable[[], T]) -> tuple[Callable[[], None], asyncio.Future[T]]:

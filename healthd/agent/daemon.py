@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
@@ -19,7 +19,7 @@ import structlog
 from healthd.agent.agent import Agent
 from healthd.agent.listen import Listener, common_cursor
 from healthd.agent.node_view import WatchedNode
-from healthd.agent.probing import Probe, Prober
+from healthd.agent.probing import Poll, Probe, Prober
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
@@ -38,7 +38,7 @@ from healthd.probes.nvml.inventory import Inventory
 from healthd.telemetry.events import Announcer
 from healthd.telemetry.metrics import Metrics
 from healthd.telemetry.serving import serving
-from healthd.threads import Worker, in_thread
+from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)
 
@@ -93,6 +93,7 @@ class AgentDaemon:
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._is_loaded = False
+        self._pods_trouble = ""
         self._view = WatchedNode(cluster, clock, name, self._wake.set, luck=luck, metrics=self.metrics)
         self._announcer = Announcer(cluster, clock, component="healthd-agent", instance=name, metrics=self.metrics)
         self._agent = Agent(
@@ -142,7 +143,6 @@ class AgentDaemon:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(), name="kernel log")
             group.create_task(self._take_inventory(), name="inventory")
-            group.create_task(self._look_at_pods(), name="pods")
             group.create_task(self._look_around(), name="probes")
             await self._listener.decided()  # else every start would say something else first
             await cycle_when_woken(self._clock, self._agent.cycle, self._wake)
@@ -178,7 +178,10 @@ class AgentDaemon:
     async def _look_around(self) -> None:
         probes = self._sources.make_probes(*self._agent.seen_this_boot)
         self._agent.begin([probe.source for probe in probes], self._clock.now())
-        await Prober(probes, self._clock, self._luck, self.metrics, self._look).run()
+        pods = Poll(
+            name="pods", every=lambda: LOOK_AT_PODS, read=lambda _: self._sources.read_pods(), take=self._take_pods
+        )
+        await Prober(probes, self._clock, self._luck, self.metrics, self._look, also=[pods]).run()
 
     def _look(self, look: Look) -> None:
         if self._agent.look(self._agent.expecting(look), self._clock.now()):
@@ -199,21 +202,15 @@ class AgentDaemon:
             log.warning("ports.unknown", why=str(error), so="the report lists no network ports")
         self._wake.set()
 
-    async def _look_at_pods(self) -> None:
-        trouble = ""
-        worker = Worker("pods")
-        while True:
-            try:
-                pods = await worker.run(self._sources.read_pods)
-                trouble = ""
-            except CannotRead as refusal:
-                if str(refusal) != trouble:
-                    log.warning("pods.unknown", why=str(refusal), so="the end of a pod is not proven by this agent")
-                trouble = str(refusal)
-            else:
-                if self._agent.look_at_pods(pods, self._clock.now()):
-                    self._wake.set()
-            await self._clock.sleep(LOOK_AT_PODS)
+    def _take_pods(self, pods: Sequence[PodTasks] | None, error: BaseException | None, _: datetime) -> None:
+        trouble = "" if error is None else str(error)
+        if trouble and trouble != self._pods_trouble:
+            log.warning("pods.unknown", why=trouble, so="the end of a pod is not proven by this agent")
+        self._pods_trouble = trouble
+        if error is not None and not isinstance(error, CannotRead):
+            raise error
+        if pods is not None and self._agent.look_at_pods(pods, self._clock.now()):
+            self._wake.set()
 
     async def _say_last_words(self) -> None:
         if not self._is_loaded:

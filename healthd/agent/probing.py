@@ -1,17 +1,19 @@
 """
 Looks at every source but the kernel log, each at its own pace, and hands the looks to the judge.
 
-Each source has a thread of its own. A look that does not come back in time is told as trouble of its source; nothing is
-asked of it again before it has come back, and no other source waits for it.
+Sources that are due at about the same time are read together: one timer, one thread, and one way back to the event loop
+for all of them, as most of them are read in microseconds and waking costs more. A source that does not come back at
+once keeps its thread and holds up no other. One that does not come back in time is told as trouble of its source;
+nothing is asked of it again before it has come back.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -19,15 +21,20 @@ from healthd.clock import Clock
 from healthd.core.readings import Look
 from healthd.core.waits import Luck
 from healthd.telemetry.metrics import Metrics
-from healthd.threads import Worker, in_thread
+from healthd.threads import Call, Worker
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 DEADLINE = timedelta(seconds=15)
 """Longer than any source takes that works: the slowest have time limits of their own."""
 
-OFTEN = timedelta(seconds=2)
-"""A source that is asked more rarely needs no thread of its own, which holds memory while it waits."""
+TOGETHER = timedelta(milliseconds=200)
+"""A source is read so much too early where another one is read then anyway."""
+
+LATE = timedelta(seconds=1)
+"""How often those are thought of that have not come back."""
 
 
 class Probe(Protocol):
@@ -48,21 +55,44 @@ class Probe(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll(Generic[T]):
+    """Something that is read now and then: how often, how, and what becomes of the answer or of what was raised."""
+
+    name: str
+    every: Callable[[], timedelta]
+    """Asked at each read: how long after its beginning the next one begins."""
+    read: Callable[[datetime], T]
+    """In a thread. It is given the time at which it began."""
+    take: Callable[[T | None, BaseException | None, datetime], None]
+    """In the event loop: the answer or the error, and when the read began."""
+
+
 class Prober:
-    """Looks at *probes* for ever and calls *take* with each look."""
+    """Looks at *probes* for ever and calls *take* with each look. *also*: what else is read at a pace of its own."""
 
     def __init__(
-        self, probes: Sequence[Probe], clock: Clock, luck: Luck, metrics: Metrics, take: Callable[[Look], None]
+        self,
+        probes: Sequence[Probe],
+        clock: Clock,
+        luck: Luck,
+        metrics: Metrics,
+        take: Callable[[Look], None],
+        *,
+        also: Sequence[Poll[Any]] = (),
     ) -> None:
-        self._probes = probes
+        self._sources = [probe.source for probe in probes]
+        self._polls = [*map(self._poll_of, probes), *also]
         self._clock = clock
         self._luck = luck
         self._metrics = metrics
         self._take = take
         self._troubles: dict[str, str] = {}
         self._last: dict[str, Look] = {}
+        self._due: dict[str, datetime] = {}
         self._asked: dict[str, datetime] = {}
-        """By source: since when a look has not come back."""
+        """By name: since when a read has not come back."""
+        self._fault: Exception | None = None
 
     @property
     def troubles(self) -> dict[str, str]:
@@ -70,37 +100,64 @@ class Prober:
         return dict(self._troubles)
 
     async def run(self) -> None:
-        """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for probe in self._probes:
-                group.create_task(self._follow(probe), name=f"probe {probe.source}")
-            group.create_task(self._watch_over())
+        """Until cancelled. Raises what *take* raised."""
+        worker = Worker("probes")
+        # Agents that were started together do not ask what they share, such as a hypervisor, at the same moments.
+        await self._clock.sleep(timedelta(seconds=1) * self._luck())
+        try:
+            while self._fault is None:
+                now = self._clock.now()
+                worker.submit([self._begin(poll, now) for poll in self._polls if self._is_due(poll, now)])
+                self._tell_of_late(now)
+                await self._clock.sleep(self._next(now) - self._clock.now())
+            raise self._fault
+        finally:
+            self._asked.clear()  # what comes back now is not for us
 
-    async def _follow(self, probe: Probe) -> None:
-        # Not all at once: probes of the same pace would meet again and again.
-        await self._clock.sleep(min(probe.every, timedelta(seconds=1)) * self._luck())
-        name = f"probe {probe.source}"
-        ask = Worker(name).run if probe.every <= OFTEN else partial(in_thread, name=name)
-        while True:
-            began = self._asked[probe.source] = self._clock.now()
-            try:
-                look = await ask(partial(probe.look, began))
-            except Exception as error:  # a fault of ours in one probe must not blind the others
-                log.exception("probe.failed", source=probe.source, error=repr(error))
-                look = Look(source=probe.source, at=began, trouble=f"the probe failed: {error!r}")
-            del self._asked[probe.source]
-            self._enter(look)
-            await self._clock.sleep(max(probe.every - (self._clock.now() - began), timedelta(0)))
+    def _poll_of(self, probe: Probe) -> Poll[Look]:
+        return Poll(
+            name=probe.source,
+            every=lambda: probe.every,
+            read=probe.look,
+            take=partial(self._take_look, probe.source),
+        )
 
-    async def _watch_over(self) -> None:
+    def _is_due(self, poll: Poll[Any], now: datetime) -> bool:
+        return poll.name not in self._asked and self._due.get(poll.name, now) <= now + TOGETHER
+
+    def _begin(self, poll: Poll[T], now: datetime) -> Call[T]:
+        self._asked[poll.name] = now
+        self._due[poll.name] = now + poll.every()
+        return Call(partial(poll.read, now), partial(self._end, poll, now))
+
+    def _end(self, poll: Poll[T], began: datetime, answer: T | None, error: BaseException | None) -> None:
+        if self._asked.pop(poll.name, None) is None:
+            return
+        self._due[poll.name] = began + poll.every()  # what it saw may have changed its pace
+        try:
+            poll.take(answer, error, began)
+        except Exception as fault:
+            self._fault = fault
+
+    def _next(self, now: datetime) -> datetime:
+        """When to wake. What was begun just now will be back by then."""
+        late = {name for name, began in self._asked.items() if began < now}
+        return min(
+            (now + LATE if poll.name in late else self._due[poll.name] for poll in self._polls), default=now + LATE
+        )
+
+    def _tell_of_late(self, now: datetime) -> None:
         """Tell of probes that do not come back."""
-        while True:
-            await self._clock.sleep(timedelta(seconds=1))
-            now = self._clock.now()
-            for source, began in self._asked.items():
-                if now - began >= DEADLINE and source not in self._troubles:
-                    trouble = f"it did not answer within {DEADLINE.total_seconds():g} s"
-                    self._enter(Look(source=source, at=now, trouble=trouble))
+        for source in self._sources:
+            if now - self._asked.get(source, now) >= DEADLINE and source not in self._troubles:
+                trouble = f"it did not answer within {DEADLINE.total_seconds():g} s"
+                self._enter(Look(source=source, at=now, trouble=trouble))
+
+    def _take_look(self, source: str, look: Look | None, error: BaseException | None, began: datetime) -> None:
+        if look is None:  # a fault of ours in one probe must not blind the others
+            log.error("probe.failed", source=source, error=repr(error), exc_info=error)
+            look = Look(source=source, at=began, trouble=f"the probe failed: {error!r}")
+        self._enter(look)
 
     def _enter(self, look: Look) -> None:
         before = self._troubles.get(look.source, "")
@@ -111,7 +168,7 @@ class Prober:
             else:
                 del self._troubles[look.source]
                 log.info("probe.sees_again", source=look.source)
-        self._metrics.probe_up.labels(look.source).set(0 if look.trouble else 1)
         if look is not self._last.get(look.source):  # a probe may have nothing new
+            self._metrics.probe_up.labels(look.source).set(0 if look.trouble else 1)
             self._last[look.source] = look
             self._take(look)
