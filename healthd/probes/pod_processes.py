@@ -10,12 +10,14 @@ pod would seem empty. Reads the names of both cgroup drivers: `kubepods/burstabl
 from __future__ import annotations
 
 import errno
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from healthd.core.pod_lives import ContainerTasks, PodTasks
 from healthd.probes.errors import CannotRead
+from healthd.probes.sysfs import KeptOpen, read_text
 
 CGROUPS = Path("/sys/fs/cgroup")
 DEPTH = 3
@@ -32,93 +34,176 @@ class PodProcesses:
     """
     The pods of the kubelet that runs pod *own_uid*, which must be among them: who does not find itself looks at the
     wrong machine. Without *own_uid*, the pods of all kubelets below *root*.
+
+    Which groups there are is listed anew only when one was made or removed, which the kernel counts as links of the
+    folder above; a group that was replaced by another in between no longer answers. And while a pod has as many tasks
+    as before, and more than one, its containers are not asked: which of them is alone can not have changed.
     """
 
     def __init__(self, root: Path = CGROUPS, *, own_uid: str = "") -> None:
         self._root = root
         self._own_uid = own_uid
-        self._folders: list[Path] = []
+        self._top: list[str] = []
+        """The kubelets' own folders."""
+        self._is_stale = True
+        """What is known of the groups is not to be believed, whatever the kernel says of their number."""
+        self._listed: dict[str, _Links] = {}
+        self._pods: list[_Pod] = []
+        self._read_file = KeptOpen()
 
     def read(self) -> list[PodTasks]:
         """Every pod that has a control group. Raises CannotRead, and never answers half of them."""
         try:
             return self._read()
         except CannotRead:
-            self._folders = []  # look for them anew
+            self._forget()
             raise
         except OSError as error:
-            self._folders = []
+            self._forget()
             raise CannotRead(error.filename or str(self._root), error.strerror or str(error), _REMEDY) from error
 
     def _read(self) -> list[PodTasks]:
-        folders = self._folders or list(_kubepods(_hierarchy(self._root), DEPTH))
-        if not folders:
+        if not self._is_current():
+            self._list()
+        try:
+            return self._read_pods()
+        except _Vanished:
+            self._list()
+        found = []
+        for pod in self._pods:
+            try:
+                found.append(pod.read(self._read_file))
+            except _Vanished:  # between the list and now
+                self._is_stale = True
+        if self._own_uid and all(pod.uid != self._own_uid for pod in found):
+            raise self._not_among_them()
+        return found
+
+    def _read_pods(self) -> list[PodTasks]:
+        told = [pod.read(self._read_file) for pod in self._pods]
+        self._is_stale |= any(pod.has_lost_one for pod in self._pods)
+        return told
+
+    def _is_current(self) -> bool:
+        try:
+            return not self._is_stale and all(_links(folder) == links for folder, links in self._listed.items())
+        except FileNotFoundError:
+            return False
+
+    def _list(self) -> None:
+        self._is_stale = False
+        self._listed.clear()
+        self._read_file.close()
+        top = self._top or list(_kubepods(_hierarchy(self._root), DEPTH))
+        if not top:
             raise CannotRead(str(self._root), "there is no control group of a kubelet", _REMEDY)
-        pods = {folder: list(_pods_in(folder)) for folder in folders}
+        pods = {folder: list(self._pods_in(folder)) for folder in top}
         if self._own_uid:
             pods = {folder: inside for folder, inside in pods.items() if any(p.uid == self._own_uid for p in inside)}
         if not pods:
-            raise CannotRead(str(self._root), f"this agent's own pod {self._own_uid} is not among the pods", _REMEDY)
-        self._folders = list(pods)
-        return [pod for inside in pods.values() for pod in inside]
+            raise self._not_among_them()
+        self._top = list(pods)
+        self._pods = [pod for inside in pods.values() for pod in inside]
+
+    def _pods_in(self, folder: str) -> Iterator[_Pod]:
+        self._listed[folder] = _links(folder)  # before its list: what comes meanwhile is seen the next time
+        for name, child in _folders_in(folder):
+            if found := _POD.fullmatch(name):
+                if (pod := self._list_pod(child, found["uid"].replace("_", "-"))) is not None:
+                    yield pod
+            elif _CLASS.fullmatch(name):
+                yield from self._pods_in(child)
+
+    def _list_pod(self, folder: str, uid: str) -> _Pod | None:
+        """None when its group goes away at this moment, which only an empty one can."""
+        try:
+            self._listed[folder] = _links(folder)
+            return _Pod(uid, folder, [container for _, container in _folders_in(folder)])
+        except OSError as error:
+            if error.errno not in _VANISHED:
+                raise
+            self._is_stale = True
+            return None
+
+    def _forget(self) -> None:
+        """Look for everything anew."""
+        self._top = []
+        self._is_stale = True
+        self._read_file.close()
+
+    def _not_among_them(self) -> CannotRead:
+        return CannotRead(str(self._root), f"this agent's own pod {self._own_uid} is not among the pods", _REMEDY)
 
 
-def _hierarchy(root: Path) -> Path:
+class _Vanished(Exception):
+    """A group went away, which only an empty one can."""
+
+
+class _Pod:
+    """One pod's group and those of its containers."""
+
+    def __init__(self, uid: str, folder: str, containers: Sequence[str]) -> None:
+        self.uid = uid
+        self._folder = folder
+        self._file = f"{folder}/pids.current"
+        self._containers = containers
+        self._last: PodTasks | None = None
+        self.has_lost_one = False
+        """The group of a container went away since they were listed: another may have come in its place."""
+
+    def read(self, read: Callable[[str], str]) -> PodTasks:
+        """Raises _Vanished, and OSError when its tasks are not counted."""
+        tasks, last = _tasks(self._folder, self._file, read), self._last
+        if last is not None and tasks == last.tasks and tasks > 1:
+            return last
+        containers = [_read_container(folder) for folder in self._containers]
+        self.has_lost_one = None in containers
+        self._last = PodTasks(self.uid, tasks, tuple(container for container in containers if container is not None))
+        return self._last
+
+
+_Links = tuple[int, int]
+
+
+def _links(folder: str) -> _Links:
+    """What is another when a folder below was made or removed: the number of links; the date, outside of /sys."""
+    state = os.stat(folder)  # noqa: PTH116 - paths are words in probes
+    return state.st_nlink, state.st_mtime_ns
+
+
+def _hierarchy(root: Path) -> str:
     """Version 2 is one tree; of version 1 the tree of the controller that counts tasks."""
-    return root if (root / "cgroup.controllers").exists() else root / "pids"
+    return str(root if (root / "cgroup.controllers").exists() else root / "pids")
 
 
-def _kubepods(folder: Path, depth: int) -> Iterator[Path]:
-    for child in _folders_in(folder):
-        if _KUBEPODS.fullmatch(child.name):
+def _kubepods(folder: str, depth: int) -> Iterator[str]:
+    for name, child in _folders_in(folder):
+        if _KUBEPODS.fullmatch(name):
             yield child
         elif depth > 1:
             yield from _kubepods(child, depth - 1)
 
 
-def _pods_in(folder: Path) -> Iterator[PodTasks]:
-    for child in _folders_in(folder):
-        if found := _POD.fullmatch(child.name):
-            pod = _read_pod(child, found["uid"].replace("_", "-"))
-            if pod is not None:
-                yield pod
-        elif _CLASS.fullmatch(child.name):
-            yield from _pods_in(child)
-
-
-def _read_pod(folder: Path, uid: str) -> PodTasks | None:
-    """None when the pod's group went away meanwhile, which only an empty one can."""
-    containers = [_read_container(child) for child in _folders_in(folder, may_vanish=True)]
-    tasks = _tasks(folder)
-    if tasks is None:
-        return None
-    return PodTasks(uid, tasks, tuple(container for container in containers if container is not None))
-
-
-def _read_container(folder: Path) -> ContainerTasks | None:
+def _read_container(folder: str) -> ContainerTasks | None:
     """Its id is the kernel's number of the folder, which grows in the order of creation."""
     try:
-        number = folder.stat().st_ino
-    except FileNotFoundError:
+        number = os.stat(folder).st_ino  # noqa: PTH116 - paths are words in probes
+        return ContainerTasks(number, _tasks(folder, f"{folder}/pids.current", read_text))
+    except (FileNotFoundError, _Vanished):
         return None
-    tasks = _tasks(folder)
-    return None if tasks is None else ContainerTasks(number, tasks)
 
 
-def _tasks(folder: Path) -> int | None:
-    """All threads in the group and below it; None when it went away. Raises OSError when it does not count them."""
+def _tasks(folder: str, file: str, read: Callable[[str], str]) -> int:
+    """All threads in the group and below it. Raises _Vanished, and OSError when it does not count them."""
     try:
-        return int((folder / "pids.current").read_text())
+        return int(read(file))
     except OSError as error:
-        if error.errno in _VANISHED and not folder.is_dir():
-            return None
+        if error.errno in _VANISHED and not os.path.isdir(folder):  # noqa: PTH112 - paths are words in probes
+            raise _Vanished from error
         raise
 
 
-def _folders_in(folder: Path, *, may_vanish: bool = False) -> list[Path]:
-    try:
-        return [child for child in folder.iterdir() if child.is_dir()]
-    except OSError as error:
-        if may_vanish and error.errno in _VANISHED:
-            return []
-        raise
+def _folders_in(folder: str) -> list[tuple[str, str]]:
+    """Name and path of each."""
+    with os.scandir(folder) as entries:
+        return [(entry.name, entry.path) for entry in entries if entry.is_dir(follow_symlinks=True)]

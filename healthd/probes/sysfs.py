@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
+from contextlib import suppress
 
 PAGE = 4096
 """Bytes: no attribute of /sys is longer."""
@@ -99,6 +100,42 @@ def trouble_with(error: OSError) -> str:
 def pci_of(real_path: str) -> str:
     """The PCI function at or above a device, by the real path of the device; empty where there is none."""
     return next((part for part in reversed(real_path.split("/")) if _PCI.fullmatch(part)), "")
+
+
+class KeptOpen:
+    """
+    A Read that keeps its files open: the kernel makes the text anew for each read from the beginning.
+
+    A device that went away answers ENODEV to whoever holds its files; then the path is opened anew, once.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def __call__(self, path: str) -> str:
+        """Raises OSError."""
+        held = self._open.get(path)
+        if held is not None:
+            with suppress(OSError):
+                return self._read(held)
+            self._close(path)
+        self._open[path] = descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return self._read(descriptor)
+        except OSError:
+            self._close(path)
+            raise
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for path in list(self._open):
+            self._close(path)
+
+    def _read(self, descriptor: int) -> str:
+        return os.pread(descriptor, PAGE, 0).decode(errors="replace").strip()
+
+    def _close(self, path: str) -> None:
+        os.close(self._open.pop(path))
 
 
 def _read(path: str, most: int) -> bytes:

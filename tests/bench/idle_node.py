@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -95,22 +96,22 @@ def start(folder: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
 
 def measure(pids: dict[str, int], seconds: float) -> dict[str, dict[str, float]]:
     """All of them at the same time: each has a clock of its own."""
-    everybody = {at: pid for pid in pids.values() for at in (pid, *children(pid))}
-    before = {pid: (cpu(pid), switches(pid), time.monotonic()) for pid in everybody}
+    began = time.monotonic()
+    before = {pid: (cpu(pid), switches(pid)) for pid in pids.values()}
+    of_children = {child: cpu(child) for pid in pids.values() for child in children(pid)}
     time.sleep(seconds)
-    after = {pid: (cpu(pid), switches(pid), time.monotonic()) for pid in everybody}
-
-    def percent(pid: int) -> float:
-        return round(100 * (after[pid][0] - before[pid][0]) / (after[pid][2] - before[pid][2]), 4)
-
+    took = time.monotonic() - began
     return {
         name: {
-            "CPU %": percent(pid),
-            "wake-ups/s": round((after[pid][1] - before[pid][1]) / (after[pid][2] - before[pid][2]), 2),
+            "CPU %": round(100 * (cpu(pid) - before[pid][0]) / took, 4),
+            "CPU % of children that stay": round(
+                sum(100 * (cpu(child) - of_children[child]) / took for child in children(pid) if child in of_children),
+                4,
+            ),
+            "wake-ups/s": round((switches(pid) - before[pid][1]) / took, 2),
             "threads": len(list(Path(f"/proc/{pid}/task").iterdir())),
             "PSS MB": megabytes(pid, "Pss"),
             "RSS MB": megabytes(pid, "Rss"),
-            "children's CPU %": sum(percent(child) for child, parent in everybody.items() if parent == pid != child),
         }
         for name, pid in pids.items()
     }
@@ -144,7 +145,7 @@ async def be_an_agent(folder: Path) -> None:
     clock = SystemClock()
     with EmbeddedCluster.open(None, clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
         await cluster.create(Node(metadata=ObjectMeta(name="node-1")))
-        await AgentDaemon("node-1", config, this_node(config, clock), cluster, clock, luck=lambda: 0.5).run()
+        await AgentDaemon("node-1", config, this_node(config, clock), cluster, clock, luck=random.random).run()
 
 
 if __name__ == "__main__":

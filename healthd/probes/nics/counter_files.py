@@ -5,12 +5,10 @@ Files of /sys that are read again and again: cheaply, and without asking what th
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 
-from healthd.probes.sysfs import PAGE, read_text
+from healthd.probes.sysfs import read_text
 
 Read = Callable[[str], str]
 """The text of a file, without white space at its ends. Raises OSError."""
@@ -55,42 +53,6 @@ def is_full(name: str, value: float) -> bool:
     Either way it is no number of anything.
     """
     return name in RANGES and value == (1 << RANGES[name]) - 1
-
-
-class KeptOpen:
-    """
-    A Read that keeps its files open: the kernel makes the text anew for each read from the beginning.
-
-    A device that went away answers ENODEV to whoever holds its files; then the path is opened anew, once.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[str, int] = {}
-
-    def __call__(self, path: str) -> str:
-        """Raises OSError."""
-        held = self._open.get(path)
-        if held is not None:
-            with suppress(OSError):
-                return self._read(held)
-            self._close(path)
-        self._open[path] = descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return self._read(descriptor)
-        except OSError:
-            self._close(path)
-            raise
-
-    def close(self) -> None:
-        """Let go of every file."""
-        for path in list(self._open):
-            self._close(path)
-
-    def _read(self, descriptor: int) -> str:
-        return os.pread(descriptor, PAGE, 0).decode(errors="replace").strip()
-
-    def _close(self, path: str) -> None:
-        os.close(self._open.pop(path))
 
 
 class Patient:

@@ -23,11 +23,11 @@ from pathlib import Path
 from healthd.core.links import usual
 from healthd.core.readings import Look, Reading
 from healthd.core.signals import ethernet
-from healthd.probes.nics.counter_files import KeptOpen, Patient, Read, parse_counter
+from healthd.probes.nics.counter_files import Patient, Read, parse_counter
 from healthd.probes.nics.ethtool import Chosen, Ethtool, Statistics
 from healthd.probes.nics.netdevs import Interface, is_set_up, read_interfaces
 from healthd.probes.nics.rdma import SYS
-from healthd.probes.sysfs import listed, read_number, read_text, read_word, trouble_with
+from healthd.probes.sysfs import KeptOpen, listed, read_number, read_text, read_word, trouble_with
 
 LOOK_AGAIN = timedelta(minutes=1)
 """So often interfaces are looked up anew though their names are the same."""

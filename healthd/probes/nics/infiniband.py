@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 from healthd.core.links import Link, PortSeen, judge_links
 from healthd.core.readings import NODE, Look, Reading
-from healthd.probes.nics.counter_files import KeptOpen, Patient, Read, is_full
+from healthd.probes.nics.counter_files import Patient, Read, is_full
 from healthd.probes.nics.netdevs import is_set_up
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_state
-from healthd.probes.sysfs import read_number, trouble_with
+from healthd.probes.sysfs import KeptOpen, read_number, trouble_with
 
 
 class _Words(NamedTuple):

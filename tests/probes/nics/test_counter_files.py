@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from healthd.probes.nics.counter_files import KeptOpen, parse_counter
+from healthd.probes.nics.counter_files import parse_counter
+from healthd.probes.sysfs import KeptOpen
 
 
 @pytest.mark.parametrize("text", ["", "N/A (no PMA)", "1.5", "9" * 21, "0x10"])
