@@ -37,7 +37,7 @@ def probes_of(
     """
     there = [(gpu.pci, Kind.GPU) for gpu in gpus] + [(nic.pci, Kind.RDMA) for nic in nics if not nic.parent]
     sys, proc, run = Path(policy.sys), Path(policy.proc), Path(policy.run) if policy.run else None
-    nvml = Nvml(expected=policy.gpus)
+    nvml = Nvml(expected=policy.gpus, has_driver=(sys / "module" / "nvidia").exists)
     probes: list[Probe] = [
         nvml,
         NvmlPulse(nvml),

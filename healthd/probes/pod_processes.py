@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from healthd.core.pod_lives import ContainerTasks, PodTasks
@@ -36,8 +36,8 @@ class PodProcesses:
     wrong machine. Without *own_uid*, the pods of all kubelets below *root*.
 
     Which groups there are is listed anew only when one was made or removed, which the kernel counts as links of the
-    folder above; a group that was replaced by another in between no longer answers. And while a pod has as many tasks
-    as before, and more than one, its containers are not asked: which of them is alone can not have changed.
+    folder above; one that was replaced by another in between no longer answers. And while a pod has as many tasks as
+    before, and more than one, its containers are not asked: all that matters of them is when one is left alone.
     """
 
     def __init__(self, root: Path = CGROUPS, *, own_uid: str = "") -> None:
@@ -63,30 +63,30 @@ class PodProcesses:
             raise CannotRead(error.filename or str(self._root), error.strerror or str(error), _REMEDY) from error
 
     def _read(self) -> list[PodTasks]:
-        if not self._is_current():
+        if self._is_stale or not self._has_same_pods():
             self._list()
-        try:
-            return self._read_pods()
-        except _Vanished:
+        pods = self._read_pods()
+        if self._is_stale:
             self._list()
-        found = []
-        for pod in self._pods:
-            try:
-                found.append(pod.read(self._read_file))
-            except _Vanished:  # between the list and now
-                self._is_stale = True
-        if self._own_uid and all(pod.uid != self._own_uid for pod in found):
+            pods = self._read_pods()
+        if self._own_uid and all(pod.uid != self._own_uid for pod in pods):
             raise self._not_among_them()
-        return found
+        return pods
 
     def _read_pods(self) -> list[PodTasks]:
-        told = [pod.read(self._read_file) for pod in self._pods]
-        self._is_stale |= any(pod.has_lost_one for pod in self._pods)
+        """Without those that went away, which only an empty pod can."""
+        told = []
+        for pod in self._pods:
+            try:
+                told.append(pod.read(self._read_file))
+            except _Vanished:
+                self._is_stale = True
+        self._is_stale |= any(pod.is_stale for pod in self._pods)
         return told
 
-    def _is_current(self) -> bool:
+    def _has_same_pods(self) -> bool:
         try:
-            return not self._is_stale and all(_links(folder) == links for folder, links in self._listed.items())
+            return all(_links(folder) == links for folder, links in self._listed.items())
         except FileNotFoundError:
             return False
 
@@ -117,8 +117,7 @@ class PodProcesses:
     def _list_pod(self, folder: str, uid: str) -> _Pod | None:
         """None when its group goes away at this moment, which only an empty one can."""
         try:
-            self._listed[folder] = _links(folder)
-            return _Pod(uid, folder, [container for _, container in _folders_in(folder)])
+            return _Pod(uid, folder)
         except OSError as error:
             if error.errno not in _VANISHED:
                 raise
@@ -140,16 +139,17 @@ class _Vanished(Exception):
 
 
 class _Pod:
-    """One pod's group and those of its containers."""
+    """One pod's group and those of its containers, as they were listed once. Raises OSError."""
 
-    def __init__(self, uid: str, folder: str, containers: Sequence[str]) -> None:
+    def __init__(self, uid: str, folder: str) -> None:
         self.uid = uid
         self._folder = folder
         self._file = f"{folder}/pids.current"
-        self._containers = containers
+        self._links = _links(folder)
+        self._containers = [container for _, container in _folders_in(folder)]
         self._last: PodTasks | None = None
-        self.has_lost_one = False
-        """The group of a container went away since they were listed: another may have come in its place."""
+        self.is_stale = False
+        """There are other containers than were listed."""
 
     def read(self, read: Callable[[str], str]) -> PodTasks:
         """Raises _Vanished, and OSError when its tasks are not counted."""
@@ -157,7 +157,7 @@ class _Pod:
         if last is not None and tasks == last.tasks and tasks > 1:
             return last
         containers = [_read_container(folder) for folder in self._containers]
-        self.has_lost_one = None in containers
+        self.is_stale = None in containers or _links_if_any(self._folder) != self._links
         self._last = PodTasks(self.uid, tasks, tuple(container for container in containers if container is not None))
         return self._last
 
@@ -169,6 +169,13 @@ def _links(folder: str) -> _Links:
     """What is another when a folder below was made or removed: the number of links; the date, outside of /sys."""
     state = os.stat(folder)  # noqa: PTH116 - paths are words in probes
     return state.st_nlink, state.st_mtime_ns
+
+
+def _links_if_any(folder: str) -> _Links | None:
+    try:
+        return _links(folder)
+    except FileNotFoundError:
+        return None
 
 
 def _hierarchy(root: Path) -> str:

@@ -27,6 +27,7 @@ from healthd.probes.nics.counter_files import Patient, Read, parse_counter
 from healthd.probes.nics.ethtool import Chosen, Ethtool, Statistics
 from healthd.probes.nics.netdevs import Interface, is_set_up, read_interfaces
 from healthd.probes.nics.rdma import SYS
+from healthd.probes.pace import pace
 from healthd.probes.sysfs import KeptOpen, listed, read_number, read_text, read_word, trouble_with
 
 LOOK_AGAIN = timedelta(minutes=1)
@@ -80,13 +81,17 @@ class Ethernet:
     """Whether ports have a carrier, and how often it went."""
 
     source = "ethernet"
-    every = timedelta(seconds=1)
 
     def __init__(self, sys: Path = SYS, read: Read | None = None) -> None:
         self._known = _Interfaces(sys)
         self._kept = KeptOpen()
         self._read = read or self._kept
         self._were_up: set[str] = set()
+
+    @property
+    def every(self) -> timedelta:
+        """Every second, where there is an interface."""
+        return pace(timedelta(seconds=1), has_devices=bool(self._known.all))
 
     def look(self, now: datetime) -> Look:
         """What interfaces say now."""

@@ -27,6 +27,7 @@ from healthd.core.readings import NODE, Look, Reading
 from healthd.probes.nics.counter_files import Patient, Read, is_full
 from healthd.probes.nics.netdevs import is_set_up
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_state
+from healthd.probes.pace import pace
 from healthd.probes.sysfs import KeptOpen, read_number, trouble_with
 
 
@@ -42,7 +43,6 @@ class Infiniband:
     """Whether ports are up. Keeps its few files open, so that a look costs microseconds of our own."""
 
     source = "infiniband"
-    every = timedelta(seconds=1)
 
     def __init__(self, sys: Path = SYS, read: Read | None = None, *, expected: int | None = None) -> None:
         """*expected*: how many ports must be up, where somebody says so."""
@@ -54,6 +54,12 @@ class Infiniband:
         self._patient = Patient(self._read)
         self._present: set[str] = set()
         self._were_up: set[str] = set()
+
+    @property
+    def every(self) -> timedelta:
+        """Every second, where there is a port, was one, or should be one."""
+        has_devices = bool(self._known.physical or self._present or self._expected)
+        return pace(timedelta(seconds=1), has_devices=has_devices)
 
     def look(self, now: datetime) -> Look:
         """What the ports say now."""

@@ -8,7 +8,7 @@ which is a reading of its own: a look that could not be taken says nothing about
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -18,6 +18,12 @@ from healthd.core.readings import NODE, Look, Reading
 from healthd.core.signals.nvml import XIDS
 from healthd.probes.nvml.inventory import parse_pci
 from healthd.probes.nvml.process import Process
+from healthd.probes.pace import pace
+
+WITHOUT_LIBRARY = timedelta(hours=1)
+"""A machine without NVML's library is asked so rarely: each time starts a process. A container never gets it later."""
+_NO_LIBRARY = 12
+"""NVML_ERROR_LIBRARY_NOT_FOUND."""
 
 MUTE = "mute"
 """The state of a GPU that refuses every question, for another reason than a fault."""
@@ -69,6 +75,15 @@ class Teller(Protocol):
 
     def close(self) -> None: ...
 
+    @property
+    def is_running(self) -> bool: ...
+
+    def rest(self, time: timedelta, *, unless: Callable[[], bool]) -> None: ...
+
+
+def _unknown() -> bool:
+    return False
+
 
 _decoder = msgspec.json.Decoder(Answer)
 
@@ -77,13 +92,17 @@ class Nvml:
     """All that NVML says of the GPUs. The same `Look` object is given again until the child has said something new."""
 
     source = "nvml"
-    every = timedelta(seconds=2)
-    """What the child says by itself is fetched; this asks no driver."""
 
-    def __init__(self, process: Teller | None = None, *, expected: int | None = None) -> None:
-        """*expected*: how many GPUs the node should have, where somebody says so."""
+    def __init__(
+        self, process: Teller | None = None, *, expected: int | None = None, has_driver: Callable[[], bool] = _unknown
+    ) -> None:
+        """
+        *expected*: how many GPUs the node should have, where somebody says so. *has_driver*: whether the kernel has
+        NVIDIA's driver, as far as that is cheap to know; where it appears, NVML is asked at once.
+        """
         self._process: Teller = process or Process()
         self._expected = expected
+        self._has_driver = has_driver
         self._lock = threading.Lock()
         self._gpus: dict[str, GpuAnswer] = {}
         self._node: dict[str, Value] = {}
@@ -94,6 +113,16 @@ class Nvml:
         self._trouble = ""
         self._nameless: list[str] = []
         self._empty = "NVML has not answered yet"
+
+    @property
+    def every(self) -> timedelta:
+        """What the child says by itself is fetched; this asks no driver."""
+        return pace(timedelta(seconds=2), has_devices=self.may_say_something)
+
+    @property
+    def may_say_something(self) -> bool:
+        """A GPU is or was there, or a child asks for one."""
+        return bool(self._seen or self._given or self._process.is_running)
 
     def look(self, now: datetime) -> Look:
         """What the child said last; one whose words nobody understands is as good as none."""
@@ -141,6 +170,8 @@ class Nvml:
         self._trouble = ""
         if answer.trouble:  # NVML says no as well where there is no GPU
             self._gpus, self._node, self._nameless, self._empty = {}, {}, [], answer.trouble
+            if answer.code == _NO_LIBRARY and not self._seen and not self._expected:
+                self._process.rest(WITHOUT_LIBRARY, unless=self._has_driver)
             return
         self._xids = {parse_pci(pci): counts for pci, counts in answer.xids.items()}
         if answer.gpus is not None:
@@ -187,10 +218,14 @@ class NvmlPulse:
     """Whether NVML answers in time: a driver that hangs tells nothing else, and that alone proves nothing."""
 
     source = "nvml-pulse"
-    every = timedelta(seconds=1)
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
+
+    @property
+    def every(self) -> timedelta:
+        """A child that asks is listened to, or its silence proves nothing."""
+        return pace(timedelta(seconds=1), has_devices=self._nvml.may_say_something)
 
     def look(self, now: datetime) -> Look:
         """`nvml.responds`: yes or no; nothing before the first answer is due."""

@@ -77,6 +77,10 @@ def asking(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> 
     return spawn
 
 
+def _never() -> bool:
+    return False
+
+
 class Process:
     """At most one process, whatever happens to it. Not safe for threads."""
 
@@ -98,11 +102,22 @@ class Process:
         self._buffer = b""
         self._due = 0.0
         self._start_at = 0.0
+        self._rests_until = 0.0
+        self._no_rest = _never
         self._heard_at = 0.0
         self.responds: bool | None = None
         """False from when it missed its deadline until a process answers; None until the first one did either."""
         self.trouble = ""
         """Why there is no answer, for a person; empty while all is well."""
+
+    @property
+    def is_running(self) -> bool:
+        """A process asks, or hangs and was not given up yet."""
+        return self._child is not None
+
+    def rest(self, time: timedelta, *, unless: Callable[[], bool]) -> None:
+        """Start no other process within *time*, *unless* that answers that it is worth it."""
+        self._rests_until, self._no_rest = self._monotonic() + time.total_seconds(), unless
 
     def hear(self) -> list[bytes]:
         """The answers since the last call, oldest first."""
@@ -131,8 +146,11 @@ class Process:
     def _tend(self, now: float) -> None:
         if self._abandoned and self._abandoned.poll() is not None:
             self._abandoned = None
-        if self._child is None and self._abandoned is None and now >= self._start_at:
+        if self._child is None and self._abandoned is None and now >= self._start_at and not self._rests(now):
             self._start(now)
+
+    def _rests(self, now: float) -> bool:
+        return now < self._rests_until and not self._no_rest()
 
     def _start(self, now: float) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -152,6 +153,13 @@ class Says:
     def wait(self, seconds: float) -> None: ...
 
     def close(self) -> None: ...
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._lines)
+
+    def rest(self, time: timedelta, *, unless: Callable[[], bool]) -> None:
+        self.rests_for = time
 
 
 NUMBERS: st.SearchStrategy[object] = (
