@@ -104,6 +104,7 @@ class Agent:
         self._status = NodeHealthStatus(boot_id=boot_id, inventory=list(inventory))
         self._seen_this_boot: tuple[Sequence[Device], Sequence[Nic]] = ((), ())
         self._lives = PodLives()
+        self._pods: Sequence[PodTasks] = ()
         self._sources = sources or Sources()
         self._log_trouble = ""
         self._blind: dict[str, str] = {}
@@ -190,8 +191,15 @@ class Agent:
         """The RDMA ports of the node, once they are known."""
         self._status = msgspec.structs.replace(self._status, nics=list(nics))
 
-    def look_at_pods(self, pods: Iterable[PodTasks], now: datetime) -> bool:
-        """Enter which pods have processes. True when one began or ended, so that `cycle` should run."""
+    def look_at_pods(self, pods: Sequence[PodTasks], now: datetime) -> bool:
+        """
+        Enter which pods have processes. True when one began or ended, so that `cycle` should run.
+
+        The same list as before says that nothing changed; then only a pod that is quiet may end.
+        """
+        if pods is self._pods and not self._lives.quiet_since:
+            return False
+        self._pods = pods
         before, self._lives = self._lives, self._lives.look(pods, now)
         self._status = msgspec.structs.replace(
             self._status, live_pods=sorted(self._lives.live), gone_pods=list(self._lives.gone)

@@ -49,10 +49,15 @@ class PodProcesses:
         """What is known of the groups is not to be believed, whatever the kernel says of their number."""
         self._listed: dict[str, _Links] = {}
         self._pods: list[_Pod] = []
+        self._told: list[PodTasks] = []
         self._read_file = KeptOpen()
 
     def read(self) -> list[PodTasks]:
-        """Every pod that has a control group. Raises CannotRead, and never answers half of them."""
+        """
+        Every pod that has a control group; the same list again when nothing changed.
+
+        Raises CannotRead, and never answers half of them.
+        """
         try:
             return self._read()
         except CannotRead:
@@ -71,7 +76,9 @@ class PodProcesses:
             pods = self._read_pods()
         if self._own_uid and all(pod.uid != self._own_uid for pod in pods):
             raise self._not_among_them()
-        return pods
+        if pods != self._told:
+            self._told = pods
+        return self._told
 
     def _read_pods(self) -> list[PodTasks]:
         """Without those that went away, which only an empty pod can."""

@@ -14,6 +14,7 @@ from healthd.telemetry.metrics import Metrics
 from tests.fakes import ManualClock, settle
 
 SECOND = timedelta(seconds=1)
+PACES = {"ethernet": SECOND, "infiniband": SECOND, "host": SECOND}
 LOST = Reading("0000:3b:00.0", "nvml.state", "lost")
 
 
@@ -49,6 +50,16 @@ class Stage:
         finally:
             work.cancel()
             await asyncio.wait({work})
+
+    async def looks_of(self, source: str, count: int) -> list[Look]:
+        """The next ones of *source*, while time passes."""
+        found: list[Look] = []
+        while len(found) < count:
+            look = await self.looks.get()
+            found += [look] if look.source == source else []
+            if self.looks.empty():
+                await self.clock.run_for(SECOND)
+        return found
 
     def up(self, source: str) -> float | None:
         return self.metrics.registry.get_sample_value("healthd_probe_up", {"source": source})
@@ -111,3 +122,40 @@ async def test_fault_of_a_probe_is_trouble_of_its_source_alone() -> None:
     assert look.readings == ()
     assert stage.prober.troubles == {"nvml": look.trouble}
     assert stage.up("nvml") == 0
+
+
+async def test_sources_that_are_due_together_are_read_in_one_thread() -> None:
+    threads = set[int]()
+    probes = [Scripted(source, every, lambda: threads.add(threading.get_ident())) for source, every in PACES.items()]
+    stage = Stage(*probes)
+    async with stage.running():
+        for _ in range(10):
+            for _ in probes:
+                await stage.looks.get()
+            await stage.clock.run_for(max(PACES.values()))
+
+    assert len(threads) == 1
+
+
+async def test_source_that_finds_something_is_looked_at_more_often_from_then_on() -> None:
+    probe = Scripted(every=10 * SECOND)
+    stage = Stage(probe, Scripted("host"))
+    async with stage.running():
+        await stage.looks_of("nvml", 1)
+        probe.does = lambda: setattr(probe, "every", SECOND)
+        rare, usual, next_one = await stage.looks_of("nvml", 3)
+
+    assert (usual.at - rare.at, next_one.at - usual.at) == (SECOND, SECOND)
+
+
+async def test_fault_of_what_takes_looks_ends_the_prober() -> None:
+    def fails(look: Look) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    clock = ManualClock()
+    prober = Prober([Scripted()], clock, lambda: 0.0, Metrics(), fails)
+    work = asyncio.create_task(prober.run())
+    while not work.done():
+        await clock.run_for(SECOND)
+
+    assert isinstance(work.exception(), ZeroDivisionError)

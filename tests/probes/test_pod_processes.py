@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -128,6 +129,31 @@ def test_a_tree_that_appears_later_is_found(tmp_path: Path) -> None:
     assert [pod.uid for pod in processes.read()] == [UID]
 
 
+def test_what_did_not_change_is_the_same_list(tmp_path: Path) -> None:
+    group(version_2(tmp_path) / f"kubepods/burstable/pod{UID}", 3)
+    processes = PodProcesses(tmp_path)
+
+    assert processes.read() is processes.read()
+
+
+def test_pods_and_containers_that_come_and_go_later_are_seen(tmp_path: Path) -> None:
+    pod = group(version_2(tmp_path) / f"kubepods/burstable/pod{UID}", 1)
+    group(pod / "sandbox", 1)
+    processes = PodProcesses(tmp_path)
+    [alone] = processes.read()
+    group(group(pod, 5) / "main", 4)
+    group(tmp_path / f"kubepods/pod{OTHER}", 2)
+    with_more = processes.read()
+    group(pod, 1)
+    shutil.rmtree(pod / "main")
+    shutil.rmtree(tmp_path / f"kubepods/pod{OTHER}")
+    [alone_again] = processes.read()
+
+    assert [one.tasks for one in alone.containers] == [1]
+    assert {one.uid: sorted(each.tasks for each in one.containers) for one in with_more} == {UID: [1, 4], OTHER: []}
+    assert (alone_again.tasks, [one.tasks for one in alone_again.containers]) == (1, [1])
+
+
 @pytest.fixture
 def real_pod() -> Iterator[tuple[str, Path]]:
     """A pod's control group in the machine's own tree, as a kubelet makes it: its uid, and the group of a container."""
@@ -159,3 +185,24 @@ def test_a_real_process_in_a_real_pod_is_counted_until_it_ends(real_pod: tuple[s
 
     assert (before.tasks, [one.tasks for one in before.containers]) == (1, [1])
     assert after.tasks == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make control groups")
+def test_a_real_pod_in_the_place_of_another_is_seen(real_pod: tuple[str, Path]) -> None:
+    uid, container = real_pod
+    classes = container.parent.parent
+    first, second = classes / f"pod{OTHER}", classes / f"pod{UID}"
+    processes = PodProcesses(own_uid=uid)
+    try:
+        first.mkdir()
+        before = processes.read()
+        first.rmdir()
+        second.mkdir()  # their folder has as many links as before
+        after = processes.read()
+    finally:
+        for folder in (first, second):
+            if folder.exists():
+                folder.rmdir()
+
+    assert {pod.uid for pod in before} == {uid, OTHER}
+    assert {pod.uid for pod in after} == {uid, UID}
