@@ -187,3 +187,13 @@ def test_kernel_answers_about_an_interface_without_privilege() -> None:
 def test_kernel_says_that_an_interface_is_not_here() -> None:
     with pytest.raises(OSError, match="No such device"):
         Ethtool().bus("not-here0")
+
+
+def test_machine_without_interfaces_is_looked_at_rarely_until_there_is_one(sysfs: Sysfs) -> None:
+    probe = Ethernet(sysfs.root)
+    probe.look(START)
+    without = probe.every
+    sysfs.net("ens1", NIC)
+    probe.look(START + SECOND)
+
+    assert (without, probe.every) == (10 * SECOND, SECOND)

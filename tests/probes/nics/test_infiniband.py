@@ -210,3 +210,24 @@ def test_lost_links_are_not_counted_every_second_where_that_is_refused(sysfs: Sy
         probe.look(START + second * SECOND)
 
     assert disk.asked.count("link_downed") == 1
+
+
+def test_machine_without_ports_is_looked_at_rarely_until_there_is_one(sysfs: Sysfs) -> None:
+    probe = Infiniband(sysfs.root)
+    probe.look(START)
+    without = probe.every
+    sysfs.rdma("mlx5_0", NIC)
+    probe.look(START + SECOND)
+
+    assert (without, probe.every) == (10 * SECOND, SECOND)
+
+
+def test_ports_that_are_gone_or_only_expected_are_looked_for_every_second(sysfs: Sysfs) -> None:
+    sysfs.rdma("mlx5_0", NIC)
+    probe, hopeful = Infiniband(sysfs.root), Infiniband(sysfs.root, expected=8)
+    probe.look(START)
+    sysfs.unplug("mlx5_0")
+    probe.look(START + SECOND)
+    hopeful.look(START + SECOND)
+
+    assert (probe.every, hopeful.every) == (SECOND, SECOND)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from healthd.core.readings import Look
-from healthd.probes.nvml.health import Nvml
+from healthd.probes.nvml.health import WITHOUT_LIBRARY, Nvml, NvmlPulse
 from healthd.probes.nvml.process import Pace, Process, asking
 from tests.probes.nvml.stage import GPU0, GPU1, GPU2, NOW, QUICK, World, by_place, of
 from tests.standin.nvml import StandIn
@@ -142,6 +142,7 @@ class Says:
 
     trouble = ""
     responds = True
+    rests_for: timedelta | None = None
 
     def __init__(self, *lines: bytes) -> None:
         self._lines = list(lines)
@@ -215,3 +216,32 @@ def test_a_machine_without_the_library_has_nothing_to_tell_and_says_why(tmp_path
     probe.close()
 
     assert look == Look(source="nvml", at=NOW, readings=[], empty="NVML: NVML Shared Library Not Found")
+
+
+NO_LIBRARY = b'{"trouble": "NVML: NVML Shared Library Not Found", "code": 12}'
+
+
+def test_a_machine_without_the_library_is_asked_rarely_and_looked_at_rarely() -> None:
+    process = Says(NO_LIBRARY)
+    probe = Nvml(process)
+    probe.look(NOW)
+
+    assert process.rests_for == WITHOUT_LIBRARY
+    assert (probe.every, NvmlPulse(probe).every) == (timedelta(seconds=10), timedelta(seconds=10))
+
+
+def test_gpus_that_were_there_are_asked_for_and_looked_at_as_before() -> None:
+    gpu = b'{"gpus": [{"pci": "00000000:3B:00.0"}], "node": {"nvml.gpus": 1}}'
+    process = Says(gpu, NO_LIBRARY)
+    probe = Nvml(process)
+    probe.look(NOW)
+
+    assert process.rests_for is None
+    assert (probe.every, NvmlPulse(probe).every) == (timedelta(seconds=2), timedelta(seconds=1))
+
+
+def test_gpus_that_are_expected_are_asked_for_as_before() -> None:
+    process = Says(NO_LIBRARY)
+    Nvml(process, expected=8).look(NOW)
+
+    assert process.rests_for is None

@@ -230,3 +230,26 @@ def test_one_that_is_closed_is_gone_and_another_starts_when_asked_for(machine: M
 
     assert killed
     assert len(machine.children) == 2
+
+
+def test_process_that_is_of_no_use_is_started_again_after_its_rest(machine: Machine) -> None:
+    machine.hear()
+    machine.child.end(0)
+    machine.process.rest(timedelta(minutes=10), unless=lambda: False)
+    machine.hear(after=595)
+    during = len(machine.children)
+    machine.hear(after=10)
+
+    assert (during, len(machine.children)) == (1, 2)
+
+
+def test_rest_ends_once_a_process_is_of_use(machine: Machine) -> None:
+    is_there: list[str] = []
+    machine.hear()
+    machine.child.end(0)
+    machine.process.rest(timedelta(hours=1), unless=lambda: bool(is_there))
+    machine.hear(after=60)
+    is_there.append("the driver")
+    machine.hear(after=1)
+
+    assert len(machine.children) == 2
