@@ -135,7 +135,9 @@ class _Batch:
         self._tell()
 
     def _tell(self) -> None:
-        """One at a time: what else happens must not wait for all of them."""
+        """The first at once, and then one at a time: what else happens must not wait for all of them."""
+        if (first := _popped(self._done)) is not None:
+            first()
         while (answer := _popped(self._done)) is not None:
             self._loop.call_soon(answer)
 
