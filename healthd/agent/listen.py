@@ -16,6 +16,7 @@ import structlog
 
 from healthd.agent.agent import Agent, KernelNews
 from healthd.clock import Clock
+from healthd.core.model import KernelRecord
 from healthd.core.objects import KernelLogCursor
 from healthd.probes.klog.log import KernelLog
 from healthd.telemetry.metrics import Metrics
@@ -46,13 +47,21 @@ class Losses:
 
 
 class Listener:
-    """Reads one kernel log for *agents* and calls *on_news* when a finding changed."""
+    """Reads one kernel log for *agents* and calls *on_news* when a finding changed. *also* is given all records."""
 
-    def __init__(self, agents: Sequence[Agent], clock: Clock, metrics: Metrics, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        agents: Sequence[Agent],
+        clock: Clock,
+        metrics: Metrics,
+        on_news: Callable[[], None],
+        also: Callable[[Sequence[KernelRecord]], None] | None = None,
+    ) -> None:
         self._agents = agents
         self._clock = clock
         self._metrics = metrics
         self._on_news = on_news
+        self._also = also
         self._trouble: str | None = "the kernel log is not open yet"
         self._decided = asyncio.Event()
         self._losses = Losses()
@@ -106,6 +115,8 @@ class Listener:
     def _hear(self, news: KernelNews) -> None:
         self._metrics.kernel_records_lost.inc(news.lost)
         now = self._clock.now()
+        if self._also is not None:
+            self._also(news.records)
         if lost := self._losses.to_tell(news.lost, now):
             log.warning("kernel_log.lost", records=lost)
         changed = [agent.take_in(news, now) for agent in self._agents]  # all of them, whatever the first one says

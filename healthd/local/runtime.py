@@ -103,10 +103,10 @@ class LocalRuntime:
         self._stop_wakes = asyncio.Event()
         self._agents_wake = asyncio.Event()
         self._agents = [self._agent_of(slot) for slot in machine.slots]
-        self._listener = Listener(self._agents, clock, self.metrics, self._agents_wake.set)
         self._runner = ProcessRunner(
             cluster, clock, log_dir=spec.state / "logs", environ=machine.environ, terminal=machine.terminal
         )
+        self._listener = Listener(self._agents, clock, self.metrics, self._agents_wake.set, self._runner.hear)
         self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
         self._controller = Controller(
             cluster,

@@ -10,6 +10,7 @@ from healthd.core.klog.kernel import parse_kernel
 from healthd.core.klog.message import CONTRACT, Kind, LinkFault, Message, Mig, first_address, normal_address
 from healthd.core.klog.network import parse_network
 from healthd.core.klog.nvidia import parse_nvidia
+from healthd.core.klog.oom import OomKill, parse_oom_kill
 from healthd.core.klog.prefix import LONGEST_PREFIX, KernelLine, parse_line, unescape
 from healthd.core.klog.process import begins_with_a_name, parse_process, without_names
 from healthd.core.klog.stitch import Partial, stitch
@@ -25,6 +26,7 @@ __all__ = [
     "LinkFault",
     "Message",
     "Mig",
+    "OomKill",
     "Partial",
     "begins_with_a_name",
     "first_address",
@@ -32,6 +34,7 @@ __all__ = [
     "normal_address",
     "parse_line",
     "parse_message",
+    "parse_oom_kill",
     "stitch",
     "unescape",
     "without_names",

@@ -1,8 +1,8 @@
 """
-The grammar of messages about the machine itself: PCIe errors (AER, DPC), machine checks, memory exhausted.
+The grammar of messages about the machine itself: PCIe errors (AER, DPC), machine checks; `oom.py` has memory exhausted.
 
-Source: `drivers/pci/pcie/aer.c`, `arch/x86/kernel/cpu/mce`, `drivers/edac`, `mm/oom_kill.c` of Linux, with the wordings
-of old and new versions.
+Source: `drivers/pci/pcie/aer.c`, `arch/x86/kernel/cpu/mce`, `drivers/edac` of Linux, with the wordings of old and new
+versions.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from healthd.core.klog.message import FULL_ADDRESS, Kind, Message, first_address
+from healthd.core.klog.oom import parse_oom
 from healthd.core.klog.process import without_names
 
 _DEVICE = rf"(?:[a-zA-Z0-9_.-]{{1,32}} )?{FULL_ADDRESS}:(?:pcie\w{{2,4}}:)?"
@@ -60,26 +61,6 @@ _MCE_STATUS = re.compile(
     r"Machine Check(?: Exception| Event)?: {0,24}[0-9a-f]{1,16} Bank [0-9]{1,3}: (?P<status>[0-9a-f]{16})",
     re.ASCII,
 )
-_OOM_KILLED = re.compile(
-    r"(?:(?:Memory cgroup )?[Oo]ut of [Mm]emory(?: \([^)]{1,48}\))?: )?"
-    r"(?:Kill(?:ed)?|kill(?:ed)?|OOM victim|Sacrifice child:?)(?: process)? "
-    r"(?P<pid>[0-9]{1,10}),?(?: UID [0-9]{1,10},?)? "
-    r"\((?P<process>.{1,64}?)\)(?=[,.:]{0,2}(?:\s{1,2}(?:total-vm|vsz|score|now|or|UID|shmem|is|sharing)\b|\s{0,4}$))",
-    re.ASCII,
-)
-_OOM_NUMBER = re.compile(
-    r"(?:Memory cgroup )?[Oo]ut of [Mm]emory: Kill(?:ed)? process (?P<pid>[0-9]{1,10})\s{0,4}$", re.ASCII
-)
-_OOM_TASK = re.compile(
-    r"oom-kill:(?=constraint=|gfp)(?:.{0,2000}?)\btask=(?P<process>.{1,64}?),pid=(?P<pid>[0-9]{1,10}),uid=",
-    re.ASCII,
-)
-_OOM_REST = re.compile(
-    r"(?:Memory cgroup )?[Oo]ut of [Mm]emory(?=:| \(| and no killable|$)|Kernel panic - not syncing: Out of memory"
-    r"|oom-kill:|oom-killer: |oom_reaper: "
-    r"|Tasks? in \S{1,512} (?:killed as a result of limit|are going to be killed)",
-    re.ASCII,
-)
 
 
 def parse_host(text: str) -> Message | None:
@@ -89,7 +70,7 @@ def parse_host(text: str) -> Message | None:
     if _MCE.match(text):
         plain = without_names(text)
         return Message(kind=Kind.MCE, text=text, pci=first_address(plain), fatal=_mce_fatal(plain))
-    return _parse_oom(text)
+    return parse_oom(text)
 
 
 def _aer_fatal(text: str) -> bool | None:
@@ -106,12 +87,3 @@ def _mce_fatal(text: str) -> bool | None:
     if found:
         return bool(int(found["status"], 16) >> 61 & 1)  # MCi_STATUS.UC: the hardware did not correct it
     return True if _MCE_WORSE.search(text) else None
-
-
-def _parse_oom(text: str) -> Message | None:
-    """The reaper's line only repeats a kill that was told before, so it names no process here."""
-    if found := _OOM_KILLED.match(text) or _OOM_TASK.match(text):
-        return Message(kind=Kind.OOM, text=text, pid=int(found["pid"]), process=found["process"])
-    if found := _OOM_NUMBER.match(text):
-        return Message(kind=Kind.OOM, text=text, pid=int(found["pid"]))
-    return Message(kind=Kind.OOM, text=text) if _OOM_REST.match(text) else None

@@ -5,7 +5,7 @@ What to do about one pod of this machine, and what to report of it: the decision
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
@@ -149,14 +149,6 @@ def ended(pod: Pod, ending: Ending, now: datetime) -> PodStatus:
             pod.status.conditions, Condition(type="Ready", status="False", reason=ending.reason), now
         ),
     )
-
-
-def blame_memory(ending: Ending) -> Ending:
-    """*ending* of a rank that nobody asked to stop, while the kernel killed processes for want of memory."""
-    if ending.signal != 9 or ending.reason != "Error":
-        return ending
-    message = f"{ending.message}; the kernel's out-of-memory killer was at work"
-    return replace(ending, reason="OOMKilled", message=message)
 
 
 def with_condition(conditions: Sequence[Condition], new: Condition, now: datetime) -> list[Condition]:

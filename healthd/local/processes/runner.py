@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,11 +22,13 @@ from healthd.clock import Clock
 from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
 from healthd.core.gang import attempt_of, index_of, is_terminal
+from healthd.core.model import KernelRecord
 from healthd.core.objects import Node, Pod, PodStatus
 from healthd.core.patches import diff
 from healthd.local.environment import gpus_env, gpus_of_gang, inherited, own_env, threads_env, world_of
 from healthd.local.once import Once
 from healthd.local.processes.marks import find_processes
+from healthd.local.processes.oom import HEARD_WITHIN, OomKills, Suspect, blamed, read_oom_kills
 from healthd.local.processes.output import Terminal, open_log
 from healthd.local.processes.pods import (
     Act,
@@ -38,7 +41,6 @@ from healthd.local.processes.pods import (
     Stop,
     Wait,
     begun,
-    blame_memory,
     decide_pod,
 )
 from healthd.local.processes.supervise import Command, Rank
@@ -66,6 +68,11 @@ class _Member:
     log_size: int = 0
     last_output: datetime | None = None
     end_output: Callable[[], None] | None = None
+    began: datetime | None = None
+    oom_kills: int = 0
+    """Those of the whole machine, when it began."""
+    ended: datetime | None = None
+    """When its end was first seen."""
     ending: Ending | None = None
     """As it is reported; judged once."""
     killed_at: datetime | None = None
@@ -83,6 +90,7 @@ class ProcessRunner:
         log_dir: Path,
         environ: Mapping[str, str],
         terminal: TextIO | None = None,
+        oom: OomKills | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
@@ -96,7 +104,7 @@ class ProcessRunner:
         self._closing = False
         self._trouble = Once()
         self._one_cycle = asyncio.Lock()
-        self._oom_kills = read_oom_kills()
+        self._oom = oom or OomKills.here()
 
     async def run(self) -> None:
         """Keep pods and processes the same until cancelled; `shutdown` afterwards."""
@@ -118,6 +126,12 @@ class ProcessRunner:
             await self.cycle(self._clock.now())
         if self._terminal is not None:
             await asyncio.to_thread(self._terminal.close, TERMINAL_PATIENCE)
+
+    def hear(self, records: Sequence[KernelRecord]) -> None:
+        """What the kernel wrote: it may have killed a rank for want of memory."""
+        ranks = {pid: uid for uid, one in self._members.items() for pid in (one.rank.pid, one.rank.shim_pid) if pid}
+        if self._oom.hear(records, ranks):
+            self._wake.set()
 
     def last_output(self, uid: str) -> datetime | None:
         """When the output of pod *uid* was last seen to grow; its start counts as output."""
@@ -146,12 +160,12 @@ class ProcessRunner:
                         "pod.write_failed", pod=pod.metadata.name, error=str(error), note="tried until it works"
                     )
         self._observe_output(now)
-        self._oom_kills = read_oom_kills()
+        self._oom.counter.look(now)
 
     def _decide(self, pod: Pod, now: datetime) -> Act:
         uid = pod.metadata.uid
         member = self._members.get(uid)
-        view = RankView(pid=member.rank.pid, ending=self._ending(member)) if member is not None else None
+        view = RankView(pid=member.rank.pid, ending=self._ending(member, now)) if member is not None else None
         may_start = self._is_free(pod.spec.node_name) and self._gpus.get(uid) is not None
         return decide_pod(pod, view, may_start=may_start, begun_here=uid in self._begun, now=now)
 
@@ -166,11 +180,28 @@ class ProcessRunner:
         busy = any(member.node == node and member.rank.ending is None for member in self._members.values())
         return not busy and not self._closing
 
-    def _ending(self, member: _Member) -> Ending | None:
+    def _ending(self, member: _Member, now: datetime) -> Ending | None:
+        """How it ended; None also while the kernel may be about to say that it killed it for want of memory."""
         if member.ending is None and member.rank.ending is not None:
-            oom_killed = not member.rank.stopping and read_oom_kills() > self._oom_kills
-            member.ending = blame_memory(member.rank.ending) if oom_killed else member.rank.ending
+            member.ended = member.ended or now
+            member.ending = self._judged(member, member.rank.ending, member.began or now, member.ended, now)
         return member.ending
+
+    def _judged(
+        self, member: _Member, ending: Ending, began: datetime, ended: datetime, now: datetime
+    ) -> Ending | None:
+        if member.rank.stopping or ending.exit_code == 0:
+            return ending
+        suspect = Suspect(uid=member.rank.uid, cgroup=self._oom.cgroup, began=began, ended=ended)
+        victim = self._oom.victim(suspect)
+        if victim is not None and (victim.of or ending.signal == signal.SIGKILL):
+            return blamed(ending, victim)
+        if ending.signal != signal.SIGKILL or read_oom_kills() == member.oom_kills:
+            return ending
+        if timedelta(0) <= now - ended < HEARD_WITHIN and not self._closing:
+            asyncio.get_running_loop().call_later(HEARD_WITHIN.total_seconds(), self._wake.set)
+            return None
+        return blamed(ending, None) if self._oom.is_counted(suspect) else ending
 
     async def _act(self, pod: Pod, act: Act, now: datetime) -> None:
         match act:
@@ -198,6 +229,7 @@ class ProcessRunner:
         threads = threads_env(self._environ, world_of(pod))
         env = {**self._environ, **threads, **own_env(pod), **gpus_env(self._gpus.get(uid) or [])}
         member = _Member(Rank(uid, self._wake.set), pod.spec.node_name, last_output=now)
+        member.began, member.oom_kills = now, read_oom_kills()
         self._members[uid] = member
         try:
             output = self._open_output(pod, member)
@@ -263,15 +295,6 @@ class ProcessRunner:
             uid=meta.uid,
             resource_version=meta.resource_version,
         )
-
-
-def read_oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it booted; 0 where it does not say."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 def _stop(member: _Member, grace: timedelta, now: datetime) -> None:

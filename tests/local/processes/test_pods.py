@@ -18,7 +18,6 @@ from healthd.local.processes.pods import (
     Stop,
     Wait,
     begun,
-    blame_memory,
     decide_pod,
     ended,
     running,
@@ -120,10 +119,3 @@ def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
     other = with_condition(same, Condition(type="Ready", status="False"), LATER)
 
     assert [c.last_transition_time for c in (first[0], same[0], other[0])] == [START, START, LATER]
-
-
-def test_only_a_death_by_sigkill_can_be_the_memory() -> None:
-    killed = Ending(exit_code=137, signal=9, reason="Error", message="killed by signal 9")
-
-    assert blame_memory(killed).reason == "OOMKilled"
-    assert blame_memory(FAILURE) == FAILURE

@@ -7,7 +7,7 @@ import io
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TextIO
@@ -18,10 +18,12 @@ from structlog.testing import capture_logs
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.gang import is_terminal
+from healthd.core.model import KernelRecord
 from healthd.core.objects import ANNOTATION_ATTEMPT, Container, Device, EnvVar, Pod, Terminated
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.runner import ProcessRunner
 from healthd.local.slots import register, slots_for
+from healthd.probes.klog.kmsg import open_kmsg, read_boot_id
 from tests.builders import a_pod
 from tests.local.helpers import (
     Witness,
@@ -319,3 +321,98 @@ async def test_a_process_that_cannot_be_killed_is_named_once(
 
     [stuck] = [entry for entry in logs if entry["event"] == "rank.stuck"]
     assert (stuck["uid"], len(stuck["pids"])) == (pod.metadata.uid, 2)
+
+
+async def test_a_rank_that_the_kernel_says_it_killed_ended_for_want_of_memory(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    async with a_machine(cluster, tmp_path) as runner:
+        await a_running_pod(cluster, shell("exec sleep 1000"))
+        (pid,) = find_processes((await cluster.get(Pod, "rank", "default")).metadata.uid)
+        runner.hear([out_of_memory(pid, "a,pid=1,uid=0")])
+        os.kill(pid, signal.SIGKILL)
+        end = await the_end_of(cluster)
+
+    assert (end.exit_code, end.signal, end.reason) == (137, 9, "OOMKilled")
+    assert f"out-of-memory killer had killed process {pid} of it" in end.message
+
+
+async def test_a_kill_of_another_process_in_the_same_second_is_not_the_ranks(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    async with a_machine(cluster, tmp_path) as runner:
+        await a_running_pod(cluster, shell("exec sleep 1000"))
+        (pid,) = find_processes((await cluster.get(Pod, "rank", "default")).metadata.uid)
+        runner.hear([out_of_memory(os.getpid(), f"x,pid={pid},uid=")])
+        os.kill(pid, signal.SIGKILL)
+        end = await the_end_of(cluster)
+
+    assert (end.signal, end.reason) == (9, "Error")
+
+
+def out_of_memory(pid: int, name: str) -> KernelRecord:
+    text = f"oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/a,task_memcg=/a,task={name},pid={pid},uid=0"
+    return KernelRecord(sequence=1, at=SystemClock().now(), text=text)
+
+
+@pytest.mark.kmsg
+async def test_the_kernel_kills_one_rank_for_want_of_memory_while_another_is_killed_by_hand(
+    cluster: EmbeddedCluster, tmp_path: Path, small_group: Path
+) -> None:
+    """With the machine's real kernel. The name of the rank forges a pid and a line."""
+    greedy = python(GREEDY, small_group)
+    async with a_machine(cluster, tmp_path) as runner, heard_by(runner):
+        await a_running_pod(cluster, shell("exec sleep 1000"), "other")
+        (other,) = find_processes((await cluster.get(Pod, "other", "default")).metadata.uid)
+        pod = a_pod("greedy", node="slot-1", index=1, container=running(greedy))
+        await cluster.create(pod)
+        ends = [await the_end_of(cluster, "greedy")]
+        os.kill(other, signal.SIGKILL)
+        ends.append(await the_end_of(cluster, "other"))
+
+    assert [(end.signal, end.reason) for end in ends] == [(9, "OOMKilled"), (9, "Error")]
+
+
+GREEDY = """
+import os, sys
+open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
+open("/proc/self/comm", "w").write("a\\n,pid=1,uid=0")
+eaten = []
+while True:
+    eaten.append(bytearray(1 << 20))
+"""
+
+
+@pytest.fixture
+def small_group(tmp_path: Path) -> Iterator[Path]:
+    """A control group with very little memory."""
+    root = Path("/sys/fs/cgroup")
+    kind = (
+        (root, "memory.max") if (root / "cgroup.controllers").exists() else (root / "memory", "memory.limit_in_bytes")
+    )
+    group = kind[0] / f"healthd-test-{os.getpid()}-{tmp_path.name}"
+    try:
+        group.mkdir()
+        (group / kind[1]).write_text("30000000")
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield group
+    group.rmdir()
+
+
+@asynccontextmanager
+async def heard_by(runner: ProcessRunner) -> AsyncIterator[None]:
+    """The machine's kernel log is read for it."""
+    kernel_log = open_kmsg(clock=SystemClock(), boot_id=read_boot_id())
+
+    async def read() -> None:
+        async with aclosing(kernel_log.batches()) as batches:
+            async for batch in batches:
+                runner.hear(batch.records)
+
+    reading = asyncio.create_task(read())
+    try:
+        yield
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)

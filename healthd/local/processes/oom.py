@@ -1,0 +1,224 @@
+"""
+Whether a rank that died was killed by the kernel for want of memory.
+
+That some process of the machine was killed so in the same second proves nothing: it may be of another job. So the
+kernel log is asked whom it killed. A pid of the rank or of its descendants is proof. Where the process was gone before
+its parents could be looked at, the rank's own control group is, if it is named and the time fits. Pids in the log are
+those of the initial PID namespace, and paths those of the initial cgroup namespace: in a container neither can be
+compared. There, and where the log cannot be read, the counter of the rank's own control group speaks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from healthd.core.klog import OomKill, parse_oom_kill
+from healthd.core.model import KernelRecord
+from healthd.local.processes.pods import Ending
+
+PROC = Path("/proc")
+SLACK = timedelta(seconds=1)
+"""By how much the kernel's stamps may stray from wall time."""
+DYING = timedelta(seconds=10)
+"""Between a kill and the end: gigabytes and a GPU's driver take their time."""
+HEARD_WITHIN = timedelta(milliseconds=250)
+"""The kernel writes its line before the process ends; a reader is woken at the next tick, and has to parse it."""
+KEPT = 256
+INITIAL_PIDS = "pid:[4026531836]"
+INITIAL_CGROUPS = "cgroup:[4026531835]"
+"""The numbers of the initial namespaces are fixed in the kernel (`PROC_PID_INIT_INO`, `PROC_CGROUP_INIT_INO`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """A process that the kernel said it killed; *of* is the rank whose it was."""
+
+    kill: OomKill
+    at: datetime
+    of: str = ""
+    is_known: bool = False
+    """Its parents could be looked at. Without *of* it is then surely no rank's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A rank that died, and what is known of its life."""
+
+    uid: str
+    cgroup: str
+    """Its control group, empty where it cannot be compared or says nothing: the root's has everybody in it."""
+    began: datetime
+    ended: datetime
+
+
+def victim_of(suspect: Suspect, victims: Iterable[Victim]) -> Victim | None:
+    """The kill that explains the death of *suspect*, by pid or else by control group. Pure."""
+    told = [victim for victim in victims if suspect.began - SLACK <= victim.at <= suspect.ended + SLACK]
+    by_pid = [victim for victim in told if victim.of == suspect.uid]
+    by_group = [
+        victim
+        for victim in told
+        if suspect.cgroup
+        and victim.kill.cgroup == suspect.cgroup
+        and not victim.is_known
+        and suspect.ended - victim.at <= DYING
+    ]
+    return next(iter(by_pid + by_group), None)
+
+
+def blamed(ending: Ending, victim: Victim | None) -> Ending:
+    """*ending* of a rank that nobody asked to stop, with the kill that explains it; None: that cannot be named."""
+    if ending.exit_code == 0 or ending.reason != "Error":
+        return ending
+    whom = "a process of its control group" if victim is None or not victim.of else f"process {victim.kill.pid} of it"
+    message = f"{ending.message}; the kernel's out-of-memory killer had killed {whom}"
+    is_the_rank = ending.signal == 9 or ending.exit_code == 137  # a shell says 137 of a child that was killed
+    return replace(ending, reason="OOMKilled" if is_the_rank else ending.reason, message=message)
+
+
+@dataclass(slots=True)
+class CgroupCounter:
+    """How often the kernel killed a process of one control group, and when that was last seen to grow."""
+
+    path: Path | None
+    last: int = 0
+    grew_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        self.last = self._read()
+
+    def look(self, now: datetime) -> None:
+        """Read it again."""
+        count = self._read()
+        if count > self.last:
+            self.grew_at = now
+        self.last = count
+
+    def _read(self) -> int:
+        """Of version 2 `memory.events.local`, of version 1 `memory.oom_control`; 0 where there is none."""
+        try:
+            lines = self.path.read_text().splitlines() if self.path else []
+        except OSError:
+            return 0
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+@dataclass(slots=True)
+class OomKills:
+    """What the kernel said of its kills, for the ranks of this process. Everybody's *proc* is /proc but in tests."""
+
+    proc: Path = PROC
+    sees_pids: bool = True
+    """The pids of the log are those that we see."""
+    cgroup: str = ""
+    """Our own control group, in which ranks begin; empty where it cannot be compared with the log."""
+    counter: CgroupCounter = field(default_factory=lambda: CgroupCounter(None))
+    _victims: deque[Victim] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+    @classmethod
+    def here(cls, proc: Path = PROC) -> OomKills:
+        """Of this machine, as this process sees it."""
+        group = _memory_group(proc)
+        is_initial = _namespace(proc, "cgroup") == INITIAL_CGROUPS
+        if is_initial and group == "/":  # where everybody is who was put nowhere else
+            group = ""
+        return cls(
+            proc=proc,
+            sees_pids=_namespace(proc, "pid") == INITIAL_PIDS,
+            cgroup=group if is_initial else "",
+            counter=CgroupCounter(_counter_file(proc, group) if group else None),
+        )
+
+    def hear(self, records: Iterable[KernelRecord], ranks: Mapping[int, str]) -> bool:
+        """
+        Take in what the kernel wrote; *ranks* are the uids of those that run, by the pids of rank and supervisor.
+
+        At once: the parents of a process can be asked only while it dies. True when there was a kill.
+        """
+        kills = [(record, kill) for record in records if not record.facility and (kill := parse_oom_kill(record.text))]
+        for record, kill in kills:
+            uid, is_known = self._owner(kill.pid, ranks) if self.sees_pids else ("", False)
+            self._victims.append(Victim(kill=kill, at=record.at, of=uid, is_known=is_known))
+        return bool(kills)
+
+    def victim(self, suspect: Suspect) -> Victim | None:
+        """The kill that explains the death of *suspect*."""
+        return victim_of(suspect, self._victims)
+
+    def is_counted(self, suspect: Suspect) -> bool:
+        """
+        Whether the counter of the ranks' own control group speaks for a kill, and no line of the log against it.
+
+        The log names whom it killed, where it can be compared: then the count adds nothing.
+        """
+        told = any(suspect.ended - DYING - SLACK <= victim.at for victim in self._victims)
+        if told and (self.sees_pids or self.cgroup):
+            return False
+        self.counter.look(suspect.ended)
+        grew = self.counter.grew_at
+        return grew is not None and max(suspect.began, suspect.ended - DYING) <= grew
+
+    def _owner(self, pid: int, ranks: Mapping[int, str]) -> tuple[str, bool]:
+        """The rank that *pid* descends from, and whether that could be seen."""
+        seen: set[int] = set()
+        while pid > 1 and pid not in seen:
+            if pid in ranks:
+                return ranks[pid], True
+            seen.add(pid)
+            pid = _parent_of(pid, self.proc)
+        return "", pid == 1
+
+
+def read_oom_kills(proc: Path = PROC) -> int:
+    """How many processes of the machine were killed for want of memory since it booted; 0 where that is not said."""
+    try:
+        lines = (proc / "vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def _parent_of(pid: int, proc: Path) -> int:
+    """0 when it is gone."""
+    try:
+        return int((proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def _namespace(proc: Path, kind: str) -> str:
+    try:
+        return str((proc / "self/ns" / kind).readlink())
+    except OSError:
+        return ""
+
+
+def _memory_group(proc: Path) -> str:
+    """The path of our control group in the tree that counts memory; empty where it is not known."""
+    try:
+        lines = (proc / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return ""
+    groups = {names: path for _, names, path in (line.split(":", 2) for line in lines)}
+    return next((path for names, path in groups.items() if "memory" in names.split(",")), groups.get("", ""))
+
+
+def _counter_file(proc: Path, group: str) -> Path | None:
+    """Where the kernel counts the kills of our own control group; None where there is no such file."""
+    try:
+        mounts = [line.split() for line in (proc / "self/mountinfo").read_text().splitlines()]
+    except OSError:
+        return None
+    for _, _, _, root, place, *rest in mounts:
+        kind, options = rest[rest.index("-") + 1], rest[-1].split(",")
+        if kind not in ("cgroup", "cgroup2") or not f"{group}/".startswith(f"{root.rstrip('/')}/"):
+            continue
+        folder = Path(place) / group[len(root.rstrip("/")) :].lstrip("/")
+        name = "memory.oom_control" if kind == "cgroup" and "memory" in options else "memory.events.local"
+        if (folder / name).is_file():
+            return folder / name
+    return None
