@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -30,6 +30,7 @@ from healthd.core.klog import (
     Partial,
     parse_line,
     parse_message,
+    says_who_wrote,
     stitch,
 )
 from healthd.core.model import Action, Severity
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     """Print what is read; exit 0 whatever it says."""
     policy = _policy(args.config)
     with _opened(args.file) as log:
-        readings = read_log(log, policy)
+        readings = read_log(log, policy, _warn_of_unsigned)
         if args.json:
             wanted = (each for each in readings if args.all or each.kind in CONTRACT or each.rule)
             _print_json(wanted, at_once=args.file == STDIN)
@@ -110,16 +111,38 @@ def _policy(config: Path | None) -> JudgePolicy:
     return load(config).judge
 
 
-def read_log(log: BinaryIO, policy: JudgePolicy = AS_BUILT) -> Iterator[Reading]:
-    """Every message in *log* that means something, in order; one that several rules are about comes several times."""
-    partial = Partial()
+def _warn_of_unsigned(number: int) -> None:
+    complain(
+        f"healthd: line {number} does not say who wrote it, as any of its form: dmesg shows what processes wrote to "
+        "/dev/kmsg beside what the kernel wrote. `dmesg -x | healthd klog` leaves out what processes wrote"
+    )
+
+
+def read_log(
+    log: BinaryIO, policy: JudgePolicy = AS_BUILT, unsigned: Callable[[int], None] = lambda _: None
+) -> Iterator[Reading]:
+    """
+    Every message in *log* that means something, in order; one that several rules are about comes several times.
+
+    *unsigned* is called once, with the number of the first such line that does not say whether the kernel wrote it.
+    """
+    partial, is_said = Partial(), False
     for number, raw in enumerate(_lines(log), start=1):
-        if line := parse_line(raw.decode(errors="replace")):
+        said = raw.decode(errors="replace")
+        if line := parse_line(said):
             partial, text = stitch(partial, line.text)
-            if reading := read_text(number, text, policy):
-                yield reading
-            for judgement in judge_line(policy.rules, text):
-                yield _of_site(number, text, judgement)
+            readings = list(_all_of(number, text, policy))
+            if readings and not is_said and not says_who_wrote(said):
+                is_said = True
+                unsigned(number)
+            yield from readings
+
+
+def _all_of(number: int, text: str, policy: JudgePolicy) -> Iterator[Reading]:
+    if reading := read_text(number, text, policy):
+        yield reading
+    for judgement in judge_line(policy.rules, text):
+        yield _of_site(number, text, judgement)
 
 
 def read_text(number: int, text: str, policy: JudgePolicy = AS_BUILT) -> Reading | None:

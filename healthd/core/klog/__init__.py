@@ -11,7 +11,7 @@ from healthd.core.klog.message import CONTRACT, Kind, LinkFault, Message, Mig, f
 from healthd.core.klog.network import parse_network
 from healthd.core.klog.nvidia import parse_nvidia
 from healthd.core.klog.oom import OomKill, parse_oom_kill
-from healthd.core.klog.prefix import LONGEST_PREFIX, KernelLine, parse_line, unescape
+from healthd.core.klog.prefix import LONGEST_PREFIX, KernelLine, parse_line, says_who_wrote, unescape
 from healthd.core.klog.process import begins_with_a_name, parse_process, without_names
 from healthd.core.klog.stitch import Partial, stitch
 from healthd.core.klog.storage import parse_storage
@@ -35,6 +35,7 @@ __all__ = [
     "parse_line",
     "parse_message",
     "parse_oom_kill",
+    "says_who_wrote",
     "stitch",
     "unescape",
     "without_names",

@@ -73,6 +73,8 @@ _NETCONSOLE = re.compile(r"\s{1,4}(?=[a-zA-Z_.-]{0,64}\d)[\w.-]{1,255}(?=\s{1,2}
 _RELAYED = re.compile(rf"\s{{0,4}}(?:{_DATE.pattern}|{_ISO.pattern})(?:{_TAG.pattern}|{_HOST}{_TAG.pattern})")
 """A whole header behind the kernel's tag: the line went through a second log."""
 
+_WRITER = re.compile(r"\bkern(?:el)?(?:\[0\])?(?=\s{0,9}[.:\s])")
+"""What a header names the writer by: a facility or a tag. Not `<3>`: `dmesg --raw` writes the level there alone."""
 
 _BLANK = frozenset({" ", "\t"})
 
@@ -97,6 +99,17 @@ def parse_line(line: str) -> KernelLine | None:
         return None
     end = _skip(head, end, _SECONDS, _PEOPLE, _CALLER)
     return KernelLine(text=line[end:].lstrip("\ufeff \t").removesuffix("**").rstrip("`"))
+
+
+def says_who_wrote(line: str) -> bool:
+    """
+    Whether *line*, which `parse_line` can read, names its writer, as plain dmesg does not.
+
+    The kernel's ring also holds what processes wrote into it; only the facility tells them apart.
+    """
+    line = _COLOUR.sub("", line).strip("\r\n\x00 ")
+    head = line[:LONGEST_PREFIX]
+    return _RAW.match(line) is not None or _WRITER.search(head, 0, _after_header(head) or 0) is not None
 
 
 def unescape(text: str) -> str:
