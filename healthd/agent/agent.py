@@ -68,7 +68,7 @@ class Agent:
     what the configuration expects to be told. *view* is where
     the agent looks at its node; the default asks the cluster each time. In the second half of *report_within* after a
     quarantine, done or refused, its report follows and then the event on the node: where many fail at once, what the
-    first have to say must not hold up the cordons of the last.
+    first have to say must not hold up the cordons of the last. *repair*: the command that says that the node is well.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Agent:
         luck: Luck = alone,
         report_within: timedelta = timedelta(0),
         announce: Announce = silently,
+        repair: str = "",
     ) -> None:
         self.node_name = node_name
         self._cluster = cluster
@@ -101,6 +102,7 @@ class Agent:
         self._reporter = Reporter(cluster, node_name, luck=luck)
         bench = Bench(node=node_name, boot_id=boot_id, owns=owns, job=job, trust_user_space=trust_user_space)
         self._judge = Judge(bench, judge, rules, metrics)
+        self._judge.answered((gpu.pci for gpu in inventory), clock.now())
         self._status = NodeHealthStatus(boot_id=boot_id, inventory=list(inventory))
         self._seen_this_boot: tuple[Sequence[Device], Sequence[Nic]] = ((), ())
         self._lives = PodLives()
@@ -116,6 +118,7 @@ class Agent:
             metrics,
             luck,
             report=self._report_before_return,
+            repair=repair or f"healthd repair {node_name}",
             say=lambda kind, reason, message: self._unsaid.append((kind, reason, message)),
         )
         self._luck = luck
@@ -184,7 +187,8 @@ class Agent:
         self._sources.begin(sources, now)
 
     def set_gpus(self, gpus: Sequence[Device]) -> None:
-        """The GPUs of the node, once they are known."""
+        """The GPUs of the node, once they are known: the driver lists them now."""
+        self._judge.answered((gpu.pci for gpu in gpus), self._clock.now())
         self._status = msgspec.structs.replace(self._status, inventory=list(gpus))
 
     def set_nics(self, nics: Sequence[Nic]) -> None:

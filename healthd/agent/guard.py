@@ -51,7 +51,8 @@ class Guard:
     """
     Guards one node. *report* writes what is known of its health before it is given back, *say* tells people.
 
-    Errors of the cluster are the caller's, who tries again: what was begun is finished or taken back then.
+    Errors of the cluster are the caller's, who tries again: what was begun is finished or taken back then. *repair* is
+    the command by which a person says that the node is well.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Guard:
         *,
         report: Report,
         say: Say,
+        repair: str,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
@@ -73,6 +75,8 @@ class Guard:
         self._metrics = metrics
         self._report = report
         self._say = say
+        self._repair = repair
+        self._began = clock.now()
         self._node_uid = ""
         self._slots: frozenset[str] | None = None
         """Budget slots that the node holds; None: not known, after a start or a request that failed."""
@@ -143,8 +147,11 @@ class Guard:
         node = await self._write(node, quarantine.cordon_patch(node, record))
         self._forget_refusal()
         self._measure(record, findings)
-        self._say(WARNING, "Quarantined", f"{record.finding}: {record.message}")
-        log.warning("node.quarantined", node=node.metadata.name, finding=record.finding, why=record.message)
+        finding = next(finding for finding in findings if finding.id == record.finding)
+        note = self._about_old(finding)
+        self._say(WARNING, "Quarantined", f"{record.finding}: {record.message} {note}".rstrip())
+        fields = {"node": node.metadata.name, "finding": record.finding, "why": record.message, **_evidence(finding)}
+        log.warning("node.quarantined", **fields, **({"note": note} if note else {}))
         return Guarded(node, is_news=True)
 
     async def _refused(self, node: Node, now: datetime, *, is_out: bool = False) -> str:
@@ -162,6 +169,15 @@ class Guard:
     def _forget_refusal(self) -> None:
         self._refusal, self.ask_at = "", None
         self._ask_again.restore()
+
+    def _about_old(self, finding: Finding) -> str:
+        """What is to be said of a fault that was over before anybody watched, for all that is known."""
+        if finding.last_at >= self._began or finding.watched:
+            return ""
+        return (
+            f"It was told at {finding.last_at.isoformat(timespec='seconds')}, before healthd was started here, and no "
+            f"reset of the GPU or load of the driver since is on record. If it was put right, say `{self._repair}`."
+        )
 
     def _measure(self, record: quarantine.Record, findings: Sequence[Finding]) -> None:
         finding = next(finding for finding in findings if finding.id == record.finding)
@@ -191,3 +207,11 @@ class Guard:
         node = await patch_node(self._cluster, node, patch)
         self._view.wrote(node)
         return node
+
+
+def _evidence(finding: Finding) -> dict[str, str]:
+    """The last thing that was seen of it, word for word, and when."""
+    if not finding.evidence:
+        return {}
+    seen = finding.evidence[-1]
+    return {"seen": seen.at.isoformat(timespec="seconds"), "record": seen.text}

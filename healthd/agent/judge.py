@@ -63,6 +63,7 @@ class Judge:
         self._ledger = Ledger(policy=policy)
         self._meter = Meter()
         self._repaired_at: datetime | None = None
+        self._answered: dict[str, datetime] = {}
 
     @property
     def findings(self) -> list[Finding]:
@@ -117,9 +118,15 @@ class Judge:
                     trust_user_space=self._bench.trust_user_space,
                 )
             )
+        self._keep(self._ledger.clear_by_reload(self._answered))
         if lost:
             self._ledger = self._ledger.lost(lost, first=now, last=now, boot_id=self._bench.boot_id)
         return self._ledger.entries != before
+
+    def answered(self, gpus: Iterable[str], now: datetime) -> None:
+        """The driver lists these GPUs, by their addresses."""
+        self._answered |= dict.fromkeys(gpus, now)
+        self._keep(self._ledger.clear_by_reload(self._answered))
 
     def look(self, look: Look, now: datetime) -> bool:
         """Judge what a probe read. True when a finding changed."""
@@ -169,7 +176,23 @@ class Judge:
         mine = {key: one for key, one in after.entries.items() if key in before.entries or owns(one.device)}
         self._ledger = replace(after, entries=mine)
         stood = {finding.id for finding in before.standing}
+        stands = {finding.id for finding in self._ledger.standing}
+        for finding in self._ledger.findings:
+            if finding.id in stood - stands and finding.cleared_by == "reset":
+                log.info("finding.put_right", **_put_right(self._bench.node, finding))
         for finding in self._ledger.standing:
             if finding.id not in stood:
                 self._metrics.findings_raised.labels(finding.rule).inc()
                 log.warning("finding.raised", node=self._bench.node, finding=finding.id, why=finding.message)
+
+
+def _put_right(node: str, finding: Finding) -> dict[str, str]:
+    """What is said of a fault that a reset ended, or a load of the driver: which record told of it, and when."""
+    told = finding.evidence[-1] if finding.evidence else None
+    return {
+        "node": node,
+        "finding": finding.id,
+        "seen": (told.at if told else finding.last_at).isoformat(timespec="seconds"),
+        "record": told.text if told else finding.message,
+        "why": f"the kernel log tells of a reset, or that the driver was loaded anew, since: {finding.cleared_at}",
+    }

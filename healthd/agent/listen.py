@@ -8,7 +8,7 @@ half blind: they go on with what else they have, and no node of theirs is called
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 
@@ -18,12 +18,14 @@ from healthd.agent.agent import Agent, KernelNews
 from healthd.clock import Clock
 from healthd.core.model import KernelRecord
 from healthd.core.objects import KernelLogCursor
-from healthd.probes.klog.log import KernelLog
+from healthd.probes.klog.log import Batch, KernelLog
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
 
+LONGEST_BACKLOG = timedelta(seconds=2)
+"""A ring is read in milliseconds; in a flood its end may never be seen."""
 TELL_EVERY = timedelta(seconds=10)
 """Between two words about lost records. In a flood every batch has lost some, a hundred times a second."""
 
@@ -97,16 +99,8 @@ class Listener:
         log.info("kernel_log.open", source=kernel_log.source)
         try:
             async with aclosing(kernel_log.batches()) as batches:
-                async for batch in batches:
-                    self._metrics.kernel_records.inc(batch.count)
-                    self._hear(
-                        KernelNews(
-                            records=batch.records,
-                            last_sequence=batch.last_sequence,
-                            source=kernel_log.source,
-                            lost=batch.lost,
-                        )
-                    )
+                async for news in _news(kernel_log.source, batches, self._metrics, self._clock):
+                    self._hear(news)
         except OSError as error:
             self.blind(f"reading it failed: {error}")
         else:
@@ -122,6 +116,39 @@ class Listener:
         changed = [agent.take_in(news, now) for agent in self._agents]  # all of them, whatever the first one says
         if any(changed):
             self._on_news()
+
+
+async def _news(
+    source: str, batches: AsyncIterator[Batch], metrics: Metrics, clock: Clock
+) -> AsyncIterator[KernelNews]:
+    """
+    What *batches* tell. The backlog at once: what an old record says may be taken back by one a minute younger, and
+    a node must not go out of service in between.
+    """
+    waiting: list[Batch] = []
+    began = clock.now()
+    try:
+        async for batch in batches:
+            metrics.kernel_records.inc(batch.count)
+            waiting.append(batch)
+            if not (batch.is_backlog and timedelta(0) <= clock.now() - began < LONGEST_BACKLOG):
+                yield _as_one(source, waiting)
+                waiting = []
+    except OSError:
+        if waiting:
+            yield _as_one(source, waiting)
+        raise
+    if waiting:
+        yield _as_one(source, waiting)
+
+
+def _as_one(source: str, batches: Sequence[Batch]) -> KernelNews:
+    return KernelNews(
+        records=tuple(record for batch in batches for record in batch.records),
+        last_sequence=batches[-1].last_sequence,
+        source=source,
+        lost=sum(batch.lost for batch in batches),
+    )
 
 
 def common_cursor(agents: Sequence[Agent], boot_id: str) -> KernelLogCursor:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
+from healthd.core.klog.message import Load
 from healthd.core.model import Action, Blame, Severity
 from healthd.core.tiers import ADVICE, Tier, all_tiers
 
@@ -39,6 +40,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """Xid 154 to 0: the driver takes its advice back."""
     ends: bool = False
     """What the finding of *rule* on *device* told of is over."""
+    load: Load | None = None
+    """NVIDIA's driver is loaded: what a reset of its GPUs puts right is over."""
     needs: Needs | None = None
     """It becomes a finding only once it was seen so often."""
     cause: str = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -399,4 +400,5 @@ class LocalRuntime:
             job=lambda: self.spec.name,
             inventory=slot.devices,
             trust_user_space=self._config.kernel_log.trust_user_space,
+            repair=f"healthd repair {slot.name} --state {shlex.quote(str(self.spec.state))}",
         )

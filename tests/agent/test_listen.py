@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 
-from healthd.agent.listen import TELL_EVERY, Losses
-from tests.fakes import START
+from healthd.agent.listen import TELL_EVERY, Listener, Losses
+from healthd.core.model import KernelRecord
+from healthd.probes.klog.log import Batch
+from healthd.telemetry.metrics import Metrics
+from tests.fakes import START, ManualClock
 
 
 def test_a_flood_is_told_of_at_once_and_then_in_sums() -> None:
@@ -32,3 +36,35 @@ def test_a_clock_that_was_set_back_silences_nobody() -> None:
     losses.to_tell(3, START)
 
     assert losses.to_tell(1, START - timedelta(days=1)) == 1
+
+
+class Backlog:
+    """A kernel log with two records from before, and one of now."""
+
+    source, boot_id = "kmsg", "boot-a"
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self._breaks = breaks
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        for sequence in range(3):
+            record = KernelRecord(sequence=sequence, at=START, text=str(sequence))
+            yield Batch(records=(record,), count=1, last_sequence=sequence, is_backlog=sequence < 2)
+            if self._breaks and sequence:
+                raise OSError("it broke")
+
+
+async def heard(kernel_log: Backlog) -> list[list[str]]:
+    """What was handed over together."""
+    told: list[list[str]] = []
+    also = lambda records: told.append([record.text for record in records])  # noqa: E731
+    await Listener([], ManualClock(), Metrics(), lambda: None, also).follow(kernel_log)
+    return told
+
+
+async def test_what_was_written_before_the_start_is_judged_as_a_whole() -> None:
+    assert await heard(Backlog()) == [["0", "1", "2"]]
+
+
+async def test_a_log_that_breaks_in_its_backlog_still_tells_what_it_had() -> None:
+    assert await heard(Backlog(breaks=True)) == [["0", "1"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from healthd.core.findings import Ledger
 from healthd.core.model import Action, Blame, Finding, KernelRecord, Severity, Verdict
@@ -572,3 +573,74 @@ def test_good_news_of_one_device_says_nothing_about_another() -> None:
     log = Log().says("mlx5_core 0000:9c:00.0 ens1: Link down").says("mlx5_core 0000:9c:00.1 ens2: Link up", at=1)
 
     assert log.rules == ["mlx5-link-down"]
+
+
+LOAD_BEGINS = "nvidia-nvlink: Nvlink Core is being initialized, major device number 510"
+LOADED = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (root@host)  Wed Feb 26"
+
+
+def loaded(log: Log, *, at: float) -> Log:
+    """The driver is loaded, which takes two seconds."""
+    return log.says(LOAD_BEGINS, at=at).says(LOADED, at=at + 2)
+
+
+def test_a_load_of_the_driver_puts_right_what_a_reset_does() -> None:
+    log = loaded(Log().xid(119, at=0), at=100)
+
+    assert log.ledger.standing == []
+    assert (log.finding("xid-119").cleared_by, log.finding("xid-119").cleared_at) == ("reset", when(100))
+
+
+@pytest.mark.parametrize("text", [LOADED, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19"])
+def test_a_load_whose_beginning_is_not_told_is_given_a_minute(text: str) -> None:
+    assert Log().xid(119, at=0).says(text, at=30).rules == ["xid-119"]
+    assert Log().xid(119, at=0).says(text, at=90).rules == []
+
+
+def test_a_load_that_only_began_puts_nothing_right() -> None:
+    assert Log().xid(119).says(LOAD_BEGINS, at=100).rules == ["xid-119"]
+
+
+def test_what_the_driver_says_while_it_is_loaded_stands() -> None:
+    log = Log().says(LOAD_BEGINS, at=100).xid(119, at=101).says(LOADED, at=102)
+
+    assert log.rules == ["xid-119"]
+
+
+def test_a_load_puts_no_broken_part_right_and_forgives_no_job() -> None:
+    log = loaded(Log().xid(54).xid(31, job="train/a", at=20), at=100)
+
+    assert set(log.rules) == {"xid-54", "xid-31"}
+
+
+def test_a_load_of_the_driver_says_nothing_about_other_devices() -> None:
+    log = loaded(Log().says("mlx5_core 0000:5e:00.0: poll_health:825: Fatal error 1 detected"), at=100)
+
+    assert len(log.ledger.standing) == 1
+
+
+def test_a_gpu_that_fell_off_the_bus_is_back_when_it_answers_after_a_load() -> None:
+    log = loaded(Log().xid(79), at=100)
+
+    assert log.ledger.clear_by_reload({}).standing != []
+    assert log.ledger.clear_by_reload({GPU: when(101)}).standing != []
+    assert log.ledger.clear_by_reload({OTHER: when(200)}).standing != []
+    assert log.ledger.clear_by_reload({GPU: when(200)}).standing == []
+
+
+def test_an_answer_alone_puts_nothing_right() -> None:
+    assert Log().xid(79).ledger.clear_by_reload({GPU: when(200)}).standing != []
+
+
+def test_a_fault_that_comes_back_after_a_load_is_for_support() -> None:
+    log = loaded(Log().xid(119), at=100).xid(119, at=200)
+
+    assert log.finding("xid-119").action is Action.CONTACT_SUPPORT
+
+
+def test_what_another_witness_saw_too_is_not_over_by_a_load() -> None:
+    log = Log().xid(119)
+    seen = replace(log.finding("xid-119"), also=["nvml-gsp-timeout"])
+    log.ledger = Ledger.of([seen])
+
+    assert loaded(log, at=100).rules == ["xid-119"]

@@ -64,9 +64,9 @@ class KernelLogFifo:
         for record in self._records:
             os.write(self._fd, record)
 
-    def write(self, text: str) -> None:
-        """One record of the kernel."""
-        stamp = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    def write(self, text: str, *, ago: float = 0) -> None:
+        """One record of the kernel; of so many seconds ago."""
+        stamp = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000 - round(ago * 1e6)
         record = f"3,{len(self._records)},{stamp},-;{text}\n".encode()
         self._records.append(record)
         os.write(self._fd, record)
@@ -230,9 +230,15 @@ class Stage:
         """The command of the training script."""
         return [sys.executable, "-I", "-S", str(TRAINING), str(self.folder), *options]
 
-    def break_gpu(self, slot: int) -> None:
+    def break_gpu(self, slot: int, *, ago: float = 0) -> None:
         """What the driver says when a GPU falls off its bus."""
-        self.kernel_log.write(XID_79.format(bus=FIRST_BUS + slot))
+        self.kernel_log.write(XID_79.format(bus=FIRST_BUS + slot), ago=ago)
+
+    def load_driver(self, *, ago: float) -> None:
+        """What the driver says when it is loaded, which took a second."""
+        self.kernel_log.write("nvidia-nvlink: Nvlink Core is being initialized, major device number 510", ago=ago)
+        text = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024"
+        self.kernel_log.write(text, ago=ago - 1)
 
     def open_gate(self) -> None:
         """Let the training script go on to its end."""

@@ -21,6 +21,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,13 +30,13 @@ from healthd.core.causes import is_the_kernels, with_cause
 from healthd.core.findings import life
 from healthd.core.findings.tally import Tally, counted
 from healthd.core.judgement import Judgement, in_shadow, in_tier
-from healthd.core.klog import TAGGED, Partial, is_of_its_device, parse_message, stitch
+from healthd.core.klog import TAGGED, Load, Partial, is_of_its_device, parse_message, stitch
 from healthd.core.model import Action, Blame, Evidence, Finding, KernelRecord, Severity, Verdict
 from healthd.core.policy import JudgePolicy
 from healthd.core.readings import NODE
 from healthd.core.site_rules import judge_line, tier_chosen
 from healthd.core.tiers import tier
-from healthd.core.xid import RECOVERY_RULE, judge, rules
+from healthd.core.xid import RECOVERY_RULE, is_the_drivers, judge, rules
 
 KMSG_LOST = "kmsg-lost"
 BY_DEFAULT = JudgePolicy()
@@ -48,7 +49,21 @@ RESET_CLEARS = frozenset({Action.NONE, Action.CHECK_APP, Action.RESTART_APP, Act
 REBOOT_CLEARS = RESET_CLEARS | {Action.REBOOT_NODE}
 """A fault that a person must look at, or that needs a new part, survives a reboot."""
 
+LONGEST_LOAD = timedelta(minutes=10)
+"""Of the driver: eight GPUs that do not answer keep it busy for minutes."""
+USUAL_LOAD = timedelta(minutes=1)
+
 _NOTHING_WAITS = Partial()
+
+
+class Reload(NamedTuple):
+    """When a load of NVIDIA's driver began, and when it was done; None: not yet, or never."""
+
+    began: datetime | None
+    done: datetime | None
+
+
+NO_RELOAD = Reload(None, None)
 
 Entries = Mapping[str, Finding]
 
@@ -63,6 +78,8 @@ class Ledger:
     policy: JudgePolicy = BY_DEFAULT
     tally: Tally = field(default_factory=dict)
     """Events that are no finding before there are more of them."""
+    reload: Reload = NO_RELOAD
+    """The last time that NVIDIA's driver was loaded, as far as the kernel log told."""
 
     @classmethod
     def of(cls, findings: Iterable[Finding], policy: JudgePolicy = BY_DEFAULT) -> Ledger:
@@ -120,13 +137,15 @@ class Ledger:
         """What healthd's own rules say of a kernel message, and what the site's say beside them."""
         message = parse_message(text)
         judgement = with_cause(judge(message)) if message else None
-        if judgement and (judgement.raises or judgement.clears or judgement.ends):
+        if judgement and (judgement.raises or judgement.clears or judgement.ends or judgement.load):
             chosen = tier_chosen(self.policy.tiers, judgement.rule) if judgement.raises else None
             yield in_tier(judgement, tier(chosen)) if chosen else judgement
         yield from judge_line(self.policy.rules, text)
 
     def enter(self, judgement: Judgement, seen: Evidence, boot_id: str = "") -> Ledger:
         """Enter a judgement of any source: a new finding, a repeat, or one more witness of a fault that stands."""
+        if judgement.load is not None:
+            return self._loaded(judgement.load, seen.at)
         if judgement.clears:
             return replace(self, entries=_taken_back(self.entries, judgement.device, seen.at))
         if judgement.ends:
@@ -139,6 +158,37 @@ class Ledger:
         if self.tries(judgement.rule):
             judgement = in_shadow(judgement)
         return replace(self, entries=_entered(self.entries, judgement, seen, boot_id, self.policy), tally=tally)
+
+    def clear_by_reload(self, answered: Mapping[str, datetime]) -> Ledger:
+        """
+        Clear faults from before the driver was loaded last that only a reboot puts right otherwise: the GPU is back.
+
+        *answered*: when the driver last listed a GPU, by its address. That it was loaded anew is no proof alone, for it
+        says nothing of a GPU that is not on the bus; nor is an answer from before the load.
+        """
+        began, done = self.reload
+        if done is None or began is None:
+            return self
+
+        def is_put_right(finding: Finding) -> bool:
+            at = answered.get(finding.device)
+            return at is not None and at > done and _is_from_before(finding, began, REBOOT_CLEARS)
+
+        return replace(self, entries=_cleared(self.entries, "reset", began, is_put_right))
+
+    def _loaded(self, load: Load, at: datetime) -> Ledger:
+        """
+        The driver is being loaded, or was: then every GPU that it found was set up from scratch.
+
+        What it said meanwhile is of now. So all counts that was said before the load began; a kernel log that does not
+        tell when that was is given a minute.
+        """
+        if load is Load.BEGINS:
+            return replace(self, reload=Reload(at, None))
+        is_told = self.reload.began is not None and self.reload.done is None and at - self.reload.began <= LONGEST_LOAD
+        began = self.reload.began if is_told and self.reload.began is not None else at - USUAL_LOAD
+        entries = _cleared(self.entries, "reset", began, lambda one: _is_from_before(one, began, RESET_CLEARS))
+        return replace(self, entries=entries, reload=Reload(began, at))
 
     def tries(self, rule: str) -> bool:
         """Whether *rule* is in shadow."""
@@ -322,6 +372,17 @@ def _taken_back(entries: Entries, device: str, at: datetime) -> Entries:
         )
 
     return _cleared(entries, "reset", at, is_put_right)
+
+
+def _is_from_before(finding: Finding, began: datetime, actions: Container[Action]) -> bool:
+    """
+    Whether a load of the driver from *began* on put right what *finding* tells of a GPU; *actions* are what it equals.
+
+    Not where another witness has seen the fault, too, who goes on looking; nor what jobs did, which is counted.
+    """
+    asks = finding.quarantines or finding.action is Action.RESET_GPU
+    is_its = finding.device != NODE and is_the_drivers(finding.rule) and not finding.also
+    return is_its and asks and finding.action in actions and finding.last_at < began
 
 
 def _stands(entries: Entries, judgement: Judgement) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from healthd.core.klog.device_tag import TAGGED, is_of_its_device
 from healthd.core.klog.host import parse_host
 from healthd.core.klog.kernel import parse_kernel
-from healthd.core.klog.message import CONTRACT, Kind, LinkFault, Message, Mig, first_address, normal_address
+from healthd.core.klog.message import CONTRACT, Kind, LinkFault, Load, Message, Mig, first_address, normal_address
 from healthd.core.klog.network import parse_network
 from healthd.core.klog.nvidia import parse_nvidia
 from healthd.core.klog.oom import OomKill, parse_oom_kill
@@ -24,6 +24,7 @@ __all__ = [
     "KernelLine",
     "Kind",
     "LinkFault",
+    "Load",
     "Message",
     "Mig",
     "OomKill",

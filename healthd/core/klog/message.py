@@ -77,6 +77,14 @@ class LinkFault(msgspec.Struct, frozen=True, kw_only=True):
     fatal: bool = False
 
 
+class Load(StrEnum):
+    """What NVIDIA's driver says while it is loaded."""
+
+    BEGINS = "begins"
+    """Before it looks at any GPU."""
+    DONE = "done"
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """
     One kernel message, read.
@@ -100,6 +108,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Xid 154: the number of the NEW recovery action."""
     gpu_lost: bool = False
     """The driver says that the GPU no longer answers, without an Xid."""
+    load: Load | None = None
+    """The driver is being loaded, or was."""
     fatal: bool | None = None
     """What the line itself says: SXid `Fatal`/`Non-fatal`, AER `Uncorrected (Fatal)`, corrected or not for MCE."""
 

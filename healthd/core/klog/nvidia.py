@@ -16,6 +16,7 @@ from healthd.core.klog.message import (
     FULL_ADDRESS,
     Kind,
     LinkFault,
+    Load,
     Message,
     Mig,
     first_address,
@@ -55,6 +56,9 @@ _LOST = re.compile(
     r"[.!]?$",
 )
 """Whole lines: this alone takes a node out of service, and what a program says may stand in other lines."""
+_LOAD_BEGINS = re.compile(r"nvidia-nvlink: Nvlink Core is being initialized(?:, major device number [0-9]{1,9})?$")
+_LOADED = re.compile(r"NVRM: loading NVIDIA UNIX (?:[\w-]{1,16} )?(?:Open )?Kernel Module(?=\s|$)")
+"""Printed once a load, when every GPU was looked at."""
 _QUOTES_A_CLIENT = re.compile(r"NVRM: (?:API mismatch|has the version)")
 """Here the driver repeats what a program told it: any text, in any number of lines."""
 _NVRM_ADDRESS = re.compile(
@@ -84,8 +88,15 @@ def parse_nvidia(text: str) -> Message | None:
     if _QUOTES_A_CLIENT.match(text):
         return Message(kind=Kind.NVRM, text=text)
     if _MODULE.match(text) and not _NOISE.match(text):
-        return Message(kind=Kind.NVRM, text=text, pci=_module_address(text), gpu_lost=_LOST.match(text) is not None)
+        is_lost = _LOST.match(text) is not None
+        return Message(kind=Kind.NVRM, text=text, pci=_module_address(text), gpu_lost=is_lost, load=_load(text))
     return None
+
+
+def _load(text: str) -> Load | None:
+    if _LOAD_BEGINS.match(text):
+        return Load.BEGINS
+    return Load.DONE if _LOADED.match(text) else None
 
 
 def _parse_xid(text: str, found: re.Match[str]) -> Message:

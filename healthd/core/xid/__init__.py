@@ -4,7 +4,7 @@ Judging NVIDIA's error codes: catalogue and rules as data, and the judge that re
 
 from __future__ import annotations
 
-from healthd.core.xid.judge import LOST_RULE, RECOVERY_RULE, fades_after_hours, judge
+from healthd.core.xid.judge import LOST_RULE, RECOVERY_RULE, fades_after_hours, is_the_drivers, judge
 from healthd.core.xid.tables import Code, Rules, SwitchCode, rules, sxid_codes, xid_codes
 from healthd.core.xid.words import Wording, wordings
 
@@ -16,6 +16,7 @@ __all__ = [
     "SwitchCode",
     "Wording",
     "fades_after_hours",
+    "is_the_drivers",
     "judge",
     "rules",
     "sxid_codes",

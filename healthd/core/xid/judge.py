@@ -4,6 +4,8 @@ Judge one kernel message: how bad, whose fault, what to do. Pure; findings over 
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from healthd.core import tiers
@@ -26,9 +28,22 @@ def judge(message: Message) -> Judgement:
         return _judge_recovery(message) if message.xid == RECOVERY_CODE else _judge_xid(message)
     if message.kind is Kind.SXID:
         return _judge_sxid(message)
+    if message.load is not None:
+        judged = _judged(message, "driver-load", "record", Blame.UNKNOWN, "the driver is loaded", raises=False)
+        return msgspec.structs.replace(judged, load=message.load)
     if message.gpu_lost:
         return _judged(message, LOST_RULE, "reboot", Blame.DEVICE, "the GPU is gone from the PCIe bus")
     return _judge_words(message)
+
+
+def is_the_drivers(rule: str) -> bool:
+    """Whether *rule* is about what NVIDIA's driver says of one of its GPUs."""
+    return rule == LOST_RULE or rule.startswith("xid-") or rule in _words_of_the_driver()
+
+
+@cache
+def _words_of_the_driver() -> frozenset[str]:
+    return frozenset(row.rule for row in wordings() if row.kind is Kind.NVRM and row.rule)
 
 
 def fades_after_hours(rule: str) -> float:

@@ -124,7 +124,7 @@ class Kmsg:
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Every record that may matter, once, in order. May be run once."""
-        mailbox = Mailbox(asyncio.get_running_loop())
+        mailbox = Mailbox(asyncio.get_running_loop(), is_backlog=True)
         bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         thread = threading.Thread(target=self._run, args=(mailbox, bell), name="kernel-log", daemon=True)
         thread.start()

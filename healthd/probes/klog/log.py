@@ -35,6 +35,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     gap: Lost = NOTHING
     """The records that were overwritten before anybody read them."""
     last_sequence: int
+    is_backlog: bool = False
+    """There are more that were written before the log was opened. What is told there may be taken back there, too."""
 
     @property
     def lost(self) -> int:
@@ -74,7 +76,10 @@ class Mailbox:
     One wake-up per batch taken, however often something is put in. Full means that `put` waits: memory stays flat.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, most_pending: int = MOST_PENDING) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, *, most_pending: int = MOST_PENDING, is_backlog: bool = False
+    ) -> None:
+        """*is_backlog*: what is put in before the first `flush` was written before anybody read."""
         self._loop = loop
         self._most_pending = most_pending
         self._changed = threading.Condition()
@@ -84,6 +89,10 @@ class Mailbox:
         self._count = 0
         self._gap = NOTHING
         self._last_sequence = -1
+        self._is_backlog = is_backlog
+        self._gave_backlog = False
+        self._has_caught_up = False
+        """And that is still to be said."""
         self._ended = False
         self._error: Exception | None = None
         self.is_open = True
@@ -107,13 +116,16 @@ class Mailbox:
     def flush(self) -> None:
         """Called by the thread before it sleeps: what was lost, and that the boring ones were read, must be known."""
         with self._changed:
-            if self._count:
+            if self._is_backlog:
+                self._is_backlog, self._has_caught_up = False, self._gave_backlog
+            if self._count or self._has_caught_up:
                 self._ring()
 
     def end(self, error: Exception | None = None) -> None:
         """Called by the thread as its last word."""
         with self._changed:
             self._ended, self._error = True, error
+            self._is_backlog = False
             self._ring()
 
     async def take(self) -> Batch | None:
@@ -121,7 +133,7 @@ class Mailbox:
         while True:
             await self._arrived.wait()
             with self._changed:
-                if self._count or self._gap.count:
+                if self._count or self._gap.count or self._has_caught_up:
                     return self._empty()
                 if self._ended:
                     break
@@ -138,7 +150,14 @@ class Mailbox:
             self._changed.notify_all()
 
     def _empty(self) -> Batch:
-        batch = Batch(records=tuple(self._records), count=self._count, gap=self._gap, last_sequence=self._last_sequence)
+        batch = Batch(
+            records=tuple(self._records),
+            count=self._count,
+            gap=self._gap,
+            last_sequence=self._last_sequence,
+            is_backlog=self._is_backlog,
+        )
+        self._gave_backlog, self._has_caught_up = self._is_backlog, False
         self._records, self._count, self._gap = [], 0, NOTHING
         self._changed.notify_all()
         return batch

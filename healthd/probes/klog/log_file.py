@@ -130,10 +130,15 @@ class FileLog:
         """Every kernel record of the file, and then of what it gains, without end."""
         try:
             while True:
+                is_more = False
                 while lines := self._tail.read():
+                    is_more = self._is_backlog
                     records = tuple(self._records(lines))
-                    yield Batch(records=records, count=len(lines), last_sequence=max(self._last, self._known))
+                    last = max(self._last, self._known)
+                    yield Batch(records=records, count=len(lines), last_sequence=last, is_backlog=self._is_backlog)
                 self._is_backlog = False
+                if is_more:
+                    yield Batch(last_sequence=max(self._last, self._known))
                 await self._clock.sleep(POLL)
         finally:
             self._tail.close()
