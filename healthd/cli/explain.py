@@ -27,12 +27,13 @@ from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound, Reader
 from healthd.core.calm import tell_calm
 from healthd.core.explain import Explanation, explain
-from healthd.core.explain_text import COLUMNS, Section, row, tell
+from healthd.core.explain_text import Section, columns, row, tell
 from healthd.core.gang import Root
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import Node, NodeHealth, Recovery
 from healthd.core.stake import Stake, at_stake
 from healthd.core.telling import blamed, gang_text, kind_named
+from healthd.core.terms import KUBERNETES, ONE_SERVER, Terms
 
 T = TypeVar("T", Node, NodeHealth)
 
@@ -55,6 +56,11 @@ class Recorded(NamedTuple):
     stake: Stake | None
     """What a fault would cost that gang now; None while a recovery of it runs, or where it is not known."""
 
+    @property
+    def terms(self) -> Terms:
+        """The words of the world that was looked at."""
+        return KUBERNETES if self.state is None else ONE_SERVER
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `healthd explain`."""
@@ -76,12 +82,12 @@ def run(args: argparse.Namespace) -> int:
         _print_json(recorded)
     elif args.recovery and recorded.recoveries:
         story = _explained(recorded.recoveries[0], recorded)
-        _print(lambda width: [*tell(story, width=width), *_logs(story, recorded.state)])
+        _print(lambda width: [*tell(story, width=width, terms=recorded.terms), *_logs(story, recorded.state)])
     elif recorded.gang is not None:
         gang, stake = recorded.gang, recorded.stake
         _print(lambda width: tell_calm(gang, stake, width=width))
     elif recorded.recoveries:
-        _print_table(recorded.recoveries)
+        _print_table([columns(recorded.terms), *map(row, recorded.recoveries)])
     else:
         print(f"{recorded.where}: no recovery so far")
     return 0
@@ -204,9 +210,8 @@ def _logs(story: Explanation, state: Path | None) -> Iterator[Section]:
         yield Section("Last words of the ranks that were stopped", lines)
 
 
-def _print_table(recoveries: Sequence[Recovery]) -> None:
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
     """Plain columns, as kubectl prints them: made to be cut and searched."""
-    rows = [COLUMNS, *(row(recovery) for recovery in recoveries)]
-    widths = [max(len(line[column]) for line in rows) for column in range(len(COLUMNS))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for line in rows:
         print("   ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())

@@ -313,7 +313,7 @@ class Controller:
         view = dataclasses.replace(
             self._with_signs(view, now), busy=self.census.busy_nodes(), is_silent=silence(view.health, now)
         )
-        decision = decide(active, view, self._faults(view), self._recovery, now, self._refusal(active, now))
+        decision = decide(active, view, self._faults(view), self._recovery, now, self._refusal(active, view, now))
         if view.root is not None and decision.record is None and not decision.acts:
             return tell_unread(active, self._why_unread(view.root, active)) or decision
         return decision
@@ -325,11 +325,12 @@ class Controller:
             return None
         return why_unread(root, unread(root, read.error) if read.error else read.answer.rejected)
 
-    def _refusal(self, active: Recovery, now: datetime) -> str:
+    def _refusal(self, active: Recovery, view: GangView, now: datetime) -> str:
         """Why the breaker holds this recovery back; empty when it does not, or has let it through before."""
         if active.status.let_through is not None:
             return ""
-        return breaker.refuses(active, self.census.recoveries(), self._outage(now), self._recovery, now)
+        known, outage = self.census.recoveries(), self._outage(now)
+        return breaker.refuses(active, known, outage, self._recovery, now, view.terms)
 
     def _outage(self, now: datetime) -> breaker.Outage:
         return breaker.outage_of(self.census.nodes.values(), self.census.health, self._recovery, now)

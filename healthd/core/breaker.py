@@ -23,6 +23,7 @@ from healthd.core.objects import Node, NodeHealth, Recovery, RecoveryStatus
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.quarantine import read_record
 from healthd.core.spares import is_ready
+from healthd.core.terms import KUBERNETES, Terms
 
 OPEN = "the breaker is open"
 """Begins the reason of whatever it holds."""
@@ -38,12 +39,17 @@ class Outage:
 
 
 def refuses(
-    recovery: Recovery, all_recoveries: Iterable[Recovery], outage: Outage, policy: RecoveryPolicy, now: datetime
+    recovery: Recovery,
+    all_recoveries: Iterable[Recovery],
+    outage: Outage,
+    policy: RecoveryPolicy,
+    now: datetime,
+    terms: Terms = KUBERNETES,
 ) -> str:
     """Why *recovery* may not restart its gang now; empty when it may, or was let through before."""
     if recovery.status.let_through is not None:
         return ""
-    return _too_many_nodes(outage, policy) or _too_many_restarts(recovery, all_recoveries, policy, now)
+    return _too_many_nodes(outage, policy, terms) or _too_many_restarts(recovery, all_recoveries, policy, now)
 
 
 def open_over(
@@ -89,10 +95,10 @@ def outage_of(nodes: Iterable[Node], health: Mapping[str, NodeHealth], policy: R
     return Outage(len(fresh), len(counted))
 
 
-def _too_many_nodes(outage: Outage, policy: RecoveryPolicy) -> str:
+def _too_many_nodes(outage: Outage, policy: RecoveryPolicy, terms: Terms = KUBERNETES) -> str:
     if outage.bad < policy.breaker_nodes or outage.bad <= policy.breaker_share * outage.total:
         return ""
-    return f"{OPEN}: {outage.bad} of {outage.total} nodes went bad within {policy.breaker_fresh}"
+    return f"{OPEN}: {outage.bad} of {outage.total} {terms.node}s went bad within {policy.breaker_fresh}"
 
 
 @dataclass(frozen=True, slots=True)

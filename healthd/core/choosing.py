@@ -119,7 +119,7 @@ def why_unread(root: Root, rejected: Sequence[RejectedCheckpoint]) -> str:
     return f"the checkpoints at {root.options.checkpoint} cannot be read: {first.reason}" if first and is_place else ""
 
 
-RUNS_UNSEEN = "every member runs, but whether training moves on cannot be seen: "
+RUNS_UNSEEN = "all of it runs, but whether training moves on cannot be seen: "
 
 
 def tell_unread(recovery: Recovery, why: str | None) -> Decision | None:
@@ -129,7 +129,7 @@ def tell_unread(recovery: Recovery, why: str | None) -> Decision | None:
         decision = await_answer(recovery, RUNS_UNSEEN + why)
         return decision if decision.record is not None else None
     if why is not None and is_told:
-        return await_answer(recovery, "every member runs, and its checkpoints can be read again")
+        return await_answer(recovery, "all of it runs, and its checkpoints can be read again")
     return None
 
 

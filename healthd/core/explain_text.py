@@ -19,6 +19,7 @@ from healthd.core.precheck import spoken
 from healthd.core.printable import printable
 from healthd.core.stake import Stake, tell_stake
 from healthd.core.telling import running_since
+from healthd.core.terms import KUBERNETES, Terms
 from healthd.core.untrusted import number_or
 
 KEPT_PLACES = 64
@@ -32,27 +33,27 @@ class Section(NamedTuple):
     lines: list[str]
 
 
-def tell(story: Explanation, *, width: int = 100) -> list[Section]:
+def tell(story: Explanation, *, width: int = 100, terms: Terms = KUBERNETES) -> list[Section]:
     """The whole story, no line longer than *width* unless a single word is."""
     parts = [
-        Section(_headline(story), []),
+        Section(_headline(story, terms), []),
         Section("Cause", [line for number, why in enumerate(story.causes) for line in _cause(why, width, number)]),
-        Section("Decision", [line for reason in _decision(story) for line in wrap(reason, width)]),
+        Section("Decision", [line for reason in _decision(story, terms) for line in wrap(reason, width)]),
         Section("Acts", _acts(story, width)),
-        Section("Proof", [line for proof in _proof(story) for line in wrap(proof, width)]),
-        Section("Now", [line for left in _now(story) for line in wrap(left, width)]),
-        *([next_fault(story.at_stake, width)] if story.at_stake else []),
+        Section("Proof", [line for proof in _proof(story, terms) for line in wrap(proof, width)]),
+        Section("Now", [line for left in _now(story, terms) for line in wrap(left, width)]),
+        *([next_fault(story.at_stake, width, terms)] if story.at_stake else []),
     ]
     return [part for part in parts if part.lines or part is parts[0]]
 
 
-def next_fault(stake: Stake, width: int) -> Section:
+def next_fault(stake: Stake, width: int, terms: Terms = KUBERNETES) -> Section:
     """What it would cost."""
-    return Section("The next fault", [line for told in tell_stake(stake) for line in wrap(told, width)])
+    return Section("The next fault", [line for told in tell_stake(stake, terms) for line in wrap(told, width)])
 
 
 def row(recovery: Recovery) -> tuple[str, ...]:
-    """One line about a recovery, under `COLUMNS`."""
+    """One line about a recovery, under `columns`."""
     status = recovery.status
     cause = (status.causes or [recovery.spec.cause])[0]
     began = status.timeline[0].at if status.timeline else None
@@ -77,7 +78,10 @@ def _from_step(checkpoint: ChosenCheckpoint | None) -> str:
     return str(checkpoint.step) if checkpoint.step >= 0 else "?"
 
 
-COLUMNS = ("RECOVERY", "GANG", "PHASE", "CAUSE", "NODE", "FROM STEP", "RUNNING", "TOOK", "MESSAGE")
+def columns(terms: Terms = KUBERNETES) -> tuple[str, ...]:
+    """The titles of `row`."""
+    gang, node = terms.gang.upper(), terms.node.upper()
+    return ("RECOVERY", gang, "PHASE", "CAUSE", node, "FROM STEP", "RUNNING", "TOOK", "MESSAGE")
 
 
 def duration(ms: float) -> str:
@@ -91,14 +95,17 @@ def duration(ms: float) -> str:
     return f"{ms // 60_000:.0f} min {ms % 60_000 / 1000:.0f} s"
 
 
-def _headline(story: Explanation) -> str:
+def _headline(story: Explanation, terms: Terms) -> str:
     state = f"{story.phase} after {duration(story.ms)}" if story.ms is not None else story.phase.value
     if story.held_in:
         state += f" in {story.held_in}"
     if story.running_ms is not None:
-        state += f", all members ran after {duration(story.running_ms)}"
+        state += f", all {terms.member}s ran after {duration(story.running_ms)}"
     when = f", began {story.began:%Y-%m-%d %H:%M:%S} UTC" if story.began else ""
-    return f"{story.recovery}: {state} ({story.gang} in {story.namespace}{when})"
+    gang = (
+        f"{story.gang} in {story.namespace}" if terms is KUBERNETES else f"{terms.gang} {story.gang.partition(' ')[2]}"
+    )
+    return f"{story.recovery}: {state} ({gang}{when})"
 
 
 def _cause(why: Why, width: int, number: int) -> Iterator[str]:
@@ -124,8 +131,8 @@ def _taken(why: Why, at: datetime) -> str:
     return f"{taken}{reason}, {duration(milliseconds(at - first.at))} after {clock}"
 
 
-def _decision(story: Explanation) -> Iterator[str]:
-    yield f"{_blame(story)}: {_plan(story)}"
+def _decision(story: Explanation, terms: Terms) -> Iterator[str]:
+    yield f"{_blame(story, terms)}: {_plan(story, terms)}"
     for refused in story.rejected:
         step = f"step {refused.step}, " if refused.step >= 0 else ""
         yield f"refused {step}{refused.path}: {refused.reason}"
@@ -135,43 +142,47 @@ def _decision(story: Explanation) -> Iterator[str]:
         yield f"the newest checkpoint that was seen to be good was {_work(story.lost_ms)} old when the fault came"
     if story.no_advance:
         yield f"{_count(story.no_advance, 'restart')} in a row brought no new step{_waited(story)}"
-    yield from (f"{spare} in place of {bad}; every other node is kept" for bad, spare in story.replacements.items())
     yield from (
-        f"{spare} in place of {node}, taken while the gang was stopped" for node, spare in story.stand_ins.items()
+        f"{spare} in place of {bad}; every other {terms.node} is kept" for bad, spare in story.replacements.items()
+    )
+    yield from (
+        f"{spare} in place of {node}, taken while the {terms.gang} was stopped"
+        for node, spare in story.stand_ins.items()
     )
     if story.attempts and not story.replacements:
         plans = [lap.message for lap in story.timeline if lap.phase is Phase.STARTING and lap.message]
-        yield plans[-1] if plans else "every member stays on its node"
+        yield plans[-1] if plans else f"every {terms.member} stays on its {terms.node}"
 
 
-def _blame(story: Explanation) -> str:
+def _blame(story: Explanation, terms: Terms) -> str:
     kinds = {why.kind for why in story.causes}
     kind = next(kind for kind in _BLAME if kind in kinds)
     bad = _bad_nodes(story)
     if len(bad) > 1:
-        return f"the nodes {_all(bad)} are to blame"
-    return _BLAME[CauseKind.HARDWARE] if bad else _BLAME[kind]
+        return f"the {terms.node}s {_all(bad)} are to blame"
+    return (_BLAME[CauseKind.HARDWARE] if bad else _BLAME[kind]).format(node=terms.node)
 
 
 _BLAME = {
-    CauseKind.HARDWARE: "the node is to blame",
-    CauseKind.INTERRUPTED: "the ranks were ended from outside, no node is to blame",
-    CauseKind.SOFTWARE: "a fault of the software, no node is to blame",
+    CauseKind.HARDWARE: "the {node} is to blame",
+    CauseKind.INTERRUPTED: "the ranks were ended from outside, no {node} is to blame",
+    CauseKind.SOFTWARE: "a fault of the software, no {node} is to blame",
     CauseKind.HANG: "everything is alive and nothing moves",
 }
 """The most telling kind first."""
 
 
-def _plan(story: Explanation) -> str:
+def _plan(story: Explanation, terms: Terms) -> str:
     """What follows from the blame, as far as it is on record."""
     if story.stopped_attempt is None:
-        return "healthd has not stopped the gang" if story.phase not in ENDED else "healthd did not stop the gang"
+        has = "has not stopped" if story.phase not in ENDED else "did not stop"
+        return f"healthd {has} the {terms.gang}"
     if story.phase is Phase.GAVE_UP:
-        return "the whole gang was to stop, and healthd gave up starting it again"
+        return f"the whole {terms.gang} was to stop, and healthd gave up starting it again"
     bad = _bad_nodes(story)
     if bad:
-        return f"stop the whole gang, and go on without {'that node' if len(bad) == 1 else 'them'}"
-    return "stop the whole gang, and start it again on the same nodes"
+        return f"stop the whole {terms.gang}, and go on without {f'that {terms.node}' if len(bad) == 1 else 'them'}"
+    return f"stop the whole {terms.gang}, and start it again on the same {terms.node}s"
 
 
 def _bad_nodes(story: Explanation) -> list[str]:
@@ -243,32 +254,32 @@ def _named(checkpoint: ChosenCheckpoint) -> str:
     return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
 
 
-def _proof(story: Explanation) -> Iterator[str]:
+def _proof(story: Explanation, terms: Terms) -> Iterator[str]:
     for pod in story.pods:
-        yield f"{pod.name}: {pod.proof or 'NOT PROVEN to be gone'}"
+        yield f"{terms.named(pod.name, pod.index)}: {pod.proof or 'NOT PROVEN to be gone'}"
     if story.confirmed_step is not None and story.checkpoint is not None:
         loaded = story.checkpoint
         beyond = f"beyond {_named(loaded)} that was loaded" if loaded.path else "after a fresh start"
         yield f"step {story.confirmed_step} was seen and verified, {beyond}"
 
 
-def _now(story: Explanation) -> Iterator[str]:
-    yield _left(story)
+def _now(story: Explanation, terms: Terms) -> Iterator[str]:
+    yield _left(story, terms)
     refused = story.held_in is Phase.DETECTED
-    yield from (_state_of(bad, refused=refused) for bad in story.nodes)
+    yield from (_state_of(bad, terms, refused=refused) for bad in story.nodes)
     yield from (_silence_of(bad) for bad in story.nodes if bad.silent and not bad.gone)
 
 
-def _left(story: Explanation) -> str:
+def _left(story: Explanation, terms: Terms) -> str:
     match story.phase:
         case Phase.RECOVERED:
-            return "nothing is left to do for the gang"
+            return f"nothing is left to do for the {terms.gang}"
         case Phase.HELD:
             return f"it waits, and goes on by itself when this changes: {story.message}"
         case Phase.GAVE_UP:
             return (
-                f"healthd gave up: {story.message}. It does nothing more for this gang by itself: "
-                "mend the cause, then start the gang again"
+                f"healthd gave up: {story.message}. It does nothing more for this {terms.gang} by itself: "
+                f"mend the cause, then start the {terms.gang} again"
             )
         case Phase.SUPERSEDED:
             return f"nothing is left to do for healthd: {story.message}"
@@ -276,14 +287,18 @@ def _left(story: Explanation) -> str:
             return f"it is at work: {story.message}"
 
 
-def _state_of(bad: BadNode, *, refused: bool) -> str:
+def _state_of(bad: BadNode, terms: Terms, *, refused: bool) -> str:
     if bad.quarantined_since is None:
-        return _not_quarantined(bad, refused=refused)
+        return _not_quarantined(bad, terms, refused=refused)
     stands = f", for {_standing(bad)}" if _standing(bad) else ""
     return (
         f"{bad.node} is in quarantine since {_clock(bad.quarantined_since)}{stands}; once it is repaired, say so "
-        f"and it is given back: `healthd repair {bad.node}`, or its annotation {ANNOTATION_REPAIRED} set to the time"
+        f"and it is given back: `healthd repair {bad.node}`{_or_by_hand(terms)}"
     )
+
+
+def _or_by_hand(terms: Terms) -> str:
+    return f", or its annotation {ANNOTATION_REPAIRED} set to the time" if terms is KUBERNETES else ""
 
 
 def _silence_of(bad: BadNode) -> str:
@@ -291,18 +306,19 @@ def _silence_of(bad: BadNode) -> str:
     return f"nothing was heard of the agent on {bad.node} {heard}: what it said of the node may have changed"
 
 
-def _not_quarantined(bad: BadNode, *, refused: bool) -> str:
+def _not_quarantined(bad: BadNode, terms: Terms, *, refused: bool) -> str:
     """*refused*: the recovery waits for the quarantine, whatever findings are on record."""
     if bad.gone:
-        return f"there is no node {bad.node} any more"
+        return f"there is no {terms.node} {bad.node} any more"
     if bad.cordoned:
         return f"{bad.node} is cordoned, but not by healthd: whoever did that gives it back"
     if not bad.findings and not refused:
         return f"{bad.node} is not in quarantine, and nothing that is on record asks for it"
     stands = f" (for {_standing(bad)})" if _standing(bad) else ""
     return (
-        f"{bad.node} is not in quarantine: the budget is used up or healthd may not cordon; repair another node, or "
-        f"raise quarantine.budget; once {bad.node} itself is repaired{stands}: `healthd repair {bad.node}`"
+        f"{bad.node} is not in quarantine: the budget is used up or healthd may not cordon; "
+        f"repair another {terms.node}, or raise quarantine.budget; "
+        f"once {bad.node} itself is repaired{stands}: `healthd repair {bad.node}`"
     )
 
 

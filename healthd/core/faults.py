@@ -40,7 +40,7 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     bad_nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
     causes = [cause for name in bad_nodes if (cause := node_fault(name, view, now))]
     blamed = {cause.node for cause in causes}
-    causes += [_rank_failure(pod, now) for pod in lost_members(view) if pod.spec.node_name not in blamed]
+    causes += [_rank_failure(pod, view, now) for pod in lost_members(view) if pod.spec.node_name not in blamed]
     causes += [_gone(index, now) for index in (view.root.gone if view.root else ())]
     if not causes and (hang := _hang(view, members(view), policy, now)):
         causes.append(hang)
@@ -99,7 +99,12 @@ def node_fault(name: str, view: GangView, now: datetime) -> Cause | None:
     """Why no member may stay on node *name*, which the cause blames; None while it is fit or nobody knows."""
     node = view.nodes.get(name)
     if node is None:
-        return Cause(kind=CauseKind.HARDWARE, node=name, message=f"node {name} is gone", at=now)
+        return Cause(
+            kind=CauseKind.HARDWARE,
+            node=name,
+            message=f"{view.terms.node} {name} is gone",
+            at=now,
+        )
     if record := read_record(node):
         return Cause(
             kind=CauseKind.HARDWARE, node=name, finding=record.finding, message=record.message, at=record.since
@@ -179,7 +184,7 @@ def _gone(index: str, now: datetime) -> Cause:
     return Cause(kind=CauseKind.INTERRUPTED, message=f"{index} is gone, and nobody makes it again", at=now)
 
 
-def _rank_failure(pod: Pod, now: datetime) -> Cause:
+def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
     ended = next((s.state.terminated for s in pod.status.container_statuses if s.state.terminated), _ended_before(pod))
     deleted = pod.metadata.deletion_timestamp is not None
     kind = CauseKind.INTERRUPTED if deleted or pod.status.reason == LOST else CauseKind.SOFTWARE
@@ -187,10 +192,10 @@ def _rank_failure(pod: Pod, now: datetime) -> Cause:
     if ended is not None and kind is CauseKind.SOFTWARE:
         # What is beyond the exit code: that the command was not found, that the memory ran out.
         said = f": {pod.status.message}" if pod.status.message and pod.status.reason not in ("", "Error") else ""
-        how = (f"was killed by signal {ended.signal}" if ended.signal else f"exited with code {ended.exit_code}") + said
+        how = (f"was killed (signal {ended.signal})" if ended.signal else f"exited with code {ended.exit_code}") + said
     return Cause(
         kind=kind,
-        message=f"{pod.metadata.name} {how}",
+        message=f"{view.terms.named(pod.metadata.name, index_of(pod))} {how}",
         at=ended.finished_at if ended and ended.finished_at else now,
     )
 

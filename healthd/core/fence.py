@@ -33,6 +33,7 @@ from healthd.core.objects import (
     Pod,
     is_same,
 )
+from healthd.core.terms import KUBERNETES, Terms
 
 REJECTED = "Pod was rejected: "
 """How a kubelet's message begins for a pod that it did not admit: the GPUs are gone, or the disk is full."""
@@ -65,9 +66,10 @@ def fence_pods(
     return [_with_proof(pod, said.get(pod.uid, []), view, now) for pod in fenced.values()]
 
 
-def unproven(pods: Sequence[FencedPod]) -> list[str]:
+def unproven(pods: Sequence[FencedPod], terms: Terms = KUBERNETES) -> list[str]:
     """The pods without proof as a person looks for them: name, and node where they have one."""
-    return [f"{pod.name} on {pod.node}" if pod.node else pod.name for pod in pods if not pod.proof]
+    open_ends = [pod for pod in pods if not pod.proof]
+    return [terms.named(pod.name, pod.index) + (f" on {pod.node}" if pod.node else "") for pod in open_ends]
 
 
 def overridden(pods: Sequence[FencedPod], said: str) -> list[FencedPod]:
@@ -126,7 +128,7 @@ def _with_proof(fenced: FencedPod, said: Sequence[Pod], view: GangView, now: dat
         _rebooted(fenced, node, health),
         _without_processes(fenced, said, health),
         _powered_off(fenced, node, now),
-        *(_ended_by_kubelet(pod) for pod in said),
+        *(_ended_by_kubelet(pod, view.terms) for pod in said),
     )
     return replace(fenced, proof=next(filter(None, words), ""))
 
@@ -198,7 +200,7 @@ def _moment(text: str) -> datetime | None:
     return at if at.tzinfo else None
 
 
-def _ended_by_kubelet(pod: Pod) -> str:
+def _ended_by_kubelet(pod: Pod, terms: Terms) -> str:
     node, status = pod.spec.node_name, pod.status
     if not is_terminal(pod):
         return ""
@@ -209,7 +211,7 @@ def _ended_by_kubelet(pod: Pod) -> str:
     if not final:
         return ""
     if all(map(_has_ended, (*status.init_container_statuses, *status.container_statuses))):
-        return f"the kubelet of {node} reports every container terminated"
+        return terms.ended_on(node)
     if _kubelet_says_over(pod) and _never_got_to_run(status.container_statuses, status.init_container_statuses):
         return f"the kubelet of {node} ended it before its containers started"
     return ""

@@ -25,6 +25,7 @@ from healthd.core.objects import (
 )
 from healthd.core.progress import NO_PROGRESS, Progress
 from healthd.core.saves import NO_SAVES, Saves
+from healthd.core.terms import KUBERNETES, Terms
 from healthd.core.untrusted import number_or
 
 UNREADABLE = "the gang cannot be read"
@@ -141,6 +142,8 @@ class Root:
     """The checkpoint that its pod template names, as far as its kind lets us take it from there again."""
     has_begun: bool = True
     """False while its own controller has not yet noticed that it may run: every member there is belongs to the past."""
+    terms: Terms = KUBERNETES
+    """The words for its parts, for people."""
     invalid: tuple[str, ...] = ()
     """What of it cannot be read, and why. Nothing is done to such a gang: what its owner wants is not known."""
 
@@ -200,6 +203,11 @@ class GangView:
     """The newest verified checkpoint, where somebody looked."""
     last_activity: datetime | None = None
     """When a member was last seen doing something (output, GPU, NIC)."""
+
+    @property
+    def terms(self) -> Terms:
+        """The words for its parts, for people."""
+        return self.root.terms if self.root else KUBERNETES
 
 
 def attempt_of(pod: Pod) -> int:

@@ -14,6 +14,7 @@ from healthd.core.objects import FencedPod, Pod, RecoveryStatus
 from healthd.core.phrases import some
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.spares import choose, is_avoided, is_fit, is_unknown, obstacles
+from healthd.core.terms import Terms
 
 BESIDE = "+"
 """Begins the index of a member beside those that are counted, a launcher: it needs a node as they do."""
@@ -57,14 +58,14 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
     placement = {index: spares.get(node, node) for index, node in before.items() if node not in unfit or node in spares}
     missing = [node for node in bad if node not in spares]
     if not missing:
-        return Plan(placement, spares, _told(spares, view))
+        return Plan(placement, spares, _told(spares, view, root.terms))
     smallest = root.options.min_nodes
     if smallest is None or len(placement) < smallest:
-        return Shortage(_shortage(missing, smallest, len(placement)) + _in_vain(missing[0], view, policy))
+        return Shortage(_shortage(missing, smallest, len(placement), root.terms) + _in_vain(missing[0], view, policy))
     ranks = [node for index, node in placement.items() if not index.startswith(BESIDE)]
     beside = {index: node for index, node in placement.items() if index.startswith(BESIDE)}
     compact = {**{str(rank): node for rank, node in enumerate(ranks)}, **beside}
-    message = f"no spare for {some(missing)}: shrinks from {root.world} to {len(compact)} members"
+    message = f"no spare for {some(missing)}: shrinks from {root.world} to {len(compact)} {root.terms.member}s"
     return Plan(compact, spares, message)
 
 
@@ -127,9 +128,9 @@ def _have_nodes_of_their_own(pods: Sequence[FencedPod]) -> bool:
     return len(set(firsts)) == len(firsts) or len(set(lasts)) == len(lasts)
 
 
-def _told(spares: dict[str, str], view: GangView) -> str:
+def _told(spares: dict[str, str], view: GangView, terms: Terms) -> str:
     if not spares:
-        return "every member stays on its node"
+        return f"every {terms.member} stays on its {terms.node}"
     told = ", ".join(f"{spare} in place of {bad}" for bad, spare in spares.items())
     unknown = [spare for spare in spares.values() if is_unknown(spare, view)]
     return f"{told}; no agent knows whether {some(unknown)} is good" if unknown else told
@@ -141,8 +142,8 @@ def _in_vain(missing: str, view: GangView, policy: RecoveryPolicy) -> str:
     return f"; held free, but not used: {some(reasons)}" if reasons else ""
 
 
-def _shortage(missing: list[str], smallest: int | None, left: int) -> str:
-    message = f"no spare for {some(missing)}: needs {len(missing)} more healthy node"
+def _shortage(missing: list[str], smallest: int | None, left: int, terms: Terms) -> str:
+    message = f"no spare for {some(missing)}: needs {len(missing)} more healthy {terms.node}"
     message += "s" if len(missing) > 1 else ""
     if any(node.startswith(NO_NODE) for node in missing):
         message += " in the pool (healthd.dev/spare), or a user who suspends and resumes the gang: others are not taken"

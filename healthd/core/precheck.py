@@ -144,7 +144,7 @@ def _refused(root: Root, patience: timedelta, now: datetime) -> Worry | None:
     newest = named_save(saves.good[-1]) if saves.good else "anything"
     refused = f"{saves.refused} would be refused: {saves.why_refused}"
     if saves.none_loads:
-        return Worry(Concern.REFUSED, f"a fault now would hold the gang; {refused}")
+        return Worry(Concern.REFUSED, f"a fault now would hold the {root.terms.gang}; {refused}")
     if is_unread(root):
         return Worry(Concern.REFUSED, f"whether {newest} would be resumed from is not known: {saves.why_refused}")
     return Worry(Concern.REFUSED, f"{newest} would be resumed from; {refused}")

@@ -18,6 +18,7 @@ from healthd.core.model import Phase
 from healthd.core.objects import GangRef, Recovery
 from healthd.core.precheck import is_unread, lost_work, named_save, spoken, usual_interval
 from healthd.core.saves import Concern
+from healthd.core.terms import KUBERNETES, Terms
 
 
 class Stake(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,11 +92,11 @@ def lost_before(recovery: Recovery, saved: datetime | None) -> float | None:
     return max(0.0, _milliseconds(fault - max([saved, *began])))
 
 
-def tell_stake(stake: Stake) -> Iterator[str]:
+def tell_stake(stake: Stake, terms: Terms = KUBERNETES) -> Iterator[str]:
     """In words, a thing a line."""
     yield tell_cost(stake)
     if stake.holds:
-        yield "a fault now would hold the gang: nothing that is there would be resumed from"
+        yield f"a fault now would hold the {terms.gang}: nothing that is there would be resumed from"
     if stake.is_unread:
         yield f"whether anything would be resumed from is not known now: {stake.why_refused}"
     elif stake.refused:

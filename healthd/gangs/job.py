@@ -27,12 +27,14 @@ from healthd.core.objects import (
     ANNOTATION_LAUNCHER_OF,
     ANNOTATION_RESUME_FROM,
     ANNOTATION_RESUME_STEP,
+    ANNOTATION_RUN_OPTIONS,
     Job,
     JobManifest,
     JobSpec,
     ObjectMeta,
     Pod,
 )
+from healthd.core.terms import KUBERNETES, ONE_SERVER
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
     checked_world,
@@ -76,6 +78,7 @@ class JobAdapter(GangAdapter[Job]):
             template_resumes_from=obj.spec.template.metadata.annotations.get(ANNOTATION_RESUME_FROM, ""),
             started_at=obj.status.start_time,
             has_begun=obj.status.start_time is not None,
+            terms=ONE_SERVER if ANNOTATION_RUN_OPTIONS in obj.metadata.annotations else KUBERNETES,
         )
 
     def root_name(self, pod: Pod) -> str | None:

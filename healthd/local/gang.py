@@ -21,6 +21,7 @@ from healthd.core.objects import (
     ANNOTATION_RESTART,
     ANNOTATION_RESUME_FROM,
     ANNOTATION_RESUME_STEP,
+    ANNOTATION_RUN_OPTIONS,
     FINALIZER_FENCE,
     LABEL_GANG,
     ChosenCheckpoint,
@@ -39,8 +40,6 @@ from healthd.gangs.annotations import hint_annotations
 from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of
 
 NAMESPACE = "default"
-ANNOTATION_OPTIONS = "healthd.dev/run-options"
-"""On the Job: what the user asked for, as options. The Job itself may have shrunk since."""
 ANNOTATION_SINCE = "healthd.dev/run-since"
 """On the Job: since when the checkpoints that appear are this run's own."""
 NO_LIMIT = 2**31 - 1
@@ -148,7 +147,7 @@ def changed_identity(spec: RunSpec, job: Job) -> tuple[str, ...]:
 
 def changed_options(spec: RunSpec, job: Job) -> tuple[str, ...]:
     """Which of the other options are not as when *job* was made."""
-    before = _options_in(job.metadata.annotations.get(ANNOTATION_OPTIONS, options_of(spec)))
+    before = _options_in(job.metadata.annotations.get(ANNOTATION_RUN_OPTIONS, options_of(spec)))
     now = _options_in(options_of(spec))
     changed = [name for name in ("--nproc", "--min-nodes", "--grace") if before.get(name) != now.get(name)]
     return tuple(f"{name} {before.get(name, 'not set')}, now {now.get(name, 'not set')}" for name in changed)
@@ -231,7 +230,7 @@ def job_of(
         ANNOTATION_RESTART: "enabled",
         ANNOTATION_ATTEMPT: str(attempt),
         ANNOTATION_CHECKPOINT: spec.checkpoint.absolute().as_uri(),
-        ANNOTATION_OPTIONS: options_of(spec),
+        ANNOTATION_RUN_OPTIONS: options_of(spec),
     }
     if since is not None:
         options[ANNOTATION_SINCE] = since.isoformat()

@@ -193,7 +193,7 @@ def test_a_signal_is_named_in_the_message() -> None:
 
     (cause,) = find_faults(GangView(root=a_root(), pods=(killed,), nodes={"node-1": a_node("node-1")}), HANG, NOW)
 
-    assert cause.message == "rank-1 was killed by signal 9"
+    assert cause.message == "rank-1 was killed (signal 9)"
 
 
 SILENT = a_root(progress=Progress(step=9, at=NOW - timedelta(minutes=20), intervals=[60, 60, 60]))

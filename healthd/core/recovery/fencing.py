@@ -19,7 +19,7 @@ def fencing(s: Situation) -> Decision:
     pods = with_latecomers(s)
     if pods != s.status.pods:
         return Decision(record=replace(s.status, pods=pods), reason="one more end is proven")
-    if open_ends := unproven(pods):
+    if open_ends := unproven(pods, s.terms):
         return _overridden(s) or _without_proof(s, open_ends)
     held = [p.metadata.name for p in s.view.pods if FINALIZER_FENCE in p.metadata.finalizers]
     if held:
@@ -27,7 +27,7 @@ def fencing(s: Situation) -> Decision:
     left = [p.metadata.name for p in s.view.pods if not will_not_run(p)]
     if left:
         return Decision(acts=(RemovePods(tuple(left)),), reason="their ends are proven, and no kubelet will say so")
-    return s.enter(Phase.CHOOSING, f"{len(pods)} pods are proven gone")
+    return s.enter(Phase.CHOOSING, f"{len(pods)} {s.terms.pod}s are proven gone")
 
 
 def _overridden(s: Situation) -> Decision | None:

@@ -13,6 +13,7 @@ from healthd.core.model import Phase
 from healthd.core.objects import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, TimelineEntry
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.printable import printable
+from healthd.core.terms import Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,11 @@ class Situation:
     def name(self) -> str:
         """The recovery's own name, which marks what it did."""
         return self.recovery.metadata.name
+
+    @property
+    def terms(self) -> Terms:
+        """The words for the parts of the gang, for people."""
+        return self.root.terms
 
     @property
     def stopped_by_us(self) -> bool:

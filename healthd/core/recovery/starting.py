@@ -25,18 +25,18 @@ def starting(s: Situation) -> Decision:
         return faulted
     running = _running(s)
     if running >= s.root.world:
-        return s.enter(Phase.CONFIRMING, f"{running} members run", attempts=_with_places(s))
+        return s.enter(Phase.CONFIRMING, f"{running} {s.terms.member}s run", attempts=_with_places(s))
     waited = s.now - (s.status.phase_since or s.now)
     if waited >= s.policy.start_deadline:
         cause = Cause(
             kind=CauseKind.SOFTWARE,
-            message=f"only {running} of {s.root.world} members ran after {waited}",
+            message=f"only {running} of {s.root.world} {s.terms.member}s ran after {waited}",
             at=s.now,
         )
         return _again(s, [cause])
     made = len(with_seats(members(s.view), s.root))
     missing = "" if made >= s.root.world else f"; {s.root.ref.kind} {s.root.ref.name} has made {made} so far"
-    message = f"{running} of {s.root.world} members run{missing}"
+    message = f"{running} of {s.root.world} {s.terms.member}s run{missing}"
     late, until_next = stranded(s.view, s.policy.spare_after, s.now)
     until = [s.policy.start_deadline - waited, *([until_next] if until_next else [])]
     return _helped(s, late) or Decision(reason=message, recheck=min(until))
@@ -55,7 +55,7 @@ def _helped(s: Situation, late: int) -> Decision | None:
         ClaimSpare(spare, node) for node, spare in chosen.items() if not is_claimed(spare, node, s.view, s.name)
     ]
     if unclaimed:
-        return Decision(acts=tuple(unclaimed), reason="claim spares for members without a node")
+        return Decision(acts=tuple(unclaimed), reason=f"claim spares for {s.terms.member}s without a {s.terms.node}")
     if not short:
         return None
     return s.hold("no spare for " + ", ".join(f"{node}, {_took(s, node)}" for node in short[:3]))
@@ -79,11 +79,11 @@ def _with_places(s: Situation) -> list[Attempt]:
 def _start(s: Situation) -> Decision:
     """The last look before the gang runs: the world may have changed since the spares were claimed."""
     if not s.stopped_by_us:
-        return s.enter(Phase.SUPERSEDED, "somebody else started the gang again")
+        return s.enter(Phase.SUPERSEDED, f"somebody else started the {s.terms.gang} again")
     plan = place(s.status, s.view, s.root, s.name, s.policy)
     if isinstance(plan, Shortage) or plan.placement != s.status.placement:
         # The intent stays on record until there is a better one: another controller may be about to start by it.
-        return s.enter(Phase.RESERVING, "a node of the plan went bad before the start")
+        return s.enter(Phase.RESERVING, f"a {s.terms.node} of the plan went bad before the start")
     if s.now - (s.status.phase_since or s.now) >= s.policy.start_deadline / 2:
         # Its members have the whole deadline, also when the API server or a clock that was set held up the start.
         return s.enter(Phase.STARTING, "the start was held up")
@@ -107,7 +107,7 @@ def confirming(s: Situation) -> Decision:
     if s.root.options.checkpoint:
         return _without_a_step(s) or Decision(reason=f"waiting for a checkpoint beyond {told(resumed)}")
     if waited >= s.policy.confirm_after:
-        return s.enter(Phase.RECOVERED, f"every member has run for {waited}; its steps cannot be seen")
+        return s.enter(Phase.RECOVERED, f"every {s.terms.member} has run for {waited}; its steps cannot be seen")
     return Decision(reason="waiting for sustained activity", recheck=s.policy.confirm_after - waited)
 
 
@@ -126,7 +126,9 @@ def _without_a_step(s: Situation) -> Decision | None:
     lived = s.view.last_activity - (s.status.phase_since or s.now)
     if lived < s.policy.confirm_after:
         return None
-    return s.enter(Phase.RECOVERED, f"every member runs and shows life after {lived}; no new step was seen yet")
+    return s.enter(
+        Phase.RECOVERED, f"every {s.terms.member} runs and shows life after {lived}; no new step was seen yet"
+    )
 
 
 def _faulted_again(s: Situation) -> Decision | None:

@@ -6,6 +6,7 @@ from healthd.core.gang import Ending
 from healthd.core.model import Phase
 from healthd.core.objects import ANNOTATION_RESTART
 from healthd.core.recovery.situation import Decision, Situation
+from healthd.core.terms import ONE_SERVER
 
 _BEFORE_START = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESERVING})
 
@@ -14,13 +15,13 @@ def stepped_aside(s: Situation) -> Decision | None:
     """Somebody else decided about this gang: its owner, its own end, or another controller."""
     if s.root.ending is Ending.COMPLETE:
         if s.phase in (Phase.STARTING, Phase.CONFIRMING) and s.root.attempt == s.status.attempt:
-            return s.enter(Phase.RECOVERED, "the gang finished its work")
-        return s.enter(Phase.SUPERSEDED, "the gang finished by itself")
+            return s.enter(Phase.RECOVERED, f"the {s.terms.gang} finished its work")
+        return s.enter(Phase.SUPERSEDED, f"the {s.terms.gang} finished by itself")
     if s.root.ending is Ending.FAILED:
         return s.enter(Phase.GAVE_UP, "the root is failed for good and may not be rebuilt")
     if s.root.suspended and not s.stopped_by_us:
         # Also where the mark of an earlier recovery is left over from when that one gave the gang up.
-        return s.enter(Phase.SUPERSEDED, "the user suspended the gang; it stays so")
+        return s.enter(Phase.SUPERSEDED, _stopped_by_its_user(s))
     if not s.root.options.restart:
         # His way to keep a gang stopped that healthd has stopped: there is no other mark that he could set on it.
         left = "it stays stopped" if s.stopped_by_us else "it is left as it is"
@@ -32,7 +33,11 @@ def stepped_aside(s: Situation) -> Decision | None:
         if s.root.attempt == s.status.attempt:
             # Another controller had read the recovery before this one went back to its plan.
             return s.enter(Phase.STARTING, "the start was on its way already")
-        return s.enter(Phase.SUPERSEDED, "somebody else started the gang again")
+        return s.enter(Phase.SUPERSEDED, f"somebody else started the {s.terms.gang} again")
     if s.phase in (Phase.DETECTED, Phase.STOPPING) and s.root.attempt >= s.status.attempt:
-        return s.enter(Phase.SUPERSEDED, f"the gang is at attempt {s.root.attempt} already")
+        return s.enter(Phase.SUPERSEDED, f"the {s.terms.gang} is at attempt {s.root.attempt} already")
     return None
+
+
+def _stopped_by_its_user(s: Situation) -> str:
+    return "its user stopped the run" if s.terms is ONE_SERVER else "the user suspended the gang; it stays so"

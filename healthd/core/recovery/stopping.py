@@ -14,7 +14,7 @@ from healthd.core.acts import StopGang
 from healthd.core.faults import blames_node, lost_members, node_fault
 from healthd.core.fence import CLOCKS_DIFFER, fence_pods
 from healthd.core.foreign import Effect
-from healthd.core.gang import members, will_not_run
+from healthd.core.gang import index_of, members, will_not_run
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import FencedPod, Pod
 from healthd.core.phrases import some
@@ -30,14 +30,14 @@ def detected(s: Situation) -> Decision:
     first = s.status.causes[0]
     passes = blames_node(first) or first.kind is CauseKind.HANG
     if not s.faults and (passes or s.status.phase is Phase.HELD):
-        return s.enter(Phase.SUPERSEDED, "the fault was gone before the gang was stopped")
+        return s.enter(Phase.SUPERSEDED, f"the fault was gone before the {s.terms.gang} was stopped")
     unquarantined = [c.node for c in s.faults if blames_node(c) and not _is_out_of_service(s, c.node)]
     if _began_anew(s):
-        return s.enter(Phase.SUPERSEDED, "the gang was restarted as a whole without healthd")
+        return s.enter(Phase.SUPERSEDED, f"the {s.terms.gang} was restarted as a whole without healthd")
     if unquarantined and not _lost_some(s):
         return s.hold(
             f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon; "
-            "the gang runs on until a rank fails"
+            f"the {s.terms.gang} runs on until a rank fails"
         )
     pods = members_to_fence(s)
     if not s.refusal:
@@ -74,17 +74,23 @@ def stopping(s: Situation) -> Decision:
     if joined := join_hardware(s):
         return joined
     if not s.stopped_by_us:
-        return Decision(acts=(StopGang(s.name),), reason="stop the gang")
+        return Decision(acts=(StopGang(s.name),), reason=f"stop the {s.terms.gang}")
     proven = {pod.uid for pod in pods if pod.proof and not _has_kubelet(s, pod.node)}
     alive = [pod for pod in s.view.pods if not will_not_run(pod) and pod.metadata.uid not in proven]
-    late = [pod.metadata.name for pod in alive if _is_overdue(pod, s.now)]
+    late = [_named(s, pod) for pod in alive if _is_overdue(pod, s.now)]
     if len(late) < len(alive):
-        return Decision(reason=f"waiting for {some([pod.metadata.name for pod in alive])} to end")
+        return Decision(reason=f"waiting for {some([_named(s, pod) for pod in alive])} to end")
     if not s.root.stopped:
         return Decision(
             reason=f"waiting for the controller of {s.root.ref.kind} {s.root.ref.name} to say that it stopped"
         )
-    return s.enter(Phase.FENCING, f"{some(late)} should have ended long ago" if late else "no member runs any more")
+    return s.enter(
+        Phase.FENCING, f"{some(late)} should have ended long ago" if late else f"no {s.terms.member} runs any more"
+    )
+
+
+def _named(s: Situation, pod: Pod) -> str:
+    return s.terms.named(pod.metadata.name, index_of(pod))
 
 
 def members_to_fence(s: Situation) -> list[FencedPod]:

@@ -1,0 +1,38 @@
+"""
+The words for the parts of a gang: those of Kubernetes in a cluster, those of one server under `healthd run`.
+
+A decision is the same in both worlds, and its reason is read by people of one of them. So each root says in which terms
+it is spoken of (`Root.terms`), and a message takes its nouns from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Nouns in the singular; their plural ends in `s`."""
+
+    gang: str
+    member: str
+    """One that makes progress with the others."""
+    pod: str
+    """A member as an object with a name of its own."""
+    node: str
+    by_index: bool
+    """People know a member by its index, and not by the name of its pod."""
+
+    def named(self, name: str, index: str) -> str:
+        """One member, by what people know it by: the *name* of its pod, or its *index*."""
+        return f"{self.member} {index}" if self.by_index and index else name
+
+    def ended_on(self, node: str) -> str:
+        """The proof that the program which ran a member there saw all of it end."""
+        return "all of its processes were seen to end" if self.by_index else _KUBELET_SAW.format(node=node)
+
+
+_KUBELET_SAW = "the kubelet of {node} reports every container terminated"
+
+KUBERNETES = Terms(gang="gang", member="member", pod="pod", node="node", by_index=False)
+ONE_SERVER = Terms(gang="run", member="rank", pod="rank", node="slot", by_index=True)

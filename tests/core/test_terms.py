@@ -1,0 +1,42 @@
+"""A reason has the words of the world in which it is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthd.core.faults import find_faults
+from healthd.core.fence import unproven
+from healthd.core.gang import GangView
+from healthd.core.objects import ANNOTATION_RUN_OPTIONS, FencedPod, PodStatus
+from healthd.core.policy import HangPolicy
+from healthd.core.terms import KUBERNETES, ONE_SERVER, Terms
+from healthd.gangs.job import read_job
+from tests.builders import a_job, a_node, a_pod
+from tests.core.gangs import a_root
+from tests.fakes import START
+
+EITHER = pytest.mark.parametrize(
+    ("terms", "name"), [(KUBERNETES, "llama-1-x2"), (ONE_SERVER, "rank 1")], ids=["kubernetes", "one server"]
+)
+
+
+@EITHER
+def test_a_member_that_failed_is_named_as_people_there_know_it(terms: Terms, name: str) -> None:
+    failed = a_pod("llama-1-x2", node="slot-1", index=1, status=PodStatus(phase="Failed"))
+    view = GangView(root=a_root(terms=terms), pods=(failed,), nodes={"slot-1": a_node("slot-1")})
+
+    (cause,) = find_faults(view, HangPolicy(), START)
+
+    assert cause.message.startswith(f"{name} ")
+
+
+@EITHER
+def test_so_is_one_whose_end_is_not_proven(terms: Terms, name: str) -> None:
+    pods = [FencedPod(name="llama-1-x2", uid="1", node="slot-1", index="1")]
+
+    assert unproven(pods, terms) == [f"{name} on slot-1"]
+
+
+def test_the_job_of_a_run_is_spoken_of_as_a_run() -> None:
+    assert read_job(a_job("llama", annotations={ANNOTATION_RUN_OPTIONS: "--nproc 2"})).terms is ONE_SERVER
+    assert read_job(a_job("llama")).terms is KUBERNETES
