@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="",
         metavar="RECOVERY",
-        help="its name, or the beginning of it, or its gang such as job/llama; none: list all",
+        help="its name, or the beginning of it, or its run, or its gang such as job/llama; none: list all",
     )
     which_world.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object for each recovery, one a line")
@@ -150,7 +150,8 @@ def _nothing_of(said: str, recoveries: Sequence[Recovery], world: World) -> str:
     names += [gang_text(recovery.spec.gang) for recovery in recoveries]
     near = get_close_matches(said, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}" if names else "there is none yet"
-    return f"there is no recovery {said!r}{_in(world)}, and no gang of that name has an annotation of healthd's; {hint}"
+    nor = "no run of that name" if world.state else "no gang of that name has an annotation of healthd's"
+    return f"there is no recovery {said!r}{_in(world)}, and {nor}; {hint}"
 
 
 def _be_one_gang(said: str, recoveries: Sequence[Recovery]) -> None:

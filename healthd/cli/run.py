@@ -9,6 +9,8 @@ import shutil
 import signal
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -24,11 +26,13 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
 from healthd.core.objects import Node
-from healthd.core.policy import Config, parse_duration
+from healthd.core.policy import Config, LogFormat, parse_duration
 from healthd.core.site_rules import beginnings
 from healthd.local.gang import RunSpec
 from healthd.local.launchers import find_launcher, what_to_know, why_not_launch
+from healthd.local.lines import Lines
 from healthd.local.machine import this_machine
+from healthd.local.processes.output import open_log
 from healthd.local.runtime import LocalRuntime, RefusedToStart
 from healthd.local.slots import Slot, keep_places, offered, slots_for
 from healthd.local.state import AlreadyRunning, database, held, runs_dir
@@ -36,8 +40,9 @@ from healthd.local.writer_lock import TwoWriters, sole_writer
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.which_source import open_kernel_log
 from healthd.probes.nvml.inventory import inventory
+from healthd.probes.pci.gpus import nvidia_gpus
 from healthd.telemetry.address import AddressError
-from healthd.telemetry.logs import configure
+from healthd.telemetry.logs import Render, configure
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +89,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-launcher", action="store_true", help="let COMMAND be torchrun, mpirun or the like, which starts ranks"
     )
+    parser.add_argument(
+        "--notify",
+        action="append",
+        default=[],
+        metavar="COMMAND|URL",
+        help="tell of restarts, holds and the end: run by the shell, or sent a POST (may be repeated)",
+    )
     parser.add_argument("--quiet", action="store_true", help="ranks' output goes to their log files only")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="healthd's whole log, which is also in logs/healthd.log"
+    )
     parser.add_argument(
         "command", nargs=argparse.PARSER, action=_Command, metavar="COMMAND", help="what every rank runs, after --"
     )
@@ -107,10 +122,11 @@ def run(args: argparse.Namespace) -> int:
     _judge_launcher(args)
     name = run_name(args.name) if args.name else _usual_name(args)
     state = args.state or runs_dir() / name
-    configure(config.log.format, config.log.level, sys.stderr)
+    render = _lines(config, verbose=args.verbose)
+    configure(config.log.format, config.log.level, sys.stderr, render=render)
     try:
         clock = SystemClock()
-        with held(state), sole_writer(args.checkpoint, name, now=clock.now()):
+        with held(state), _kept_log(config, state, render), sole_writer(args.checkpoint, name, now=clock.now()):
             return asyncio.run(_run(args, config, name, state, clock))
     except AlreadyRunning as error:
         raise UserError(f"{error}; wait for its end, or stop it: the same command goes on then") from None
@@ -125,6 +141,24 @@ def run(args: argparse.Namespace) -> int:
         if trouble is None or trouble.exceptions != group.exceptions:
             raise
         raise UserError(f"the state in {state} cannot be used any more: {trouble.exceptions[0]}") from group
+
+
+def _lines(config: Config, *, verbose: bool) -> Render | None:
+    """Sentences for people, unless the user asked for the log itself."""
+    if verbose or config.log.format is not LogFormat.AUTO:
+        return None
+    return Lines(colours=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
+
+
+@contextmanager
+def _kept_log(config: Config, state: Path, render: Render | None) -> Iterator[None]:
+    """Within it the whole log is also kept beside those of the ranks. Raises OSError."""
+    with os.fdopen(open_log(state / "logs" / "healthd.log"), "a", errors="backslashreplace") as file:
+        configure(config.log.format, config.log.level, sys.stderr, render=render, file=file)
+        try:
+            yield
+        finally:
+            configure(config.log.format, config.log.level, sys.stderr, render=render)
 
 
 def _usual_name(args: argparse.Namespace) -> str:
@@ -213,7 +247,7 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
             ),
             terminal=None if args.quiet else sys.stdout,
         )
-        return await until_signal(LocalRuntime(spec, config, machine, cluster, clock, runs_dir()))
+        return await until_signal(LocalRuntime(spec, config, machine, cluster, clock, runs_dir(), args.notify))
 
 
 class Stoppable(Protocol):
@@ -252,11 +286,22 @@ async def until_signal(runtime: Stoppable) -> int:
     return 128 + caught[0] if caught else code
 
 
+def _say_no_gpu(why: str) -> None:
+    """Loud where the bus has GPUs: ranks would train on none, or all on one."""
+    so = "slots are numbers, and kernel messages cannot be mapped to them"
+    if on_bus := nvidia_gpus():
+        some_of = f"{len(on_bus)} NVIDIA GPU{'s are' if len(on_bus) > 1 else ' is'} on the PCI bus"
+        so = "slots are numbers: ranks share what the driver gives them, and a broken GPU takes no slot out of service"
+        log.warning("gpus.unseen", devices=some_of, why=why, so=so)
+    else:
+        log.info("gpus.none", why=why, so=so)
+
+
 async def _slots(spec: RunSpec) -> list[Slot]:
     """One GPU for each rank where NVML finds GPUs, else just numbers."""
     found = await asyncio.to_thread(inventory)
     if found.reason:
-        log.info("gpus.none", why=found.reason, so="slots are numbers, and kernel messages cannot be mapped to them")
+        _say_no_gpu(found.reason)
     try:
         devices = offered(found.devices, os.environ.get("CUDA_VISIBLE_DEVICES")) if found.devices else []
         return slots_for(spec.nproc, devices, spares=spec.spares)

@@ -2,7 +2,8 @@
 `healthd status`: the devices of this machine and what is wrong with them, without an agent or a cluster.
 
 One look at every source and the kernel log of this boot, judged by the agent's rules. With `--node` it shows what the
-agent of a node published instead. Exit codes: 0 healthy or degraded, 3 unhealthy, 4 unknown.
+agent of a node published instead, with `--name` or `--state` how a run on this machine stands. Exit codes: 0 healthy or
+degraded, 3 unhealthy, 4 unknown; of a run 3 where it waits for a person.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -24,12 +26,13 @@ from healthd.checks import devices
 from healthd.checks.judging import Onlooker
 from healthd.checks.looking import Lookout, read_to_end
 from healthd.checks.status import Status, Unread, published, worst_first
-from healthd.cli import which_world
+from healthd.cli import run_status, which_world
 from healthd.cli.check import duration
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.probes import probes_of
 from healthd.cli.status_page import Page
+from healthd.cli.terminal import console
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.port import NotFound
 from healthd.core.blindness import expected_by
@@ -74,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     """Look, print, and tell by the exit code."""
     clock, deadline = SystemClock(), duration(args.timeout, "--timeout")
     page = None if args.json else Page()
+    if (args.name or args.state) and not args.node:
+        return _show_run(args, clock)
     if args.node:
         return _show(lambda: asyncio.run(_published(args, clock)), page, again=args.watch)
     with closing(Machine(load(args.config), clock, deadline)) as machine:
@@ -89,6 +94,18 @@ def _show(source: Callable[[], Status], page: Page | None, *, again: bool) -> in
             print(msgspec.json.encode(status).decode(), flush=True)
         if not again:
             return EXIT[status.verdict]
+        time.sleep(AGAIN)
+
+
+def _show_run(args: argparse.Namespace, clock: Clock) -> int:
+    """How a run on this machine stands."""
+    while True:
+        status = asyncio.run(run_status.status_of(args, clock))
+        if args.watch and sys.stdout.isatty() and not args.json:
+            console().clear()
+        print(run_status.as_json(status) if args.json else "\n".join(run_status.lines(status)), flush=True)
+        if not args.watch:
+            return status.code
         time.sleep(AGAIN)
 
 

@@ -54,9 +54,15 @@ def name_of_folder(here: Path, runs: Path) -> str:
     return plain if run is None or run.folder == str(here) else marked
 
 
-def find_state(args: argparse.Namespace, runs: Path, here: Path) -> Path:
+def run_of(target: str, runs: Path) -> Path | None:
+    """The state of the run that is called *target*, or whose recovery is: its name begins with that of its run."""
+    names = [run for run in known_runs(runs) if run.name == target or target.startswith(f"{run.name}-")]
+    return max(names, key=lambda run: len(run.name), default=None)
+
+
+def find_state(args: argparse.Namespace, runs: Path, here: Path, target: str = "") -> Path:
     """
-    Where the run that is meant keeps its state: one of those in *runs*, first of all that of the directory *here*.
+    Where the run that is meant keeps its state: one of those in *runs*, that of *target* or of the directory *here*.
 
     Raises UserError when there is none, or more than one that could be meant.
     """
@@ -68,6 +74,8 @@ def find_state(args: argparse.Namespace, runs: Path, here: Path) -> Path:
             others = f"; there are {names}" if names else ""
             raise UserError(f"there is no run in {state}: {database(state).name} is missing{others}")
         return state
+    if target and (found := run_of(target, runs)) is not None:
+        return found
     own = _name_of(here, runs)
     meant = [run for run in known if run.name == own] or known
     if len(meant) == 1:

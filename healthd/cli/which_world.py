@@ -56,7 +56,7 @@ async def open_world(args: argparse.Namespace, target: str = "") -> AsyncIterato
             async with connect(which_cluster.connection(args, clock), clock=clock, luck=random.random) as cluster:
                 yield World(cluster, None, "the cluster", args.namespace or None)
         else:
-            state = await asyncio.to_thread(which_run.find_state, args, runs_dir(), Path.cwd())
+            state = await asyncio.to_thread(which_run.find_state, args, runs_dir(), Path.cwd(), target)
             opened = EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4()))
             with opened as embedded:
                 yield World(embedded, state, str(state), None)

@@ -116,7 +116,8 @@ def why_unread(root: Root, rejected: Sequence[RejectedCheckpoint]) -> str:
     """Why the checkpoints of *root* cannot be read, where that is what *rejected* says; empty where they can."""
     first = rejected[0] if rejected else None
     is_place = first is not None and (first.path, first.step) == (root.options.checkpoint, -1)
-    return f"the checkpoints at {root.options.checkpoint} cannot be read: {first.reason}" if first and is_place else ""
+    where = root.terms.located(root.options.checkpoint)
+    return f"the checkpoints at {where} cannot be read: {first.reason}" if first and is_place else ""
 
 
 RUNS_UNSEEN = "all of it runs, but whether training moves on cannot be seen: "
@@ -159,7 +160,7 @@ def _fresh_start(never_saved: bool, policy: RecoveryPolicy) -> ChosenCheckpoint 
 
 
 def _none_loads(root: Root, seen: str, rejected: Sequence[RejectedCheckpoint]) -> str:
-    where = root.options.checkpoint or "nowhere (no healthd.dev/checkpoint on the gang)"
+    where = root.terms.located(root.options.checkpoint) or "nowhere (no healthd.dev/checkpoint on the gang)"
     if why := why_unread(root, rejected):
         return why
     if rejected:

@@ -255,8 +255,8 @@ def _named(checkpoint: ChosenCheckpoint) -> str:
 
 
 def _proof(story: Explanation, terms: Terms) -> Iterator[str]:
-    for pod in story.pods:
-        yield f"{terms.named(pod.name, pod.index)}: {pod.proof or 'NOT PROVEN to be gone'}"
+    ends = [f"{terms.named(pod.name, pod.index)}: {pod.proof or 'NOT PROVEN to be gone'}" for pod in story.pods]
+    yield from dict.fromkeys(ends)
     if story.confirmed_step is not None and story.checkpoint is not None:
         loaded = story.checkpoint
         beyond = f"beyond {_named(loaded)} that was loaded" if loaded.path else "after a fresh start"

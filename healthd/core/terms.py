@@ -8,6 +8,7 @@ it is spoken of (`Root.terms`), and a message takes its nouns from there.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,10 @@ class Terms:
     def named(self, name: str, index: str) -> str:
         """One member, by what people know it by: the *name* of its pod, or its *index*."""
         return f"{self.member} {index}" if self.by_index and index else name
+
+    def located(self, place: str) -> str:
+        """Where checkpoints are, as people write it there."""
+        return unquote(place.removeprefix("file://")) if self.by_index else place
 
     def ended_on(self, node: str) -> str:
         """The proof that the program which ran a member there saw all of it end."""

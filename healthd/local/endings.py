@@ -7,7 +7,7 @@ A trainer that was killed behind a pipe ends with 0, too. Nothing is decided by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from healthd.core.gang import index_of, is_terminal
 from healthd.core.objects import ChosenCheckpoint, Pod
@@ -62,3 +62,10 @@ def left_early(pods: Sequence[Pod], now: datetime) -> list[str]:
 def _ended_at(pod: Pod) -> datetime | None:
     ends = [status.state.terminated for status in pod.status.container_statuses]
     return next((end.finished_at for end in ends if end is not None), None)
+
+
+def saved_at(checkpoint: ChosenCheckpoint | None) -> datetime | None:
+    """When it was saved; None where that is not known, or there is none."""
+    if checkpoint is None or not checkpoint.path or not checkpoint.saved_ns:
+        return None
+    return datetime.fromtimestamp(checkpoint.saved_ns / 1e9, tz=UTC)

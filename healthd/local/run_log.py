@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from healthd.local.environment import threads_env
 from healthd.local.gang import NAMESPACE, RunSpec, resumed_from
 from healthd.local.known import known_runs, who_saved
 from healthd.local.memory import ANNOTATION_SEEN, note_of, remembered, seen_of
+from healthd.local.notify import Facts
 from healthd.local.once import Once
 from healthd.local.pipes import LONGEST_SCRIPT, hidden_by
+from healthd.local.story import Kind, News, Story, place, spoken, step_of
 
 log = structlog.get_logger(__name__)
 
@@ -30,18 +33,34 @@ LONGEST_LOOK = 30.0
 """Seconds at the end of a run: nobody waits longer for a file server that hangs."""
 
 
+def _to_nobody(facts: Facts) -> None:
+    """There is no `--notify`."""
+
+
 class RunLog:
     """The lines about one run. *runs* is where other runs keep their state."""
 
     def __init__(
-        self, spec: RunSpec, cluster: Cluster, clock: Clock, checkpoints: FileCheckpoints, runs: Path | None
+        self,
+        spec: RunSpec,
+        cluster: Cluster,
+        clock: Clock,
+        checkpoints: FileCheckpoints,
+        runs: Path | None,
+        tell: Callable[[Facts], None] = _to_nobody,
     ) -> None:
+        """*tell* passes on what `--notify` asked for."""
         self._spec = spec
         self._cluster = cluster
         self._clock = clock
         self._checkpoints = checkpoints
         self._runs = runs
         self._left = Once()
+        self._tell = tell
+        self._story = Story(spec.nproc)
+        self._began_at = clock.now()
+        self._began: ChosenCheckpoint | None = None
+        """What the first attempt of this life was told to load."""
 
     def launch(self, environ: Mapping[str, str]) -> None:
         """What the ranks are given without having been asked for, and what hides how they end."""
@@ -52,6 +71,7 @@ class RunLog:
         self, checkpoint: ChosenCheckpoint, attempt: int, since: datetime, changes: Sequence[str] = ()
     ) -> None:
         """From which checkpoint of whose run it starts. That it is of another run is a warning: it may be meant."""
+        self._began = checkpoint
         fields: dict[str, Any] = {"name": self._spec.name, "attempt": attempt}
         if changes:
             fields["changed"] = "; ".join(changes)
@@ -90,6 +110,56 @@ class RunLog:
         except (OSError, ValueError):
             return ""
 
+    async def skip_the_past(self) -> None:
+        """Recoveries that have ended by now are of an earlier life."""
+        self._story.skip((await self._cluster.list(Recovery, namespace=NAMESPACE)).items)
+
+    async def look(self) -> None:
+        """Tell what has become of the run since the last look."""
+        try:
+            root = read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))
+        except NotFound:
+            return
+        found = (await self._cluster.list(Recovery, namespace=NAMESPACE)).items
+        own = [recovery for recovery in found if recovery.spec.gang.uid == root.ref.uid]
+        for news in self._story.look(own, root.world, self._clock.now()):
+            self._say(news)
+
+    def _say(self, news: News) -> None:
+        fields = {"recovery": news.recovery, "attempt": news.attempt, "text": news.text}
+        match news.kind:
+            case Kind.RESTART:
+                log.warning("run.restarted", **fields, cause=news.cause, step=news.step, down=news.down, lost=news.lost)
+            case Kind.HOLD:
+                log.warning("run.held", **fields, why=news.why, note=news.hint)
+            case _:
+                log.info("run.news", **fields, about=news.kind)
+        if news.kind in (Kind.RESTART, Kind.HOLD):
+            more = {"down_s": _seconds(news.down), "lost_s": _seconds(news.lost)} if news.kind is Kind.RESTART else {}
+            self._notify(
+                news.kind, news.text, cause=news.cause, why=news.why, hint=news.hint or None, step=news.step, **more
+            )
+
+    def _notify(self, kind: Kind, message: str, **facts: str | float | None) -> None:
+        """The facts that every kind has, and its own."""
+        self._tell(
+            {
+                "event": kind.value,
+                "message": message,
+                "run": self._spec.name,
+                "host": socket.gethostname(),
+                "at": self._clock.now().isoformat(timespec="seconds").replace("+00:00", "Z"),
+                "restarts": self._story.restarts,
+                "checkpoints": str(self._spec.checkpoint.absolute()),
+                "logs": str(self._logs),
+                **facts,
+            }
+        )
+
+    @property
+    def _logs(self) -> Path:
+        return self._spec.state.absolute() / "logs"
+
     async def who_left(self) -> None:
         """A rank that ended with 0 long before the others may have died behind a pipe: said once."""
         pods = (await self._cluster.list(Pod, namespace=NAMESPACE)).items
@@ -103,11 +173,55 @@ class RunLog:
 
     async def ended(self, code: int) -> None:
         """How the gang ended."""
+        await self.look()
         if code == 0:
             await self._completed()
         else:
-            note = "`healthd explain` tells why; the same command goes on from the newest checkpoint that loads"
-            log.error("run.gave_up", name=self._spec.name, exit_code=code, note=note)
+            await self._gave_up(code)
+
+    async def _gave_up(self, code: int) -> None:
+        found = (await self._cluster.list(Recovery, namespace=NAMESPACE)).items
+        last = max(found, key=lambda recovery: recovery.status.attempt, default=None)
+        why = last.status.message if last is not None else "its ranks failed"
+        note = (
+            f"`healthd explain {self._spec.name}` tells more; the same command goes on from the newest checkpoint "
+            "that loads"
+        )
+        log.error("run.gave_up", name=self._spec.name, exit_code=code, why=why, note=note)
+        newest = await self._newest_of_run()
+        self._sum_up(newest)
+        text = f"run {self._spec.name} is given up (exit code {code}): {why}"
+        self._notify(Kind.GIVE_UP, text, exit_code=code, why=why, step=step_of(newest))
+
+    async def _newest_of_run(self) -> ChosenCheckpoint | None:
+        try:
+            return await self._newest(read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE)))
+        except NotFound:
+            return None
+
+    def _sum_up(self, newest: ChosenCheckpoint | None) -> None:
+        """How far it came, what faults cost, and where everything is."""
+        story, began = self._story, self._began
+        took = spoken(self._clock.now() - self._began_at)
+        end = "no checkpoint" if newest is not None and not newest.path else told(newest)
+        way = f"from {place(began)} to {end} in {took}" if began is not None else f"this took {took}"
+        if story.restarts:
+            restarts = f"{story.restarts} restart{'s' if story.restarts > 1 else ''}"
+            cost = f"{spoken(story.down)} until all ranks ran again, and {spoken(story.lost)} of work done again"
+            way += f"; {restarts} cost {cost}" if story.down else f"; {restarts} in vain"
+        else:
+            way += ", without a restart"
+        where = f"checkpoints in {self._spec.checkpoint.absolute()}, logs in {self._logs}"
+        log.info(
+            "run.summary",
+            name=self._spec.name,
+            began=None if began is None else step_of(began),
+            step=step_of(newest),
+            restarts=story.restarts,
+            down=story.down,
+            lost=story.lost,
+            text=f"{way}\n{where}",
+        )
 
     async def stopped(self) -> None:
         """Where its user stopped it. That is remembered: the files may be gone when it is to go on."""
@@ -120,7 +234,10 @@ class RunLog:
         if newest:
             await self._remember(job, root, newest)
         note = "the same command goes on from the newest checkpoint that loads"
-        log.info("run.stopped", name=self._spec.name, at=told(newest), note=note)
+        at = told(newest) if newest is None or newest.path else "a point without a checkpoint that loads"
+        log.info("run.stopped", name=self._spec.name, at=at, note=note)
+        await self.look()
+        self._sum_up(newest)
 
     async def _completed(self) -> None:
         """With the step that it ended at, and what speaks against its being the end of the work."""
@@ -135,6 +252,9 @@ class RunLog:
             note = "all ranks ended with exit code 0; a rank that dies behind a pipe, such as `| tee`, does so, too"
             fields |= {"but": "; ".join(wrong), "note": note}
         log_it("run.completed", **fields)
+        self._sum_up(newest)
+        text = f"run {self._spec.name} has finished at {told(newest)}"
+        self._notify(Kind.DONE, text, exit_code=0, step=step_of(newest), but="; ".join(wrong) or None)
 
     async def done(self) -> None:
         """That nothing is to be done, and how to do it all the same."""
@@ -164,3 +284,7 @@ class RunLog:
         if seen.anything:
             notes = {"metadata": {"annotations": {ANNOTATION_SEEN: note_of(seen)}}}
             await self._cluster.patch(Job, self._spec.name, notes, namespace=NAMESPACE)
+
+
+def _seconds(span: timedelta) -> float:
+    return round(span.total_seconds(), 1)

@@ -58,9 +58,11 @@ from healthd.local.gang import (
 from healthd.local.jobs.controller import JobController
 from healthd.local.machine import Machine
 from healthd.local.memory import NOTHING_SEEN, Seen, remembered, seen_of
+from healthd.local.notify import Notifier
 from healthd.local.processes.runner import ProcessRunner
 from healthd.local.run_log import RunLog
 from healthd.local.slots import Slot, register
+from healthd.local.story import spoken
 from healthd.probes.errors import CannotRead
 from healthd.telemetry.metrics import Metrics
 from healthd.telemetry.serving import serving
@@ -88,8 +90,9 @@ class LocalRuntime:
         cluster: Cluster,
         clock: Clock,
         runs: Path | None = None,
+        notify: Sequence[str] = (),
     ) -> None:
-        """*runs* is where other runs keep their state: a checkpoint may be one of theirs."""
+        """*runs* is where other runs keep their state: a checkpoint may be one of theirs. *notify*: whom to tell."""
         self.spec = spec
         self.cluster = cluster
         self.metrics = Metrics()
@@ -98,7 +101,8 @@ class LocalRuntime:
         self._clock = clock
         self._adapter = JobAdapter()
         self._checkpoints = FileCheckpoints()
-        self._log = RunLog(spec, cluster, clock, self._checkpoints, runs)
+        self._notifier = Notifier(notify, spec.state / "logs" / "notify.log", machine.environ)
+        self._log = RunLog(spec, cluster, clock, self._checkpoints, runs, self._notifier.tell)
         self._stopping = False
         self._hurrying = False
         self._stop_wakes = asyncio.Event()
@@ -149,14 +153,16 @@ class LocalRuntime:
             await agent.load(now)
         self.metrics.quarantine_budget.set(self._config.quarantine.budget)
         ready_checks = {"kernel_log": self._listener.trouble}
-        async with serving(self._config.http, self.metrics, ready_checks), self._working():
-            await self._begin(step)
-            self._log.launch(self._machine.environ)
-            code = await self._until_over()
-        if code is not None:
-            await self._log.ended(code)
-        elif not self._hurrying:
-            await self._log.stopped()
+        async with self._notifier.telling():
+            await self._log.skip_the_past()
+            async with serving(self._config.http, self.metrics, ready_checks), self._working():
+                await self._begin(step)
+                self._log.launch(self._machine.environ)
+                code = await self._until_over()
+            if code is not None:
+                await self._log.ended(code)
+            elif not self._hurrying:
+                await self._log.stopped()
         return code or 0
 
     async def _begin(self, step: Create | Resume | GoOn) -> None:
@@ -175,6 +181,7 @@ class LocalRuntime:
         async def is_over() -> bool:
             nonlocal code
             code = await self._exit_code()
+            await self._log.look()
             await self._log.who_left()
             return code is not None or self._stopping
 
@@ -273,7 +280,7 @@ class LocalRuntime:
 
     async def _suspend(self) -> None:
         """What the user stops stays stopped: no recovery's mark, so that no controller starts it again."""
-        log.info("run.stops", name=self.spec.name, grace=str(self.spec.grace))
+        log.info("run.stops", name=self.spec.name, grace=spoken(self.spec.grace))
         patch = {"metadata": {"annotations": {ANNOTATION_STOPPED_BY: None}}, "spec": {"suspend": True}}
         await self.cluster.patch(Job, self.spec.name, patch, namespace=NAMESPACE)
         await self._until(self._is_quiet_or_hurried)

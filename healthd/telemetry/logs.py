@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TextIO
+from typing import Any, TextIO
 
 import msgspec
 import structlog
@@ -33,9 +33,42 @@ _LEVELS = {
 class _Handler(logging.StreamHandler[TextIO]):
     """Ours, so that a second `configure` replaces it and leaves the handlers of others alone."""
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """An event without a line makes none."""
+        try:
+            line = self.format(record)
+        except Exception:  # as the standard library's: a log line never ends the program
+            self.handleError(record)
+            return
+        if line:
+            self._write(line, record)
 
-def configure(format: LogFormat, level: LogLevel, stream: TextIO, clock: Clock | None = None) -> None:  # noqa: A002 - the word in the file
-    """Send every event of *level* and above, also those of libraries, to *stream*, stamped with *clock*'s time."""
+    def _write(self, line: str, record: logging.LogRecord) -> None:
+        try:
+            self.stream.write(line + self.terminator)
+            self.flush()
+        except Exception:
+            self.handleError(record)
+
+
+Render = Callable[[Mapping[str, Any]], str]
+"""The line of an event; empty: none."""
+
+
+def configure(
+    format: LogFormat,  # noqa: A002 - the word in the file
+    level: LogLevel,
+    stream: TextIO,
+    clock: Clock | None = None,
+    *,
+    render: Render | None = None,
+    file: TextIO | None = None,
+) -> None:
+    """
+    Send every event of *level* and above, also those of libraries, to *stream*, stamped with *clock*'s time.
+
+    With *render* the stream gets its lines instead. A *file* gets all of them as JSON, besides.
+    """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -54,27 +87,31 @@ def configure(format: LogFormat, level: LogLevel, stream: TextIO, clock: Clock |
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(format, stream)],
-    )
-    _install(formatter, level, stream)
-
-
-def _install(formatter: logging.Formatter, level: LogLevel, stream: TextIO) -> None:
+    renderers = _renderers(format, stream) if render is None else [structlog.processors.format_exc_info, _by(render)]
+    outlets = {stream: renderers} | ({file: _JSON} if file is not None else {})
     root = logging.getLogger()
     for old in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
         root.removeHandler(old)
-    handler = _Handler(stream)
-    handler.setFormatter(formatter)
-    root.addHandler(handler)
+    for outlet, last in outlets.items():
+        handler = _Handler(outlet)
+        handler.setFormatter(
+            structlog.stdlib.ProcessorFormatter(
+                foreign_pre_chain=shared,
+                processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+            )
+        )
+        root.addHandler(handler)
     root.setLevel(_LEVELS[level])
+
+
+def _by(render: Render) -> Processor:
+    return lambda _logger, _method, event: render(event)
 
 
 def _renderers(format: LogFormat, stream: TextIO) -> list[Processor]:  # noqa: A002 - as in `configure`
     terminal = stream.isatty()
     if format is LogFormat.JSON or (format is LogFormat.AUTO and not terminal):
-        return [structlog.processors.format_exc_info, _in_order, structlog.processors.JSONRenderer(_to_json)]
+        return _JSON
     return [
         structlog.dev.ConsoleRenderer(
             colors=terminal and not os.environ.get("NO_COLOR"),
@@ -126,3 +163,10 @@ def _jsonable(value: object) -> object:
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value, enc_hook=str)
     return str(_plain(value))
+
+
+_JSON: list[Processor] = [
+    structlog.processors.format_exc_info,
+    _in_order,
+    structlog.processors.JSONRenderer(_to_json),
+]

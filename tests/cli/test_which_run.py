@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from healthd.cli.errors import UserError
-from healthd.cli.which_run import add_arguments, find_state, name_of_folder, run_name
+from healthd.cli.which_run import add_arguments, find_state, name_of_folder, run_name, run_of
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.objects import ChosenCheckpoint
@@ -116,3 +116,13 @@ def test_the_run_of_this_directory_is_found_by_its_mark(tmp_path: Path) -> None:
     begun(tmp_path, name_of_folder(here, tmp_path), here)
 
     assert found(tmp_path) == name_of_folder(here, tmp_path) != "my-training"
+
+
+def test_what_is_asked_about_names_its_run_from_any_directory(tmp_path: Path) -> None:
+    for name in ("llama", "llama-7b", "other"):
+        (tmp_path / name).mkdir()
+        database(tmp_path / name).touch()
+
+    assert run_of("llama", tmp_path) == tmp_path / "llama"
+    assert run_of("llama-7b-57360-1", tmp_path) == tmp_path / "llama-7b"
+    assert run_of("gpt", tmp_path) is None

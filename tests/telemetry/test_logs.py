@@ -46,8 +46,13 @@ def configure() -> Iterator[Configure]:
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
 
-    def at_noon(stream: io.StringIO, format: LogFormat = LogFormat.AUTO, level: LogLevel = LogLevel.INFO) -> None:  # noqa: A002 - the word in the file
-        logs.configure(format, level, stream, Noon())
+    def at_noon(
+        stream: io.StringIO,
+        format: LogFormat = LogFormat.AUTO,  # noqa: A002 - the word in the file
+        level: LogLevel = LogLevel.INFO,
+        **more: Any,
+    ) -> None:
+        logs.configure(format, level, stream, Noon(), **more)
 
     yield at_noon
     structlog.reset_defaults()
@@ -156,3 +161,13 @@ def test_configuring_again_replaces_the_stream(configure: Configure) -> None:
     structlog.get_logger().info("once")
 
     assert (first.getvalue(), second.getvalue().count("once")) == ("", 1)
+
+
+def test_lines_of_its_own_replace_the_log_and_a_file_keeps_all_of_it(configure: Configure) -> None:
+    terminal, file = io.StringIO(), io.StringIO()
+    configure(terminal, render=lambda event: "hello" if event["event"] == "y" else "", file=file)
+    structlog.get_logger().info("x")
+    structlog.get_logger().info("y", step=3)
+
+    assert terminal.getvalue() == "hello\n"
+    assert [json.loads(line)["event"] for line in file.getvalue().splitlines()] == ["x", "y"]

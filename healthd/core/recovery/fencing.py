@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from healthd.core.acts import ReleasePods, RemovePods
 from healthd.core.fence import overridden, unproven
 from healthd.core.gang import will_not_run
 from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_FENCE_OVERRIDE, FINALIZER_FENCE, FenceOverride
+from healthd.core.objects import ANNOTATION_FENCE_OVERRIDE, FINALIZER_FENCE, FencedPod, FenceOverride
 from healthd.core.phrases import some
 from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.recovery.stopping import with_latecomers
@@ -27,7 +29,7 @@ def fencing(s: Situation) -> Decision:
     left = [p.metadata.name for p in s.view.pods if not will_not_run(p)]
     if left:
         return Decision(acts=(RemovePods(tuple(left)),), reason="their ends are proven, and no kubelet will say so")
-    return s.enter(Phase.CHOOSING, f"{len(pods)} {s.terms.pod}s are proven gone")
+    return s.enter(Phase.CHOOSING, _gone(s, pods))
 
 
 def _overridden(s: Situation) -> Decision | None:
@@ -53,3 +55,9 @@ def _without_proof(s: Situation, open_ends: list[str]) -> Decision:
         return Decision(reason=message, recheck=limit - waited)
     pods = [replace(p, proof=p.proof or f"none: fence_timeout of {limit} is over") for p in s.status.pods]
     return Decision(record=replace(s.status, pods=pods), reason=f"{message}; the owner allowed to go on after {limit}")
+
+
+def _gone(s: Situation, pods: Sequence[FencedPod]) -> str:
+    """A rank that was made again while the run was being stopped is one rank."""
+    names = {s.terms.named(pod.name, pod.index) for pod in pods}
+    return f"{len(names)} {s.terms.pod}s are proven gone"

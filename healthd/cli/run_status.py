@@ -1,0 +1,160 @@
+"""
+`healthd status --name RUN`: how a run of `healthd run` stands, from any directory and beside a run that goes on.
+
+Told from its recorded state alone. Exit codes: 0 for a run that goes on, has finished or was stopped; 3 for one that
+waits for a person, was given up, or was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from healthd.cli import which_run
+from healthd.cli.errors import UserError
+from healthd.clock import Clock, SystemClock
+from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
+from healthd.cluster.port import ClusterError, NotFound
+from healthd.core.breaker import hold_of
+from healthd.core.gang import attempt_of, index_of, is_terminal
+from healthd.core.model import ENDED, Phase
+from healthd.core.objects import Job, Node, Pod, Recovery
+from healthd.core.quarantine import read_record
+from healthd.core.spares import is_spare
+from healthd.core.stake import at_stake, tell_stake
+from healthd.core.terms import ONE_SERVER
+from healthd.gangs.job import read_job
+from healthd.local.gang import NAMESPACE
+from healthd.local.known import KnownRun, Standing, read_run
+from healthd.local.state import database, runs_dir
+from healthd.local.story import way_out
+
+NEEDS_A_PERSON = 3
+_STANDS = {
+    Standing.RUNNING: "is running",
+    Standing.FINISHED: "has finished",
+    Standing.STOPPED: "was stopped",
+    Standing.GAVE_UP: "was given up",
+    Standing.INTERRUPTED: "was interrupted",
+}
+_WELL = frozenset({Standing.RUNNING, Standing.FINISHED, Standing.STOPPED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """What is told."""
+
+    run: KnownRun
+    waits_for: str
+    """Why it is held; empty: it is not."""
+    way_out: str
+    restarting: str
+    """What its restart is at, where one is under way."""
+    last: str
+    """Why the newest restart was, or why it was given up; empty: there was none."""
+    slots: dict[str, str]
+    """What is on each slot."""
+    next_fault: tuple[str, ...]
+    """What a fault would cost now."""
+
+    @property
+    def code(self) -> int:
+        """Of the process."""
+        return 0 if self.run.standing in _WELL and not self.waits_for else NEEDS_A_PERSON
+
+
+async def status_of(args: argparse.Namespace, clock: Clock) -> RunStatus:
+    """The run that *args* name. Raises UserError."""
+    state = which_run.find_state(args, runs_dir(), Path.cwd())
+    run = await read_run(state)
+    try:
+        with EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
+            found = await _read(cluster, run, clock.now()) if run is not None else None
+    except (UnusableStore, ClusterError, OSError) as error:
+        raise UserError(str(error)) from error
+    if found is None:
+        raise UserError(f"the run in {state} has not begun, or cannot be read")
+    return found
+
+
+async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunStatus | None:
+    jobs = (await cluster.list(Job, namespace=NAMESPACE)).items
+    try:
+        root = read_job(jobs[0])
+    except (IndexError, NotFound):
+        return None
+    recoveries = (await cluster.list(Recovery, namespace=NAMESPACE)).items
+    own = sorted(
+        (each for each in recoveries if each.spec.gang.uid == root.ref.uid), key=lambda each: each.spec.first_attempt
+    )
+    newest = own[-1] if own else None
+    nodes, pods = (await cluster.list(Node)).items, (await cluster.list(Pod, namespace=NAMESPACE)).items
+    is_running = run.standing is Standing.RUNNING
+    status = newest.status if newest is not None and newest.status.phase not in ENDED and is_running else None
+    held = status is not None and status.phase is Phase.HELD
+    stake = at_stake(root, now, own) if is_running and status is None else None
+    return RunStatus(
+        run=run,
+        waits_for=status.message if status and held else "",
+        way_out=way_out(hold_of(status), status.causes[-1].node) if status and held else "",
+        restarting=f"{status.phase.value}: {status.message}" if status and not held else "",
+        last=_last(newest),
+        slots={node.metadata.name: _on_slot(node, pods) for node in sorted(nodes, key=lambda one: one.metadata.name)},
+        next_fault=tuple(tell_stake(stake, ONE_SERVER)) if stake else (),
+    )
+
+
+def _last(newest: Recovery | None) -> str:
+    if newest is None:
+        return ""
+    status = newest.status
+    if status.phase is Phase.GAVE_UP:
+        return status.message
+    causes = status.causes or [newest.spec.cause]
+    return f"{causes[-1].message}, at {causes[-1].at.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _on_slot(node: Node, pods: Sequence[Pod]) -> str:
+    if record := read_record(node):
+        name = node.metadata.name
+        return f"out of service: {record.message} ({record.finding}); after a repair: healthd repair {name}"
+    here = [pod for pod in pods if pod.spec.node_name == node.metadata.name and not is_terminal(pod)]
+    if here:
+        rank = max(here, key=attempt_of)
+        return f"rank {index_of(rank)}, " + (
+            "stopping" if rank.metadata.deletion_timestamp else rank.status.phase.lower()
+        )
+    return "spare" if is_spare(node) else "idle"
+
+
+def as_json(status: RunStatus) -> str:
+    """One object on one line."""
+    return json.dumps(asdict(status), default=str)
+
+
+def lines(status: RunStatus) -> Iterator[str]:
+    """For a person."""
+    run = status.run
+    stands = "waits" if status.waits_for else "is being restarted" if status.restarting else _STANDS[run.standing]
+    yield f"run {run.name} {stands}" + (f", at step {run.step}" if run.step >= 0 else "")
+    if status.waits_for:
+        yield f"  waits for    {status.waits_for}"
+        yield f"  way out      {status.way_out}"
+    if status.restarting:
+        yield f"  restart      {status.restarting}"
+    yield f"  restarts     {run.restarts}" + (f", the last: {status.last}" if status.last else "")
+    begun = f", since {run.since.astimezone():%Y-%m-%d %H:%M}" if run.since else ""
+    yield f"  runs         {run.command} ({run.ranks} ranks{begun})"
+    yield f"  started in   {run.folder}"
+    yield f"  checkpoints  {run.checkpoints}"
+    yield f"  logs         {run.state / 'logs'}"
+    for slot, says in status.slots.items():
+        yield f"  {slot:<11}  {says}"
+    for told in status.next_fault:
+        yield f"  next fault   {told}"
+    yield f"  more         healthd explain --name {run.name}"

@@ -1,0 +1,153 @@
+"""
+The log of `healthd run` as lines for the person at the terminal: one sentence for what concerns the run, no internals.
+
+An event stays what it is, a name and fields; the log file has all of them. Here is what a person is told of each. What
+is not in the table is told from a warning upwards, in plain form, so that no trouble is swallowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from healthd.core.printable import printable
+
+Event = Mapping[str, Any]
+
+PREFIX = "[healthd]"
+"""Beside `[rank 0]`."""
+_COLOURS = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+_PLAIN = "\x1b[0m"
+_META = frozenset({"event", "level", "logger", "timestamp", "exc_info", "exception", "stack"})
+_CALM = frozenset({"run.restarted"})
+"""Warnings that are not marked as such: the restart is what healthd is there for."""
+_WHY = ("why", "error", "note", "so")
+"""Fields that are sentences: they end the line, in this order."""
+
+
+class Lines:
+    """Makes the line of an event; empty where it is nothing for a person. *colours*: for a terminal."""
+
+    def __init__(self, *, colours: bool = False) -> None:
+        self._colours = colours
+
+    def __call__(self, event: Event) -> str:
+        level, name = str(event.get("level", "info")), str(event.get("event", ""))
+        text = sentence(event)
+        if not text:
+            return ""
+        marked = level in _COLOURS and name not in _CALM
+        mark = f"{level}: " if marked else ""
+        colour = _COLOURS[level] if marked and self._colours else ""
+        end = _PLAIN if colour else ""
+        clock = _clock(str(event.get("timestamp", "")))
+        lines = [f"{PREFIX} {clock} {colour}{mark}{printable(line)}{end}" for line in text.split("\n")]
+        return "\n".join(lines)
+
+
+def sentence(event: Event) -> str:
+    """What a person is told of *event*; empty: nothing."""
+    tell = _SENTENCES.get(str(event.get("event", "")))
+    if tell is not None:
+        with suppress(KeyError):  # an event without a field that the sentence needs is told all the same
+            return tell(event)
+    return _in_plain_form(event) if event.get("level") in _COLOURS else ""
+
+
+def _clock(stamp: str) -> str:
+    """The time of day where the user is."""
+    try:
+        return f"{datetime.fromisoformat(stamp).astimezone():%H:%M:%S}"
+    except ValueError:
+        return ""
+
+
+def _in_plain_form(event: Event) -> str:
+    """Any event: its name as words, its facts, and its reason."""
+    what = str(event.get("event", "")).replace(".", " ").replace("_", " ")
+    facts = [f"{key}={value}" for key, value in event.items() if key not in _META and key not in _WHY]
+    why = [str(event[key]) for key in _WHY if event.get(key)]
+    return "; ".join([" ".join([what, *facts]), *why])
+
+
+def _silence(_: Event) -> str:
+    return ""
+
+
+def _starts(event: Event) -> str:
+    of = f", saved by {event['saved_by']}" if event.get("saved_by") else ""
+    changed = f"; {event['changed']}" if event.get("changed") else ""
+    note = f"; {event['note']}" if event.get("note") else ""
+    return f"run {event.get('name')} starts at {event.get('at')}{of}{changed}{note}"
+
+
+def _rejected(event: Event) -> str:
+    return f"checkpoint {event.get('path')} will not load and is left out: {event.get('why')}"
+
+
+def _text(event: Event) -> str:
+    return str(event.get("text", ""))
+
+
+def _filled(template: str) -> Callable[[Event], str]:
+    """A sentence with the fields of the event in their places."""
+    return lambda event: template.format_map({**event, "event": event})
+
+
+_SENTENCES: Mapping[str, Callable[[Event], str]] = {
+    # The run as a whole (`run_log`): the sentence comes with the event.
+    "run.starts": _starts,
+    "run.goes_on": _filled("run {name} goes on where the healthd before this one was killed"),
+    "run.places": _text,
+    "run.threads": _filled("each rank gets OMP_NUM_THREADS={OMP_NUM_THREADS}, as with torchrun; set it to choose"),
+    "run.restarted": _text,
+    "run.held": _filled("{text}\nthe way out: {note}"),
+    "run.news": _text,
+    "run.stops": _filled("the ranks are asked to end, and get {grace}; a second Ctrl-C ends them at once"),
+    "run.hurries": _filled("asked twice: what is left of the ranks is killed"),
+    "run.stopped": _filled("run {name} was stopped at {at}; {note}"),
+    "run.completed": lambda event: (
+        f"run {event.get('name')} has finished at {event.get('at')}"
+        + (f", but {event['but']}; {event.get('note')}" if event.get("but") else "")
+    ),
+    "run.gave_up": _filled("run {name} is given up (exit code {exit_code}): {why}; {note}"),
+    "run.summary": _text,
+    "run.done": _filled("run {name}: {note}"),
+    "run.waits": _filled("the run waits: {why}; {note}"),
+    "command.hides_exit_code": _filled("{by} in the command hides how ranks end: {note}"),
+    "rank.left_early": _filled("rank {rank} has left at {at}: {note}"),
+    "rank.stuck": _filled("a rank on {node} cannot be ended (processes {pids}): a driver or a file system holds it"),
+    "checkpoints.moved_aside": _filled("the checkpoints that were there are in {to} now; {note}"),
+    "checkpoints.not_locked": _filled("{folder} cannot be locked against a second run: {why}; {note}"),
+    "checkpoint.rejected": _rejected,
+    "checkpoint.worry": _filled("saving goes wrong: {why}"),
+    "checkpoint.worry_over": _silence,
+    "checkpoints.unread": _filled("the checkpoints cannot be read: {why}"),
+    "checkpoints.read_again": _filled("the checkpoints can be read again"),
+    "gang.may_hang": _filled("the run may hang, but its checkpoints cannot be read, so it is not restarted: {why}"),
+    "gang.left_alone": _filled("the run is left alone: {why}"),
+    "spare.used": _filled("{slot} is used although it was a spare: {note}"),
+    # Hardware.
+    "gpus.none": _silence,
+    "gpus.unseen": _filled("{devices}, but none can be used: {why}; {so}"),
+    "node.quarantined": _filled("{node} is out of service: {why} ({finding}); after a repair: `healthd repair {node}`"),
+    "node.returned": _filled("{node} is back in service: {why}"),
+    "finding.raised": _silence,
+    "quarantine.refused": _filled("{node} should be out of service for {finding}, and may not: {why}"),
+    "kernel_log.blind": _filled("the kernel log cannot be read: {why}; {so}"),
+    "kernel_log.lost": _filled("{records} records of the kernel log were overwritten before they could be read"),
+    "kernel_log.trusts_user_space": _filled("{note}"),
+    # healthd's own trouble.
+    "job.write_failed": _filled("the state of the run cannot be written: {error}; {note}"),
+    "pod.write_failed": _filled("the state of a rank cannot be written: {error}; {note}"),
+    "pod.bind_failed": _filled("the state of a rank cannot be written: {error}; tried until it works"),
+    "gang.retry": _filled("a restart is tried again: {error}"),
+    "agent.retry": _filled("the state of {node} cannot be read or written: {error}; tried until it works"),
+    "cycle.failed": _filled("something inside healthd failed, and is tried again: {error}"),
+    # The restart itself has its own line.
+    "recovery.opened": _silence,
+    "notify.failed": _filled("--notify {target} failed: {why}; the run goes on"),
+}
+"""What a person is told of each event."""

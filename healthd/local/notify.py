@@ -1,0 +1,157 @@
+"""
+`--notify`: tell somebody else of a restart, a hold, the end. A command gets the facts in its environment and as JSON on
+its standard input, a URL as the body of a POST.
+
+Telling is a courtesy. Nothing waits for it but the end of the run, and that not for long; what fails is one warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from asyncio.subprocess import Process
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from healthd.local.processes.output import open_log
+
+log = structlog.get_logger(__name__)
+
+LIMIT = 30.0
+"""Seconds for one command or POST; then it is ended."""
+PATIENCE = 10.0
+"""Seconds that the end of a run waits for what was not yet told."""
+QUEUE = 100
+"""So many wait for a slow target; of more, the oldest are dropped."""
+URLS = ("http://", "https://")
+
+Facts = Mapping[str, str | int | float | None]
+"""What is told, by name. `event` and `message` are always there."""
+
+
+class Failed(Exception):
+    """A target could not be told; says why."""
+
+
+class Notifier:
+    """Tells *targets*, each in its own time. What commands print is appended to *output*."""
+
+    def __init__(
+        self,
+        targets: Sequence[str],
+        output: Path,
+        environ: Mapping[str, str],
+        *,
+        limit: float = LIMIT,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._output = output
+        self._environ = environ
+        self._limit = limit
+        self._patience = patience
+        self._queues: dict[str, deque[Facts]] = {target: deque(maxlen=QUEUE) for target in targets}
+        self._bells = {target: asyncio.Event() for target in self._queues}
+        self._ending = False
+
+    def tell(self, facts: Facts) -> None:
+        """Tell every target. Never waits, never fails."""
+        for target, queue in self._queues.items():
+            queue.append(facts)
+            self._bells[target].set()
+
+    @contextlib.asynccontextmanager
+    async def telling(self) -> AsyncIterator[None]:
+        """Within it what is to be told is told; at its end there is a little time for the rest."""
+        tasks = [asyncio.create_task(self._serve(target), name=f"notify {target}") for target in self._queues]
+        try:
+            yield
+            self._ending = True
+            for bell in self._bells.values():
+                bell.set()
+            if tasks:
+                await asyncio.wait(tasks, timeout=self._patience)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, target: str) -> None:
+        queue, bell = self._queues[target], self._bells[target]
+        while True:
+            while queue:
+                await self._tell_one(target, queue.popleft())
+            if self._ending:
+                return
+            bell.clear()
+            await bell.wait()
+
+    async def _tell_one(self, target: str, facts: Facts) -> None:
+        try:
+            async with asyncio.timeout(self._limit):
+                await (_post(target, facts) if target.startswith(URLS) else self._run(target, facts))
+        except TimeoutError:
+            log.warning("notify.failed", target=target, why=f"it took longer than {self._limit:g} s, and was ended")
+        except (Failed, OSError, ValueError) as error:
+            log.warning("notify.failed", target=target, why=str(error) or type(error).__name__)
+
+    async def _run(self, command: str, facts: Facts) -> None:
+        """Run *command* by the shell. Raises Failed, OSError; a command that is not awaited to its end is killed."""
+        output, given = open_log(self._output), os.memfd_create("healthd-notify")
+        try:
+            os.pwrite(given, body(facts), 0)  # not a pipe: it does not have to read
+            process = await asyncio.create_subprocess_exec(
+                "/bin/sh",
+                "-c",
+                command,
+                stdin=given,
+                stdout=output,
+                stderr=output,
+                env={**self._environ, **variables(facts)},
+                start_new_session=True,
+            )
+        finally:
+            os.close(output)
+            os.close(given)
+        try:
+            await process.wait()
+        finally:
+            await _end(process)
+        if process.returncode:
+            raise Failed(f"it ended with exit code {process.returncode}; what it printed is in {self._output}")
+
+
+async def _end(process: Process) -> None:
+    """Kill what is left of it, also what it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await asyncio.shield(process.wait())
+
+
+async def _post(url: str, facts: Facts) -> None:
+    """Raises Failed."""
+    import aiohttp  # here: few runs post, and it takes a tenth of a second to import
+
+    headers = {"Content-Type": "application/json"}
+    try:
+        async with aiohttp.ClientSession() as session, session.post(url, data=body(facts), headers=headers) as answer:
+            if answer.status >= 400:
+                raise Failed(f"the server answered {answer.status} {answer.reason}")
+    except aiohttp.ClientError as error:
+        raise Failed(str(error) or type(error).__name__) from None
+
+
+def body(facts: Facts) -> bytes:
+    """As JSON, on one line."""
+    return json.dumps(facts).encode() + b"\n"
+
+
+def variables(facts: Facts) -> dict[str, str]:
+    """As environment variables: `HEALTHD_EVENT`, …; what is not known is not set."""
+    told = {f"HEALTHD_{name.upper()}": str(value) for name, value in facts.items() if value is not None}
+    return {name: value.replace("\0", "") for name, value in told.items()}

@@ -1,0 +1,305 @@
+"""
+What became of a run, restart by restart: from its recoveries, as they are seen one look after the other. Pure.
+
+A restart is told once, when all ranks run again. What goes on before that is told where it takes long, fails, or waits
+for a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from healthd.core.breaker import hold_of
+from healthd.core.faults import blames_node
+from healthd.core.model import ENDED, Hold, Phase
+from healthd.core.objects import Cause, ChosenCheckpoint, Recovery
+from healthd.local.endings import saved_at
+
+SLOW = timedelta(seconds=15)
+"""A restart that takes longer says what it is at: the grace of the ranks alone may be 30 s."""
+AGAIN = timedelta(minutes=10)
+"""A run that is held says so every so often."""
+LONG_WAIT = timedelta(seconds=5)
+"""A back-off below that is not worth a line."""
+
+
+class Kind(StrEnum):
+    """What a piece of news is about. The first four are also what `--notify` tells."""
+
+    RESTART = "restart"
+    HOLD = "hold"
+    GIVE_UP = "give-up"
+    DONE = "done"
+    SLOW = "slow"
+    FAILED = "failed"
+    """A restart ended before all ranks ran."""
+    WAITS = "waits"
+    """For the time of the next start."""
+    GOES_ON = "goes-on"
+    """A hold is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """One line for a person, and what it is made of."""
+
+    kind: Kind
+    text: str
+    recovery: str = ""
+    cause: str = ""
+    """The kind of the fault: hardware, software, hang, interrupted."""
+    why: str = ""
+    """What happened, or what is waited for."""
+    hint: str = ""
+    """What to do about it."""
+    step: int | None = None
+    """That the ranks start from; None: not known, or from the beginning."""
+    attempt: int = 0
+    down: timedelta = timedelta(0)
+    """From the fault until all ranks ran again."""
+    lost: timedelta = timedelta(0)
+    """Work to do again."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was said of one recovery."""
+
+    attempt: int = -1
+    """The last one whose ranks ran again."""
+    causes: int = 0
+    """So many of its causes were in a line."""
+    stops: int = 0
+    """So many of its stops were seen."""
+    hold: str = ""
+    held_at: datetime | None = None
+    waits: datetime | None = None
+    slow: int = -1
+    """The attempt whose slow start was told."""
+
+
+@dataclass(slots=True)
+class Story:
+    """The story of one life of `healthd run`, and what was told of it."""
+
+    asked: int
+    """Ranks that the user asked for."""
+    restarts: int = 0
+    down: timedelta = timedelta(0)
+    lost: timedelta = timedelta(0)
+    _told: dict[str, _Told] = field(default_factory=dict)
+    _past: set[str] = field(default_factory=set)
+
+    def skip(self, recoveries: Sequence[Recovery]) -> None:
+        """Those that have ended are of an earlier life."""
+        self._past |= {each.metadata.name for each in recoveries if each.status.phase in ENDED}
+
+    def look(self, recoveries: Sequence[Recovery], world: int, now: datetime) -> list[News]:
+        """What is new in *recoveries* of a gang of *world* ranks."""
+        found: list[News] = []
+        for each in sorted(recoveries, key=lambda recovery: recovery.spec.first_attempt):
+            if each.metadata.name not in self._past and each.status.timeline:
+                told = self._told.setdefault(each.metadata.name, _Told())
+                found += self._look_at(each, told, world, now)
+                if each.status.phase in ENDED:
+                    self._past.add(each.metadata.name)
+        return found
+
+    def _look_at(self, recovery: Recovery, told: _Told, world: int, now: datetime) -> list[News]:
+        found = [*_goes_on(recovery, told), *self._failed(recovery, told)]
+        if is_back(recovery) and told.attempt < recovery.status.attempt:
+            found.append(self._back(recovery, told, world))
+        found += [*_held(recovery, told, now), *_waits(recovery, told, now), *_slow(recovery, told, now)]
+        return found
+
+    def _back(self, recovery: Recovery, told: _Told, world: int) -> News:
+        """All ranks run again."""
+        status = recovery.status
+        fresh = status.causes[told.causes :] or status.causes[-1:]
+        cause = telling(fresh)
+        began = min(each.at for each in fresh)
+        ran = next((entry.at for entry in reversed(status.timeline) if entry.phase is Phase.CONFIRMING), None)
+        down = max(timedelta(0), (ran or status.phase_since or began) - began)
+        lost = _lost(recovery, began)
+        told.attempt, told.causes = status.attempt, len(status.causes)
+        self.restarts, self.down, self.lost = self.restarts + 1, self.down + down, self.lost + lost
+        ranks = "all ranks" if world >= self.asked else f"{world} of {self.asked} ranks"
+        places = "".join(f"; {spare} in place of {bad}" for bad, spare in status.replacements.items())
+        back = f"back after {spoken(down)} (restart {self.restarts})"
+        return News(
+            kind=Kind.RESTART,
+            text=f"{said(cause)}: {ranks} again from {place(status.checkpoint)}, {back}{places}",
+            recovery=recovery.metadata.name,
+            cause=cause.kind.value,
+            why=said(cause),
+            step=step_of(status.checkpoint),
+            attempt=status.attempt,
+            down=down,
+            lost=lost,
+        )
+
+    def _failed(self, recovery: Recovery, told: _Told) -> list[News]:
+        """Starts that ended before all ranks ran."""
+        status = recovery.status
+        stops = sum(entry.phase is Phase.STOPPING for entry in status.timeline)
+        before, told.stops = told.stops, max(told.stops, stops)
+        ended = status.attempt - 1  # by the last of these stops
+        if stops <= max(before, 1) or told.attempt >= ended:
+            return []
+        told.attempt = ended
+        cause = status.causes[-1]
+        told.causes = len(status.causes) - 1
+        self.restarts += 1
+        text = f"restart {self.restarts} failed: {said(cause)}, before all ranks ran"
+        return [_news(Kind.FAILED, recovery, text, why=said(cause))]
+
+
+def _lost(recovery: Recovery, fault: datetime) -> timedelta:
+    """Work to do again: since the checkpoint that is loaded was saved, or since the ranks that fell were started."""
+    status = recovery.status
+    marks = [saved_at(status.checkpoint), *(pod.since for pod in status.pods)]
+    return fault - max((at for at in marks if at is not None and at <= fault), default=fault)
+
+
+def is_back(recovery: Recovery) -> bool:
+    """Every rank of the newest attempt runs, or has run to its end."""
+    status = recovery.status
+    return status.phase in (Phase.CONFIRMING, Phase.RECOVERED) and any(
+        attempt.number == status.attempt for attempt in status.attempts
+    )
+
+
+def _held(recovery: Recovery, told: _Told, now: datetime) -> list[News]:
+    status = recovery.status
+    if status.phase is not Phase.HELD:
+        return []
+    is_due = told.held_at is None or now - told.held_at >= AGAIN
+    if told.hold == status.message and not is_due:
+        return []
+    since = status.timeline[-1].at
+    again = f" for {spoken(now - since)}" if told.hold == status.message else ""
+    told.hold, told.held_at = status.message, now
+    hint = way_out(hold_of(status), status.causes[-1].node)
+    text = f"the run waits{again}: {status.message}"
+    return [_news(Kind.HOLD, recovery, text, why=status.message, hint=hint)]
+
+
+def _goes_on(recovery: Recovery, told: _Told) -> list[News]:
+    if not told.hold or recovery.status.phase is Phase.HELD:
+        return []
+    told.hold, told.held_at = "", None
+    if recovery.status.phase in ENDED:
+        return []
+    return [_news(Kind.GOES_ON, recovery, "the run waits no longer")]
+
+
+def _waits(recovery: Recovery, told: _Told, now: datetime) -> list[News]:
+    """Back-off before the next start."""
+    status = recovery.status
+    until = status.not_before
+    if status.phase is not Phase.RESERVING or until is None or until == told.waits or until - now < LONG_WAIT:
+        return []
+    told.waits = until
+    times = "a restart" if status.no_advance == 1 else f"{status.no_advance} restarts in a row"
+    text = f"{times} brought nothing beyond {place(status.checkpoint)}: the next one waits {spoken(until - now)}"
+    return [_news(Kind.WAITS, recovery, text)]
+
+
+def _slow(recovery: Recovery, told: _Told, now: datetime) -> list[News]:
+    """A restart that is under way for long, once for each attempt."""
+    status = recovery.status
+    doing = _DOING.get(status.phase)
+    stop = next((entry for entry in reversed(status.timeline) if entry.phase is Phase.STOPPING), status.timeline[0])
+    since = max(stop.at, told.waits or stop.at)
+    if doing is None or told.slow >= status.attempt or now - since < SLOW:
+        return []
+    told.slow = status.attempt
+    why = said(telling(status.causes[told.causes :] or status.causes[-1:]))
+    return [_news(Kind.SLOW, recovery, f"{why}: {doing}", why=why)]
+
+
+_DOING = {
+    Phase.STOPPING: "the other ranks are asked to end, and get their grace",
+    Phase.FENCING: "the ends of all old processes are awaited",
+    Phase.CHOOSING: "the newest checkpoint that will load is looked for",
+    Phase.RESERVING: "the restart is being prepared",
+    Phase.STARTING: "the ranks are being started",
+}
+
+
+def _news(kind: Kind, recovery: Recovery, text: str, *, why: str = "", hint: str = "") -> News:
+    status = recovery.status
+    return News(
+        kind=kind,
+        text=text,
+        recovery=recovery.metadata.name,
+        cause=telling(status.causes).kind.value,
+        why=why,
+        hint=hint,
+        step=step_of(status.checkpoint),
+        attempt=status.attempt,
+    )
+
+
+def telling(causes: Sequence[Cause]) -> Cause:
+    """The one that says most: broken hardware, before the ranks that failed beside it; else the first."""
+    return next((cause for cause in causes if blames_node(cause)), causes[0])
+
+
+def said(cause: Cause) -> str:
+    """A cause in words, with its slot."""
+    return f"{cause.node}: {cause.message}" if cause.node and cause.node not in cause.message else cause.message
+
+
+def way_out(hold: Hold | None, slot: str = "") -> str:
+    """What a person can do about a hold. It goes on by itself when that is done."""
+    match hold:
+        case Hold.SPARE:
+            return (
+                "after a repair say `healthd repair SLOT`; or stop the run with Ctrl-C and start it with a smaller "
+                "--nproc, or with --min-nodes"
+            )
+        case Hold.CHECKPOINT:
+            return (
+                "put a checkpoint there that loads (`healthd checkpoints list DIR` says what is wrong with each), or "
+                "stop the run with Ctrl-C and begin again from nothing with --fresh"
+            )
+        case Hold.FENCE:
+            return (
+                "a process that does not end is held by a driver or a dead file system: see `ps -o pid,stat,wchan,cmd`;"
+                " where it cannot be ended, restart the machine and give the same command again"
+            )
+        case Hold.BUDGET:
+            return f"after a repair say `healthd repair {slot or 'SLOT'}`, or raise quarantine.budget"
+        case Hold.BREAKER:
+            return "many faults at once have one cause as a rule: look for it; it goes on by itself when they cease"
+        case _:
+            return "`healthd explain` tells more"
+
+
+def place(checkpoint: ChosenCheckpoint | None) -> str:
+    """From where ranks start, in words."""
+    if checkpoint is None or not checkpoint.path:
+        return "the beginning"
+    return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
+
+
+def step_of(checkpoint: ChosenCheckpoint | None) -> int | None:
+    """Its step, where it is known."""
+    return checkpoint.step if checkpoint is not None and checkpoint.path and checkpoint.step >= 0 else None
+
+
+def spoken(duration: timedelta) -> str:
+    """For people: `0.4 s`, `8 s`, `3 min 20 s`, `2 h 5 min`."""
+    seconds = max(0.0, duration.total_seconds())
+    if seconds < 9.95:
+        return f"{seconds:.1f} s".replace(".0 ", " ")
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

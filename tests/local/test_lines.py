@@ -1,0 +1,41 @@
+"""The log as lines for the person at the terminal."""
+
+from __future__ import annotations
+
+from healthd.local.lines import Lines, sentence
+
+
+def test_what_concerns_nobody_but_developers_makes_no_line() -> None:
+    assert sentence({"event": "recovery.phase", "level": "info", "phase": "Fencing"}) == ""
+    assert sentence({"event": "recovery.opened", "level": "warning", "why": "rank 1 was killed"}) == ""
+
+
+def test_a_warning_without_a_sentence_of_its_own_is_told_all_the_same() -> None:
+    event = {"event": "some.trouble", "level": "warning", "disk": "sda", "why": "it is full", "logger": "x"}
+
+    assert sentence(event) == "some trouble disk=sda; it is full"
+
+
+def test_so_is_one_whose_sentence_lacks_a_field() -> None:
+    assert sentence({"event": "run.waits", "level": "warning", "why": "no slot"}) == "run waits; no slot"
+
+
+def test_a_line_has_the_time_and_a_warning_says_so() -> None:
+    event = {"event": "checkpoints.unread", "level": "warning", "timestamp": "2026-01-01T12:00:00Z", "why": "gone"}
+
+    line = Lines()(event)
+
+    assert line.startswith("[healthd] ")
+    assert line.endswith(" warning: the checkpoints cannot be read: gone")
+
+
+def test_what_is_said_cannot_steer_the_terminal() -> None:
+    event = {"event": "some.trouble", "level": "error", "why": "\x1b[2J gone"}
+
+    assert "\x1b" not in Lines()(event)
+
+
+def test_colours_are_for_terminals() -> None:
+    event = {"event": "some.trouble", "level": "error", "why": "gone"}
+
+    assert "\x1b[31merror: some trouble; gone\x1b[0m" in Lines(colours=True)(event)

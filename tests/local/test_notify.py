@@ -1,0 +1,85 @@
+"""`--notify`: commands and URLs are told, and whatever they do, the run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from healthd.local.notify import Facts, Notifier, variables
+
+FACTS: Facts = {"event": "restart", "message": "rank 1 was killed", "run": "llama", "step": 20, "hint": None}
+
+
+async def told(tmp_path: Path, *targets: str, limit: float = 30.0) -> list[str]:
+    """Tell *targets*; the warnings."""
+    notifier = Notifier(targets, tmp_path / "notify.log", dict(os.environ), limit=limit, patience=60)
+    with capture_logs() as logs:
+        async with notifier.telling():
+            notifier.tell(FACTS)
+    return [line["why"] for line in logs]
+
+
+async def test_a_command_gets_the_facts_in_its_environment_and_on_its_input(tmp_path: Path) -> None:
+    command = f"echo $HEALTHD_EVENT $HEALTHD_STEP ${{HEALTHD_HINT-unset}} > {tmp_path}/env; cat > {tmp_path}/input"
+
+    assert await told(tmp_path, command) == []
+    assert (tmp_path / "env").read_text() == "restart 20 unset\n"
+    assert json.loads((tmp_path / "input").read_text()) == FACTS
+
+
+async def test_one_that_fails_is_a_warning_and_the_others_are_told(tmp_path: Path) -> None:
+    [why] = await told(tmp_path, "echo no such host >&2; exit 3", f"touch {tmp_path}/told")
+
+    assert why.startswith("it ended with exit code 3")
+    assert (tmp_path / "notify.log").read_text() == "no such host\n"
+    assert (tmp_path / "told").exists()
+
+
+async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "alive")
+    witness = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+
+    [why] = await told(tmp_path, f"exec 3> {tmp_path}/alive; sleep 600 & sleep 600", limit=0.2)
+
+    assert why == "it took longer than 0.2 s, and was ended"
+    os.set_blocking(witness, True)
+    assert os.read(witness, 1) == b""  # once nobody holds it any more
+    os.close(witness)
+
+
+async def test_telling_waits_for_nothing(tmp_path: Path) -> None:
+    notifier = Notifier(["sleep 600"], tmp_path / "notify.log", dict(os.environ), patience=0.0)
+    async with notifier.telling():
+        for _ in range(1000):
+            notifier.tell(FACTS)
+
+
+@pytest.mark.parametrize(("status", "warnings"), [(200, []), (500, ["the server answered 500 Said"])])
+async def test_a_url_gets_the_same_facts(tmp_path: Path, status: int, warnings: list[str]) -> None:
+    posted: asyncio.Queue[object] = asyncio.Queue()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length: ")[2].split()[0])
+        posted.put_nowait((head.split()[:2], json.loads(await reader.readexactly(length))))
+        writer.write(f"HTTP/1.1 {status} Said\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        writer.close()
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as server:  # noqa: TID251 - another's
+        port = server.sockets[0].getsockname()[1]
+
+        assert await told(tmp_path, f"http://127.0.0.1:{port}/hook") == warnings
+    assert posted.get_nowait() == (["post", "/hook"], FACTS)
+
+
+async def test_a_url_where_nobody_answers_is_a_warning(tmp_path: Path) -> None:
+    assert len(await told(tmp_path, "http://127.0.0.1:9/hook")) == 1
+
+
+def test_what_is_not_known_is_not_set() -> None:
+    assert variables(FACTS).keys() == {"HEALTHD_EVENT", "HEALTHD_MESSAGE", "HEALTHD_RUN", "HEALTHD_STEP"}
