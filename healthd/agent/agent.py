@@ -136,6 +136,11 @@ class Agent:
         return self._status.cursor
 
     @property
+    def trouble(self) -> str:
+        """Why the last cycle could not do what follows from the findings; empty where it could."""
+        return self._trouble
+
+    @property
     def findings(self) -> Sequence[Finding]:
         """All that stand, and those cleared not long ago."""
         return self._judge.findings

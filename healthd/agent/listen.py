@@ -67,6 +67,25 @@ class Listener:
         self._trouble: str | None = "the kernel log is not open yet"
         self._decided = asyncio.Event()
         self._losses = Losses()
+        self._log: KernelLog | None = None
+        self._asked: dict[int, datetime] = {}
+        self._heard_until: datetime | None = None
+
+    @property
+    def heard_until(self) -> datetime | None:
+        """Every record from before this moment was handed to the agents; None: not known (`ask`)."""
+        return self._heard_until
+
+    @property
+    def is_blind(self) -> bool:
+        """It was tried, and nobody reads the kernel log."""
+        return self._decided.is_set() and self._trouble is not None
+
+    def ask(self) -> bool:
+        """Have `heard_until` brought up to now; the agents are woken then. Whether there will be an answer."""
+        if self._log is not None and not self._asked and (number := self._log.ask()):
+            self._asked[number] = self._clock.now()
+        return bool(self._asked)
 
     def trouble(self) -> str | None:
         """Why the kernel log is not being read; None while it is. A check of `/readyz`."""
@@ -78,6 +97,8 @@ class Listener:
 
     def blind(self, why: str) -> None:
         """Nobody reads the kernel log, because of *why*. Told once, however often it is tried again."""
+        self._log = None
+        self._asked.clear()
         if why == self._trouble:
             return
         self._trouble = why
@@ -90,7 +111,8 @@ class Listener:
 
     async def follow(self, kernel_log: KernelLog) -> None:
         """Read until the log ends or breaks, then say so."""
-        self._trouble = None
+        self._trouble, self._log = None, kernel_log
+        self._asked.clear()
         self._decided.set()
         self._metrics.kernel_log_up.set(1)
         for agent in self._agents:
@@ -99,12 +121,20 @@ class Listener:
         log.info("kernel_log.open", source=kernel_log.source)
         try:
             async with aclosing(kernel_log.batches()) as batches:
-                async for news in _news(kernel_log.source, batches, self._metrics, self._clock):
+                async for news, answered in _news(kernel_log.source, batches, self._metrics, self._clock):
                     self._hear(news)
+                    self._take_answer(answered)
         except OSError as error:
             self.blind(f"reading it failed: {error}")
         else:
             self.blind("it ended")
+
+    def _take_answer(self, answered: int) -> None:
+        """After the records that came with it. A moment is that of the question: what followed may not be read yet."""
+        moments = [self._asked.pop(number) for number in list(self._asked) if number <= answered]
+        if moments:
+            self._heard_until = max(moments)
+            self._on_news()
 
     def _hear(self, news: KernelNews) -> None:
         self._metrics.kernel_records_lost.inc(news.lost)
@@ -120,10 +150,10 @@ class Listener:
 
 async def _news(
     source: str, batches: AsyncIterator[Batch], metrics: Metrics, clock: Clock
-) -> AsyncIterator[KernelNews]:
+) -> AsyncIterator[tuple[KernelNews, int]]:
     """
-    What *batches* tell. The backlog at once: what an old record says may be taken back by one a minute younger, and
-    a node must not go out of service in between.
+    What *batches* tell, and the last question that is answered by it. The backlog at once: what an old record says may
+    be taken back by one a minute younger, and a node must not go out of service in between.
     """
     waiting: list[Batch] = []
     began = clock.now()
@@ -142,13 +172,14 @@ async def _news(
         yield _as_one(source, waiting)
 
 
-def _as_one(source: str, batches: Sequence[Batch]) -> KernelNews:
-    return KernelNews(
+def _as_one(source: str, batches: Sequence[Batch]) -> tuple[KernelNews, int]:
+    news = KernelNews(
         records=tuple(record for batch in batches for record in batch.records),
         last_sequence=batches[-1].last_sequence,
         source=source,
         lost=sum(batch.lost for batch in batches),
     )
+    return news, batches[-1].answered
 
 
 def common_cursor(agents: Sequence[Agent], boot_id: str) -> KernelLogCursor:

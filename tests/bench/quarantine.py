@@ -75,6 +75,10 @@ class WatchedLog:
         self._kmsg, self._log, self._watch = kmsg, log, watch
         self.boot_id, self.source = kmsg.boot_id, kmsg.source
 
+    def ask(self) -> int:
+        """As the kernel log."""
+        return self._kmsg.ask()
+
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """As the kernel log."""
         async with aclosing(self._kmsg.batches()) as batches:

@@ -9,6 +9,7 @@ to move the cursor before it sleeps again. Nothing here judges a record.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import select
@@ -101,6 +102,8 @@ class Kmsg:
         self._time = kernel_time
         self._trust_user_space = trust_user_space
         self._urgency = Urgency(ThreadScheduling())
+        self._bell = -1
+        self._questions = 0
 
     @property
     def source(self) -> str:
@@ -125,7 +128,7 @@ class Kmsg:
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Every record that may matter, once, in order. May be run once."""
         mailbox = Mailbox(asyncio.get_running_loop(), is_backlog=True)
-        bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        bell = self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         thread = threading.Thread(target=self._run, args=(mailbox, bell), name="kernel-log", daemon=True)
         thread.start()
         try:
@@ -135,8 +138,17 @@ class Kmsg:
             mailbox.close()
             os.eventfd_write(bell, 1)
             thread.join()
+            self._bell = -1
             os.close(bell)
             self.close()
+
+    def ask(self) -> int:
+        """Wake the reader; it answers when the ring, read from then on, is dry."""
+        if self._bell < 0:
+            return 0
+        self._questions += 1
+        os.eventfd_write(self._bell, 1)
+        return self._questions
 
     def close(self) -> None:
         """Let go of the descriptor. Harmless when it is closed already."""
@@ -162,6 +174,7 @@ class Kmsg:
             poll.register(self._fd, select.EPOLLIN)
             just_woke = False
             while mailbox.is_open:
+                question = self._questions  # one that comes while this is read waits for the next time
                 drained = self._ring.drain()
                 urgency.read(drained.count)
                 if just_woke and drained.end is End.DRY:
@@ -171,9 +184,10 @@ class Kmsg:
                 if drained.end is End.CLOSED:
                     return
                 if drained.end is End.DRY:
-                    just_woke = self._rest(mailbox, poll)
+                    mailbox.answer(question)
+                    just_woke = self._rest(mailbox, poll, bell)
 
-    def _rest(self, mailbox: Mailbox, poll: select.epoll) -> bool:
+    def _rest(self, mailbox: Mailbox, poll: select.epoll, bell: int) -> bool:
         """The source is dry: sleep till it is not, or in a flood only for a moment. True after a sleep."""
         if (breath := self._urgency.breath()) is not None:
             if breath:
@@ -182,6 +196,8 @@ class Kmsg:
         mailbox.flush()
         while not poll.poll(self._urgency.patience()):
             self._urgency.calm()
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(bell)
         self._urgency.woke()
         return True
 

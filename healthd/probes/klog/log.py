@@ -37,6 +37,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     last_sequence: int
     is_backlog: bool = False
     """There are more that were written before the log was opened. What is told there may be taken back there, too."""
+    answered: int = 0
+    """The last question (`KernelLog.ask`) that is answered by this: all records from before it have been read."""
 
     @property
     def lost(self) -> int:
@@ -59,6 +61,13 @@ class KernelLog(Protocol):
 
     def batches(self) -> AsyncGenerator[Batch, None]:
         """Every record once, in order, as it comes; ends when the source does. Raises OSError when it breaks."""
+        ...
+
+    def ask(self) -> int:
+        """
+        Ask whether every record from before this moment was read: the batch that says so has this number or a later one
+        in `answered`. 0: this source cannot tell.
+        """
         ...
 
 
@@ -93,6 +102,7 @@ class Mailbox:
         self._gave_backlog = False
         self._has_caught_up = False
         """And that is still to be said."""
+        self._answered, self._told = 0, 0
         self._ended = False
         self._error: Exception | None = None
         self.is_open = True
@@ -121,6 +131,13 @@ class Mailbox:
             if self._count or self._has_caught_up:
                 self._ring()
 
+    def answer(self, question: int) -> None:
+        """Called by the thread when the source is dry: all that was there before *question* has been put in."""
+        with self._changed:
+            if question > self._answered:
+                self._answered = question
+                self._ring()
+
     def end(self, error: Exception | None = None) -> None:
         """Called by the thread as its last word."""
         with self._changed:
@@ -133,7 +150,7 @@ class Mailbox:
         while True:
             await self._arrived.wait()
             with self._changed:
-                if self._count or self._gap.count or self._has_caught_up:
+                if self._count or self._gap.count or self._has_caught_up or self._answered > self._told:
                     return self._empty()
                 if self._ended:
                     break
@@ -156,9 +173,11 @@ class Mailbox:
             gap=self._gap,
             last_sequence=self._last_sequence,
             is_backlog=self._is_backlog,
+            answered=self._answered,
         )
         self._gave_backlog, self._has_caught_up = self._is_backlog, False
         self._records, self._count, self._gap = [], 0, NOTHING
+        self._told = self._answered
         self._changed.notify_all()
         return batch
 

@@ -84,6 +84,37 @@ async def test_a_sleeping_reader_is_woken(pipe: KernelLogPipe) -> None:
     assert [record.text for record in await arrival] == [XID]
 
 
+async def test_who_asks_is_answered_when_all_from_before_was_handed_over(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)()
+    assert reader.ask() == 0
+    pipe.write(BORING)
+    async with asyncio.timeout(A_MINUTE), aclosing(reader.batches()) as batches:
+        await anext(batches)
+        pipe.write(XID)
+        question = reader.ask()
+        told = []
+        async for batch in batches:
+            told += [record.text for record in batch.records]
+            if batch.answered >= question:
+                break
+
+    assert question > 0
+    assert told == [XID]
+
+
+async def test_a_question_is_answered_though_nothing_happens(pipe: KernelLogPipe) -> None:
+    reader = reading(pipe)()
+    pipe.write(BORING)
+    async with asyncio.timeout(A_MINUTE), aclosing(reader.batches()) as batches:
+        await anext(batches)
+        answers = []
+        for _ in range(2):
+            question = reader.ask()
+            answers.append((await anext(batches)).answered - question)
+
+    assert answers == [0, 0]
+
+
 async def test_boring_records_only_move_the_cursor(pipe: KernelLogPipe) -> None:
     reader = reading(pipe)()
     for _ in range(3):
