@@ -32,10 +32,17 @@ from healthd.controller.checkpoint_reads import CheckpointReads, Purpose, Read, 
 from healthd.controller.look import Look, Lookout, Together, one_by_one, phase_of
 from healthd.controller.measure import measure_move, measure_world
 from healthd.controller.notice import read_everything
-from healthd.controller.ports import Activity, CheckpointAnswer, Checkpoints, NoActivity
+from healthd.controller.ports import (
+    Activity,
+    CheckpointAnswer,
+    Checkpoints,
+    NoActivity,
+    UnknownWitnesses,
+    Witnesses,
+)
 from healthd.controller.tidy import Tidier
 from healthd.core import breaker, foreign
-from healthd.core.acts import FindCheckpoint, StartGang
+from healthd.core.acts import FindCheckpoint, ReadAhead, StartGang
 from healthd.core.choosing import (
     ASK_AGAIN,
     await_answer,
@@ -52,7 +59,7 @@ from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import ANNOTATION_PROGRESS, LABEL_GANG, Cause, ChosenCheckpoint, GangRef, Recovery
 from healthd.core.policy import ForeignPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.progress import advance
-from healthd.core.recovery import Decision, decide, open_recovery
+from healthd.core.recovery import Decision, decide, open_recovery, stopped_at
 from healthd.core.reporting import silence
 from healthd.core.telling import label_value
 from healthd.core.waits import Luck, Waits, alone
@@ -73,6 +80,10 @@ FRESH = timedelta(seconds=30)
 """How long a verified checkpoint is good for before the gang goes on from it: its program may remove old ones."""
 SLOW = timedelta(seconds=10)
 """A verification that takes longer is told."""
+HEAR_AGAIN = timedelta(milliseconds=20)
+"""Between looks at what the witnesses have told, while that is waited for; they need less to answer."""
+MAY_BE_HARDWARE = frozenset({Phase.STOPPING, Phase.FENCING, Phase.CHOOSING})
+"""Phases in which it is not settled what is to blame."""
 MAY_WAIT_UNSEEN = frozenset({Phase.STOPPING, Phase.STARTING, Phase.CONFIRMING})
 """Phases full of events that change nothing: that one must wait is seen in the census, without another look."""
 
@@ -98,6 +109,7 @@ class Controller:
         census: Census | None = None,
         mirror: Reader | None = None,
         activity: Activity | None = None,
+        witnesses: Witnesses | None = None,
         foreign_signs: ForeignPolicy | None = None,
         look_every: timedelta = timedelta(seconds=10),
         together: Together = one_by_one,
@@ -112,6 +124,7 @@ class Controller:
         self._adapters = adapters
         self._checkpoints = checkpoints
         self._activity = activity or NoActivity()
+        self._witnesses = witnesses or UnknownWitnesses()
         self._recovery = recovery
         self._hang = hang
         self._foreign = foreign.rules_of(foreign_signs or ForeignPolicy())
@@ -297,6 +310,10 @@ class Controller:
                 log.info("gang.awaits_last_words", recovery=active.metadata.name, pods=len(look.awaited))
                 return RETRY
             decision = await self._decide(look.recovery, look.view)
+            if decision.acts == (ReadAhead(),) and look.root is not None:
+                await self._ask_for_checkpoint(look.recovery, look.root)
+                is_asked = self._witnesses.ask(stopped_at(look.recovery))
+                return min(self._wait(decision), HEAR_AGAIN) if is_asked else self._wait(decision)
             if decision.acts == (FindCheckpoint(),) and look.root is not None:
                 decision = await self._find_checkpoint(look.recovery, look.root)
             if decision.record is None and not decision.acts:
@@ -348,7 +365,7 @@ class Controller:
             if isinstance(act, StartGang):
                 active = await point_hint(self._cluster, active, await self._lookout.recoveries(active.spec.gang))
                 self.census.take(active)
-            if not isinstance(act, FindCheckpoint):
+            if not isinstance(act, FindCheckpoint | ReadAhead):
                 changed = await perform(self._cluster, act, recovery=active, view=look.view, adapter=adapter)
                 if changed is not None:
                     self.census.take(changed)
@@ -357,10 +374,7 @@ class Controller:
 
     async def _find_checkpoint(self, active: Recovery, root: Root) -> Decision:
         """What a read of the checkpoints leads to; to wait, as long as there is none."""
-        known = await self._lookout.recoveries(root.ref)
-        earlier = [each for each in known if each.metadata.name != active.metadata.name]
-        previous = earlier[0] if earlier else None
-        read = self._read(Purpose.RESUME, root, active, doubted=doubted(active, previous), every=self._look_every)
+        read, previous = await self._ask_for_checkpoint(active, root)
         if read is not None and read.ended is None:
             return self._await_read(read, active)
         answer = self._answer_of(read, root)
@@ -374,6 +388,14 @@ class Controller:
         if read is not None and decision.record is not None and decision.record.phase is not Phase.HELD:
             self.reads.use(read)
         return decision
+
+    async def _ask_for_checkpoint(self, active: Recovery, root: Root) -> tuple[Read | None, Recovery | None]:
+        """What is known of the checkpoints to resume from, and the gang's recovery before this one."""
+        known = await self._lookout.recoveries(root.ref)
+        earlier = [each for each in known if each.metadata.name != active.metadata.name]
+        previous = earlier[0] if earlier else None
+        read = self._read(Purpose.RESUME, root, active, doubted=doubted(active, previous), every=self._look_every)
+        return read, previous
 
     def _await_read(self, read: Read, active: Recovery) -> Decision:
         waited = self._clock.now() - read.asked
@@ -395,7 +417,9 @@ class Controller:
 
     def _look_closer(self, view: GangView, active: Recovery) -> GangView:
         """Where a new step would end the recovery, whether there is one that is whole; signs of life, too."""
-        view = dataclasses.replace(view, last_activity=self._activity.last(view.pods))
+        if phase_of(active) in MAY_BE_HARDWARE and active.status.timeline:
+            self._witnesses.ask(stopped_at(active))  # in good time: the answer is wanted when all ranks have ended
+        view = dataclasses.replace(view, last_activity=self._activity.last(view.pods), heard=self._witnesses.heard)
         read = self._read_newer(view.root, active) if view.root else None
         answer = read.answer if read and read.ended else None
         return dataclasses.replace(view, newest=answer.found if answer else None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from healthd.core.gang import Root
+from healthd.core.gang import Heard, Root, not_known_to_be_heard
 from healthd.core.objects import ChosenCheckpoint, Pod, Recovery, RejectedCheckpoint
 from healthd.core.verification import Report
 
@@ -56,6 +56,33 @@ class Activity(Protocol):
     def last(self, pods: Sequence[Pod]) -> datetime | None:
         """When any of *pods* was last seen doing something; None where nobody can tell."""
         ...
+
+
+class Witnesses(Protocol):
+    """What tells of broken hardware, such as the readers of kernel logs."""
+
+    def ask(self, since: datetime) -> bool:
+        """
+        Have them tell what they saw until now, unless that is known until *since* or later. Whether there is an answer
+        on its way.
+        """
+        ...
+
+    def heard(self, node: str) -> Heard:
+        """What is known to have been told of *node*."""
+        ...
+
+
+class UnknownWitnesses:
+    """They are elsewhere: what they have told so far is not known."""
+
+    def ask(self, since: datetime) -> bool:  # noqa: ARG002 - the protocol's signature
+        """They cannot be asked."""
+        return False
+
+    def heard(self, node: str) -> Heard:
+        """Not known."""
+        return not_known_to_be_heard(node)
 
 
 class NoActivity:

@@ -36,6 +36,11 @@ class FindCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """Begin to verify the gang's checkpoints: the answer is wanted in a moment."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimSpare:
     """Take *spare* out of the pool in place of *instead_of*."""
 
@@ -50,4 +55,4 @@ class StartGang:
     hint: StartHint
 
 
-Act = StopGang | ReleasePods | RemovePods | FindCheckpoint | ClaimSpare | StartGang
+Act = StopGang | ReleasePods | RemovePods | FindCheckpoint | ReadAhead | ClaimSpare | StartGang

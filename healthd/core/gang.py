@@ -165,6 +165,20 @@ class StartHint:
     """Completion index -> node name. A shorter one than before shrinks the gang."""
 
 
+class Heard(NamedTuple):
+    """How much the witnesses of a node's hardware, such as the reader of its kernel log, have told."""
+
+    until: datetime | None = None
+    """All that they saw until then is known, and what follows from it is done; None: that is not known."""
+    nobody_listens: bool = False
+    """There is none: a fault of the hardware is never told."""
+
+
+def not_known_to_be_heard(node: str) -> Heard:  # noqa: ARG001 - the shape of a reader of witnesses
+    """There may be witnesses, and what they have told so far is not known."""
+    return Heard()
+
+
 def nobody_silent(node: str) -> bool:  # noqa: ARG001 - the shape of `core.reporting.silence`
     """Every agent was heard of lately."""
     return False
@@ -195,6 +209,8 @@ class GangView:
     """Nodes with members of gangs that have not ended: spares that are looked at last, whatever their labels say."""
     occupied: Mapping[str, str] = field(default_factory=dict)
     """Spares, as far as they were looked at, with a pod of somebody else's: node -> the pod (`core.occupants`)."""
+    heard: Callable[[str], Heard] = not_known_to_be_heard
+    """How much the witnesses of a node have told."""
     is_silent: Callable[[str], bool] = nobody_silent
     """Whether the agent of a node has not been heard of for long: what it said for the node is not known any more."""
     taken: Mapping[str, str] | None = None

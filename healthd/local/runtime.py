@@ -63,6 +63,7 @@ from healthd.local.processes.runner import ProcessRunner
 from healthd.local.run_log import RunLog
 from healthd.local.slots import Slot, register
 from healthd.local.story import spoken
+from healthd.local.witnesses import LocalWitnesses
 from healthd.probes.errors import CannotRead
 from healthd.telemetry.metrics import Metrics
 from healthd.telemetry.serving import serving
@@ -112,6 +113,7 @@ class LocalRuntime:
             cluster, clock, log_dir=spec.state / "logs", environ=machine.environ, terminal=machine.terminal
         )
         self._listener = Listener(self._agents, clock, self.metrics, self._agents_wake.set, self._runner.hear)
+        self._witnesses = LocalWitnesses(self._listener, self._agents)
         self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
         self._controller = Controller(
             cluster,
@@ -122,6 +124,7 @@ class LocalRuntime:
             hang=config.hang,
             metrics=self.metrics,
             activity=self._runner,
+            witnesses=self._witnesses,
             look_every=config.recovery.look_every,
             foreign_signs=config.foreign,
         )
@@ -362,7 +365,7 @@ class LocalRuntime:
                     group.create_task(self._loop([Job, Pod, Node], self._jobs.cycle), name="jobs"),
                     group.create_task(self._loop(WATCHED, self._controller.cycle, controller_wakes), name="controller"),
                     group.create_task(self._controller.reads.run(lambda _: controller_wakes.set()), name="reads"),
-                    group.create_task(self._loop([Node], self._cycle_agents, self._agents_wake), name="agents"),
+                    group.create_task(self._loop([Node], self._witnesses.cycle, self._agents_wake), name="agents"),
                     group.create_task(self._listen(), name="kernel log"),
                     group.create_task(self._prechecks.run(), name="prechecks"),
                 ]
@@ -379,9 +382,6 @@ class LocalRuntime:
         wake: asyncio.Event | None = None,
     ) -> None:
         await cycle_on_change(self.cluster, self._clock, kinds, cycle, wake or asyncio.Event())
-
-    async def _cycle_agents(self, now: datetime) -> timedelta:
-        return min([await agent.cycle(now) for agent in self._agents])
 
     async def _listen(self) -> None:
         cursor = common_cursor(self._agents, self._machine.boot_id)

@@ -38,8 +38,9 @@ XID_79 = "NVRM: Xid (PCI:0000:{bus:02x}:00): 79, pid=1, GPU has fallen off the b
 FIRST_BUS = 0x3B
 CONFIG = """\
 kernel_log: {{source: kmsg, path: "{log}", trust_user_space: {trust}}}
-recovery: {{fault_window: 50ms, backoff_base: 50ms, backoff_max: 50ms, look_every: 50ms, grace: {grace}}}
+recovery: {{fault_window: {window}, backoff_base: 50ms, backoff_max: 50ms, look_every: 50ms, grace: {grace}}}
 log: {{format: json, level: debug}}
+{more}
 """
 
 
@@ -169,10 +170,18 @@ class Stage:
         self._witness = os.open(folder / "witness", os.O_RDONLY | os.O_NONBLOCK)
         self._heard = b""
 
-    def configure(self, *, kernel_log: str = "", trust_user_space: bool = False, grace: str = "300ms") -> None:
+    def configure(
+        self,
+        *,
+        kernel_log: str = "",
+        trust_user_space: bool = False,
+        grace: str = "300ms",
+        fault_window: str = "50ms",
+        more: str = "",
+    ) -> None:
         """Write the configuration file of the next life."""
         log, trust = kernel_log or self.folder / "kmsg", str(trust_user_space).lower()
-        self.config.write_text(CONFIG.format(log=log, trust=trust, grace=grace))
+        self.config.write_text(CONFIG.format(log=log, trust=trust, grace=grace, window=fault_window, more=more))
 
     def install_gpus(self, domain: str) -> None:
         """Eight of them, in this PCI domain."""

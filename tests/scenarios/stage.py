@@ -246,7 +246,9 @@ class Stage:
             self.watchdog.loses_slot(slot.spec.holder_identity)
             at_once(self.truth.delete(Lease, slot.metadata.name, namespace=slot.metadata.namespace))
 
-    def new_controller(self, name: str, cluster: Any = None, mirror: Any = None, activity: Any = None) -> Loop:
+    def new_controller(
+        self, name: str, cluster: Any = None, mirror: Any = None, activity: Any = None, witnesses: Any = None
+    ) -> Loop:
         """The loop of a controller, through *cluster* if given."""
         view = self.truth.seen_by(name)
         controller = Controller(
@@ -259,6 +261,7 @@ class Stage:
             metrics=METRICS,
             mirror=mirror,
             activity=activity,
+            witnesses=witnesses,
         )
         return reading_at_once(controller)
 

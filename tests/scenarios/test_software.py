@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+import msgspec
+
 from healthd.clock import Clock
+from healthd.core.gang import Heard
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import Pod
 from healthd.core.policy import HangPolicy, RecoveryPolicy
@@ -36,6 +39,68 @@ async def test_a_dying_gpu_that_takes_a_rank_with_it_is_no_fault_of_the_software
     recovery = await stage.run_until(Phase.RECOVERED)
 
     assert CauseKind.HARDWARE in [cause.kind for cause in recovery.status.causes]
+    assert stage.places() == {"0": "node-0", "1": "node-2"}
+
+
+class AllTold:
+    """Witnesses who have always told what they saw."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def ask(self, since: datetime) -> bool:
+        return False
+
+    def heard(self, node: str) -> Heard:
+        return Heard(until=self._clock.now())
+
+
+def a_stage_where_all_is_told() -> Stage:
+    stage = Stage()
+    stage.add_loop("controller", stage.new_controller("controller", witnesses=AllTold(stage.clock)))
+    return stage
+
+
+async def test_an_xid_that_comes_a_second_and_a_half_after_an_abort_still_moves_the_gang_in_one_restart() -> None:
+    stage = a_stage_where_all_is_told()
+    await stage.run_for(minutes=1)
+    stage.crash(1, exit_code=134)
+    await stage.run_for(seconds=1.5)
+    stage.fault("node-1")
+    recovery = await stage.run_until(Phase.RECOVERED)
+
+    assert [cause.kind for cause in recovery.status.causes] == [CauseKind.SOFTWARE, CauseKind.HARDWARE]
+    assert [attempt.number for attempt in recovery.status.attempts] == [1]
+    assert stage.places() == {"0": "node-0", "1": "node-2"}
+
+
+async def test_a_rank_that_was_killed_from_outside_is_started_again_before_the_window_is_over() -> None:
+    stage = a_stage_where_all_is_told()
+    await stage.run_for(minutes=1)
+    stage.crash(1, exit_code=137)
+    await stage.settle()
+    killed = stage.clock.now()
+    recovery = await stage.run_until(Phase.RECOVERED)
+
+    phases = {entry.phase: entry.at for entry in recovery.status.timeline}
+    assert phases[Phase.RESERVING] == phases[Phase.CHOOSING]
+    assert phases[Phase.DETECTED] == killed
+
+
+async def test_an_xid_that_comes_after_the_early_start_moves_the_gang_by_one_more() -> None:
+    stage = a_stage_where_all_is_told()
+    stage.config = msgspec.structs.replace(stage.config, recovery=RecoveryPolicy(fault_window=timedelta(hours=1)))
+    stage.add_loop("controller", stage.new_controller("controller", witnesses=AllTold(stage.clock)))
+    await stage.run_for(minutes=1)
+    stage.crash(1, exit_code=137)
+    await stage.run_until(Phase.CONFIRMING)
+    await stage.run_for(seconds=1.5)
+    stage.fault("node-1")
+    await stage.run_for(minutes=10)
+
+    causes = [cause.kind for recovery in stage.recoveries() for cause in recovery.status.causes]
+    assert causes == [CauseKind.SOFTWARE, CauseKind.HARDWARE]
+    assert stage.recovery().status.phase is Phase.RECOVERED
     assert stage.places() == {"0": "node-0", "1": "node-2"}
 
 

@@ -48,7 +48,10 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         span(
             "How long the failure of a rank waits for evidence of broken hardware before it counts as a fault of the "
             "software. The kernel log usually leads by milliseconds; two seconds cover a busy machine. Longer delays "
-            "every restart after a software fault, shorter may put a gang back on a bad node."
+            "every restart after a software fault, shorter may put a gang back on a bad node. In `healthd run` the "
+            "window ends early when the rank was ended from outside (by SIGKILL, SIGTERM, SIGINT or SIGHUP) and the "
+            "kernel log was read past its end, or when no kernel log can be read. Evidence that comes later still "
+            "moves the gang, by one more restart."
         ),
     ] = timedelta(seconds=2)
     grace: Annotated[

@@ -25,12 +25,12 @@ from healthd.core.objects import Cause, ObjectMeta, Recovery, RecoverySpec
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.recovery.fencing import fencing
 from healthd.core.recovery.planning import choosing, reserving
-from healthd.core.recovery.situation import Decision, Situation, begin, enter
+from healthd.core.recovery.situation import Decision, Situation, begin, enter, stopped_at
 from healthd.core.recovery.starting import confirming, starting
 from healthd.core.recovery.stepping_aside import stepped_aside
 from healthd.core.recovery.stopping import detected, stopping
 
-__all__ = ["Decision", "Situation", "decide", "open_recovery"]
+__all__ = ["Decision", "Situation", "decide", "open_recovery", "stopped_at"]
 
 _UID_PREFIXES = (5, 8, 36)
 """Characters of a gang's uid in the names of its recoveries: more only where fewer do not tell it from another."""

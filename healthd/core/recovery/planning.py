@@ -6,13 +6,13 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.acts import ClaimSpare, FindCheckpoint
-from healthd.core.faults import blames_node
+from healthd.core.acts import ClaimSpare, FindCheckpoint, ReadAhead
 from healthd.core.fence import CLOCKS_DIFFER
 from healthd.core.model import Phase
 from healthd.core.objects import Attempt, ChosenCheckpoint
 from healthd.core.placement import Shortage, place
-from healthd.core.recovery.situation import Decision, Situation, began
+from healthd.core.recovery.evidence import window_left
+from healthd.core.recovery.situation import Decision, Situation
 from healthd.core.recovery.stopping import join_hardware
 from healthd.core.stand_ins import is_claimed
 
@@ -21,10 +21,9 @@ def choosing(s: Situation) -> Decision:
     """Until it is known from where to go on; the answer is recorded by `core.choosing`."""
     if joined := join_hardware(s):
         return joined
-    if not blames_node(s.status.causes[-1]):
-        left = s.policy.fault_window - (s.now - began(s, Phase.STOPPING))
-        if timedelta(0) < left <= s.policy.fault_window + CLOCKS_DIFFER:  # a clock that was set back is not waited for
-            return Decision(reason="waiting for evidence of broken hardware", recheck=left)
+    if left := window_left(s):
+        # Which checkpoint it is, and whether to try again at all, depends on what is to blame; to read does not.
+        return Decision(acts=(ReadAhead(),), reason="waiting for evidence of broken hardware", recheck=left)
     return Decision(acts=(FindCheckpoint(),), reason="find the newest checkpoint that will load")
 
 

@@ -99,8 +99,17 @@ def _entered(status: RecoveryStatus, phase: Phase, message: str, now: datetime) 
 
 def began(s: Situation, phase: Phase) -> datetime:
     """When *phase* began for this attempt, whatever it was held for since."""
-    times = (entry.at for entry in reversed(s.status.timeline) if entry.phase is phase)
-    return next(times, s.status.timeline[0].at)
+    return _began(s.status, phase)
+
+
+def _began(status: RecoveryStatus, phase: Phase) -> datetime:
+    times = (entry.at for entry in reversed(status.timeline) if entry.phase is phase)
+    return next(times, status.timeline[0].at)
+
+
+def stopped_at(recovery: Recovery) -> datetime:
+    """When the stop of the present attempt began, or the recovery, whatever it was held for since."""
+    return _began(recovery.status, Phase.STOPPING)
 
 
 def told(checkpoint: ChosenCheckpoint) -> str:
