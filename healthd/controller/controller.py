@@ -419,7 +419,7 @@ class Controller:
         """Where a new step would end the recovery, whether there is one that is whole; signs of life, too."""
         if phase_of(active) in MAY_BE_HARDWARE and active.status.timeline:
             self._witnesses.ask(stopped_at(active))  # in good time: the answer is wanted when all ranks have ended
-        view = dataclasses.replace(view, last_activity=self._activity.last(view.pods), heard=self._witnesses.heard)
+        view = dataclasses.replace(self._with_activity(view), heard=self._witnesses.heard)
         read = self._read_newer(view.root, active) if view.root else None
         answer = read.answer if read and read.ended else None
         return dataclasses.replace(view, newest=answer.found if answer else None)
@@ -453,8 +453,12 @@ class Controller:
 
     def _faults(self, view: GangView) -> list[Cause]:
         now = self._clock.now()
-        seen = dataclasses.replace(self._with_signs(view, now), last_activity=self._activity.last(view.pods))
-        return find_faults(seen, self._hang, now)
+        return find_faults(self._with_activity(self._with_signs(view, now)), self._hang, now)
+
+    def _with_activity(self, view: GangView) -> GangView:
+        """And when its members were last seen doing something."""
+        last, work = self._activity.last(view.pods), self._activity.last_work(view.pods)
+        return dataclasses.replace(view, last_activity=last, last_work=work)
 
     def _with_signs(self, view: GangView, now: datetime) -> GangView:
         """And what other detectors say of the nodes."""
@@ -487,7 +491,7 @@ class Controller:
             return False
         await self._note_step(root, read)
         self.reads.use(read)
-        return bool(read.answer == root.progress.step)
+        return bool((-1 if read.answer is None else read.answer) == root.progress.step)
 
     def _tell_unsure(self, root: Root, why: str) -> None:
         """Once, that a gang may hang, and that nobody can tell while its store does not answer."""

@@ -57,6 +57,10 @@ class Activity(Protocol):
         """When any of *pods* was last seen doing something; None where nobody can tell."""
         ...
 
+    def last_work(self, pods: Sequence[Pod]) -> datetime | None:
+        """When any of *pods* was last seen to use a processor; None where nobody can tell."""
+        ...
+
 
 class Witnesses(Protocol):
     """What tells of broken hardware, such as the readers of kernel logs."""
@@ -89,5 +93,9 @@ class NoActivity:
     """Nobody can tell."""
 
     def last(self, pods: Sequence[Pod]) -> datetime | None:  # noqa: ARG002 - the protocol's signature
+        """None."""
+        return None
+
+    def last_work(self, pods: Sequence[Pod]) -> datetime | None:  # noqa: ARG002 - the protocol's signature
         """None."""
         return None

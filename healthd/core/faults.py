@@ -16,7 +16,7 @@ from healthd.core.gang import GangView, Root, deletion_asked_at, index_of, membe
 from healthd.core.model import CauseKind, Verdict
 from healthd.core.objects import Cause, Node, NodeHealth, Pod, Terminated
 from healthd.core.policy import HangPolicy
-from healthd.core.progress import NO_PROGRESS, silence_allowed
+from healthd.core.progress import NO_PROGRESS, has_rhythm, silence_allowed
 from healthd.core.quarantine import read_record
 
 LATE = 2.0
@@ -203,18 +203,24 @@ def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
 def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datetime) -> Cause | None:
     """Also when some members have finished: those that wait for them will wait for ever."""
     root = view.root
-    if root is None or len(present) < root.world:
+    if root is None or not policy.enabled or len(present) < root.world:
         return None
     if {pod.status.phase for pod in present} - {"Succeeded"} != {"Running"}:
         return None
-    allowed = silence_allowed(root.progress, policy, root.attempt)
-    signs = [sign for sign in (root.progress.at, view.last_activity, root.started_at) if sign is not None]
-    if allowed is None or not signs or now - max(signs) <= allowed:
+    allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress, policy)
+    signs = [root.progress.at, view.last_activity, root.started_at]
+    if not is_known:
+        # It may save for the first time in hours, and print nothing till then. That it waits is only told by that it
+        # does nothing at all, where somebody sees that.
+        signs += [view.last_work]
+    seen = max((sign for sign in signs if sign is not None), default=None)
+    if seen is None or (not is_known and view.last_work is None) or now - seen <= allowed:
         return None
-    silent = now - max(signs)
-    return Cause(
-        kind=CauseKind.HANG,
-        message=f"no new step and no sign of life for {silent.total_seconds():.0f} s, "
-        f"more than the {allowed.total_seconds():.0f} s that its own rhythm allows",
-        at=now,
+    silent, most = f"{(now - seen).total_seconds():.0f} s", f"{allowed.total_seconds():.0f} s"
+    message = (
+        f"no new step and no sign of life for {silent}, more than the {most} that its own rhythm allows"
+        if is_known
+        else f"no rank has printed or done anything for {silent}, more than the {most} that a gang may take for its "
+        "first steps (hang.first_step): they wait for each other, or for something that never comes"
     )
+    return Cause(kind=CauseKind.HANG, message=message, at=now)

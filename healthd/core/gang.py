@@ -219,6 +219,8 @@ class GangView:
     """The newest verified checkpoint, where somebody looked."""
     last_activity: datetime | None = None
     """When a member was last seen doing something (output, GPU, NIC)."""
+    last_work: datetime | None = None
+    """When a member was last seen to use a processor, in vain or not; None: nobody can tell."""
 
     @property
     def terms(self) -> Terms:

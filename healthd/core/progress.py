@@ -59,9 +59,16 @@ def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progr
     return Progress(step=step, at=now, attempt=attempt, intervals=intervals)
 
 
-def silence_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> timedelta | None:
-    """How long *attempt* may show no progress; None while the gang's rhythm is not known yet."""
-    if not policy.enabled or len(progress.intervals) < policy.min_intervals:
-        return None
+def has_rhythm(progress: Progress, policy: HangPolicy) -> bool:
+    """Whether the gang has shown how often it makes a step."""
+    return len(progress.intervals) >= policy.min_intervals
+
+
+def silence_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> timedelta:
+    """
+    How long *attempt* may show no progress. While the gang's rhythm is not known: how long it may do nothing at all.
+    """
+    if not has_rhythm(progress, policy):
+        return max(policy.floor, policy.first_step)
     allowed = max(policy.floor, timedelta(seconds=policy.factor * max(progress.intervals)))
     return allowed if progress.attempt == attempt else max(allowed, policy.first_step)

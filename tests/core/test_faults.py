@@ -70,6 +70,7 @@ def kinds(
     nodes: tuple[Node, ...] = (a_node("node-0"), a_node("node-1")),
     health: tuple[NodeHealth, ...] = (),
     last_activity: datetime | None = None,
+    last_work: datetime | None = None,
     signs: dict[str, Sign] | None = None,
 ) -> list[CauseKind]:
     """The kinds of the faults that are found."""
@@ -79,6 +80,7 @@ def kinds(
         nodes={node.metadata.name: node for node in nodes},
         health={report.metadata.name: report for report in health},
         last_activity=last_activity,
+        last_work=last_work,
         sign_on=(signs or {}).get,
     )
     return [cause.kind for cause in find_faults(view, HANG, NOW)]
@@ -214,6 +216,42 @@ def test_silence_against_its_own_rhythm_is_a_hang() -> None:
 )
 def test_other_silence_is_not(root: Root, sign: datetime | None) -> None:
     assert kinds(a_member(0), a_member(1), root=root, last_activity=sign) == []
+
+
+AN_HOUR_AGO = NOW - timedelta(hours=1)
+NODES = {name: a_node(name) for name in ("node-0", "node-1")}
+
+
+def test_a_gang_that_does_nothing_at_all_before_its_first_steps_hangs() -> None:
+    root, members = a_root(started_at=AN_HOUR_AGO), (a_member(0), a_member(1))
+    view = GangView(root=root, pods=members, nodes=NODES, last_activity=AN_HOUR_AGO, last_work=AN_HOUR_AGO)
+
+    (cause,) = find_faults(view, HANG, NOW)
+
+    assert cause.kind is CauseKind.HANG
+    assert "no rank has printed or done anything for 3600 s" in cause.message
+    assert "hang.first_step" in cause.message
+
+
+@pytest.mark.parametrize(
+    ("signs", "policy"),
+    [
+        pytest.param({"last_work": NOW - timedelta(minutes=1)}, HANG, id="a rank uses a processor"),
+        pytest.param({"last_activity": NOW - timedelta(minutes=1)}, HANG, id="a rank prints"),
+        pytest.param({"last_work": None}, HANG, id="nobody sees whether they work"),
+        pytest.param({}, HangPolicy(enabled=False), id="hangs are not looked for"),
+        pytest.param({}, HangPolicy(first_step=timedelta(hours=2)), id="it has more time"),
+    ],
+)
+def test_a_gang_whose_first_steps_take_long_does_not(signs: dict[str, datetime | None], policy: HangPolicy) -> None:
+    root, members = a_root(started_at=AN_HOUR_AGO), (a_member(0), a_member(1))
+    seen: dict[str, Any] = {"last_activity": AN_HOUR_AGO, "last_work": AN_HOUR_AGO, **signs}
+
+    assert find_faults(GangView(root=root, pods=members, nodes=NODES, **seen), policy, NOW) == []
+
+
+def test_that_a_gang_of_known_rhythm_uses_processors_is_no_sign_of_life() -> None:
+    assert kinds(a_member(0), a_member(1), root=SILENT, last_work=NOW) == [CauseKind.HANG]
 
 
 def test_members_that_wait_for_one_that_has_finished_hang() -> None:

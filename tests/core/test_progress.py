@@ -53,9 +53,9 @@ def test_silence_is_never_shorter_than_the_floor() -> None:
     assert silence_allowed(steps(0, 1, 2, 3), POLICY, 0) == timedelta(minutes=1)
 
 
-def test_an_unknown_rhythm_allows_any_silence() -> None:
-    assert silence_allowed(steps(0, 10, 20), POLICY, 0) is None
-    assert silence_allowed(steps(0, 1, 2, 3), HangPolicy(enabled=False), 0) is None
+def test_while_the_rhythm_is_not_known_a_gang_may_be_silent_as_long_as_before_its_first_step() -> None:
+    assert silence_allowed(steps(0, 10, 20), POLICY, 0) == POLICY.first_step
+    assert silence_allowed(NO_PROGRESS, HangPolicy(first_step=timedelta(0)), 0) == HangPolicy().floor
 
 
 def test_a_new_attempt_has_its_start_up_before_its_first_step() -> None:

@@ -83,3 +83,14 @@ async def test_where_no_kernel_log_can_be_read_nothing_is_waited_for(stage: Stag
         assert await life.ended() == 0, life.log
 
     assert [attempt.number for r in await stage.recoveries() for attempt in r.status.attempts] == [1]
+
+
+async def test_ranks_that_wait_for_ever_at_their_start_are_started_again(stage: Stage) -> None:
+    stage.configure(more="hang: {floor: 1s, first_step: 1s}")
+    waits = "import os, signal; os.environ['HEALTHD_ATTEMPT'] == '0' and signal.pause()"
+    async with stage.life(command=[sys.executable, "-c", waits]) as life:
+        opened = await life.says("recovery.opened")
+
+        assert await life.ended() == 0, life.log
+    assert opened["cause"] == CauseKind.HANG
+    assert "hang.first_step" in opened["why"]

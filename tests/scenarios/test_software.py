@@ -184,6 +184,34 @@ async def test_without_visible_steps_a_while_of_running_counts_as_recovered() ->
     assert "its steps cannot be seen" in recovery.status.message
 
 
+class Idle:
+    """Members that never say or do anything but start."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._since = clock.now()
+
+    def last(self, pods: Sequence[Pod]) -> datetime | None:
+        return self._since if pods else None
+
+    def last_work(self, pods: Sequence[Pod]) -> datetime | None:
+        return self.last(pods)
+
+
+async def test_a_gang_that_waits_for_ever_before_its_first_step_is_restarted() -> None:
+    stage = Stage(hang=HangPolicy(first_step=timedelta(minutes=30)))
+    stage.add_loop("controller", stage.new_controller("controller", activity=Idle(stage.clock)))
+    stage.trainers.stalled.add("train")
+    await stage.run_for(minutes=29)
+    assert stage.recoveries() == []
+
+    await stage.run_for(minutes=2)
+    stage.trainers.stalled.clear()
+    recovery = await stage.run_until(Phase.RECOVERED)
+
+    assert recovery.spec.cause.kind is CauseKind.HANG
+    assert "hang.first_step" in recovery.spec.cause.message
+
+
 class AlwaysBusy:
     """Members that say something all the time."""
 
@@ -192,6 +220,9 @@ class AlwaysBusy:
 
     def last(self, pods: Sequence[Pod]) -> datetime | None:
         return self._clock.now() if pods else None
+
+    def last_work(self, pods: Sequence[Pod]) -> datetime | None:
+        return self.last(pods)
 
 
 async def test_a_gang_that_never_saved_anything_has_recovered_when_it_shows_life_for_a_while() -> None:

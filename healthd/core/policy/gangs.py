@@ -228,14 +228,16 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
         timedelta,
         span(
             "Silence allowed before an attempt's first new step, where that is more: loading a checkpoint, joining "
-            "the others and compiling are not the gang's rhythm."
+            "the others and compiling are not the gang's rhythm. While its rhythm is not known yet, a gang hangs when "
+            "for so long no rank printed anything or used a processor, as in an `init_process_group` that never "
+            "returns; at least `floor`. That is seen in `healthd run`; on Kubernetes nobody sees it."
         ),
     ] = timedelta(minutes=30)
     min_intervals: Annotated[
         int,
         Meta(
-            description="Intervals between steps that must have been seen before the rhythm is trusted. Until then a "
-            "gang is never called hanging: the first steps compile and warm up.",
+            description="Intervals between steps that must have been seen before the rhythm is trusted: the first "
+            "steps compile and warm up. Until then a gang hangs only when it does nothing at all, see `first_step`.",
             ge=1,
         ),
     ] = 3

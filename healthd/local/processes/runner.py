@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TextIO, assert_never
 
@@ -44,6 +45,7 @@ from healthd.local.processes.pods import (
     decide_pod,
 )
 from healthd.local.processes.supervise import Command, Rank
+from healthd.local.processes.work import Work, processor_time
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +69,7 @@ class _Member:
     log_path: Path | None = None
     log_size: int = 0
     last_output: datetime | None = None
+    work: Work | None = None
     end_output: Callable[[], None] | None = None
     began: datetime | None = None
     oom_kills: int = 0
@@ -142,6 +145,11 @@ class ProcessRunner:
         """When any of *pods* last said something; None where none of them runs here."""
         seen = (self.last_output(pod.metadata.uid) for pod in pods)
         return max((at for at in seen if at is not None), default=None)
+
+    def last_work(self, pods: Sequence[Pod]) -> datetime | None:
+        """When any of *pods* was last seen at work on a processor; None where none of them was started here."""
+        members = (self._members.get(pod.metadata.uid) for pod in pods)
+        return max((member.work.last for member in members if member and member.work), default=None)
 
     async def _look_at_all(self, now: datetime) -> None:
         listed = (await self._cluster.list(Pod)).items
@@ -228,7 +236,7 @@ class ProcessRunner:
         await self._report(pod, begun(pod, now))
         threads = threads_env(self._environ, world_of(pod))
         env = {**self._environ, **threads, **own_env(pod), **gpus_env(self._gpus.get(uid) or [])}
-        member = _Member(Rank(uid, self._wake.set), pod.spec.node_name, last_output=now)
+        member = _Member(Rank(uid, self._wake.set), pod.spec.node_name, last_output=now, work=Work(now))
         member.began, member.oom_kills = now, read_oom_kills()
         self._members[uid] = member
         try:
@@ -278,6 +286,8 @@ class ProcessRunner:
             size = _size(member.log_path)
             if size != member.log_size:
                 member.log_size, member.last_output = size, now
+            if member.work is not None and member.rank.ending is None:
+                member.work.look(now, partial(processor_time, member.rank.shim_pid))
             if member.rank.ending is not None:
                 _end_output(member)
 

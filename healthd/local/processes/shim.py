@@ -192,7 +192,7 @@ def _signal_descendants(number: signal.Signals, *, group: int = 0, spare: Collec
 
     A pid may be reused between the walk and the signal, so each is opened first and must then still be of our family.
     """
-    family = _descendants(os.getpid())
+    family = descendants(os.getpid())
     outside = [pid for pid in family if pid not in spare and (group == 0 or _stat(pid)[1] != group)]
     if group:
         with contextlib.suppress(ProcessLookupError):
@@ -208,7 +208,8 @@ def _signal_descendants(number: signal.Signals, *, group: int = 0, spare: Collec
     return family
 
 
-def _descendants(root: int) -> set[int]:
+def descendants(root: int) -> set[int]:
+    """The pids of everything that process *root* and its descendants have started and that lives."""
     found: set[int] = set()
     unseen = [root]
     while unseen:

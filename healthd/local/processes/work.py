@@ -1,0 +1,55 @@
+"""
+Whether the processes of a rank do anything: by the processor's time that they use, as a rank may print nothing.
+
+A rank that waits for one that never comes uses next to none. One that trains uses much, also where a GPU does the work:
+somebody has to feed it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from healthd.local.processes.shim import descendants
+
+LOOK_EVERY = timedelta(seconds=30)
+"""Between looks: what it tells of counts in tens of minutes."""
+WORKS = 0.05
+"""Of one core, on average between two looks. A rank that waits in `init_process_group` uses some hundredths at most."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def processor_time(root: int) -> float:
+    """Seconds of processors that the descendants of process *root* have used, and those that they have buried."""
+    return sum(map(_seconds, descendants(root)))
+
+
+class Work:
+    """When a rank was last seen at work; its start counts."""
+
+    def __init__(self, now: datetime) -> None:
+        self.last = now
+        self._looked = now
+        self._used = 0.0
+
+    def look(self, now: datetime, used: Callable[[], float]) -> None:
+        """
+        Where it is time, compare with the last look. *used* may be less than before: a process has ended since, which
+        is a sign of life, too.
+        """
+        passed = now - self._looked
+        if timedelta(0) <= passed < LOOK_EVERY:
+            return
+        before, self._used, self._looked = self._used, used(), now
+        if self._used < before or self._used - before >= WORKS * passed.total_seconds():
+            self.last = now
+
+
+def _seconds(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return sum(map(int, fields[11:15])) / TICKS
+    return 0.0
