@@ -32,7 +32,7 @@ from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
 from healthd.local.known import KnownRun, Standing, read_run
 from healthd.local.state import database, runs_dir
-from healthd.local.story import way_out
+from healthd.local.story import said, telling, way_out
 
 NEEDS_A_PERSON = 3
 _STANDS = {
@@ -116,7 +116,7 @@ def _last(newest: Recovery | None) -> str:
     if status.phase is Phase.GAVE_UP:
         return status.message
     causes = status.causes or [newest.spec.cause]
-    return f"{causes[-1].message}, at {causes[-1].at.astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{said(telling(causes))}, at {causes[-1].at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def _on_slot(node: Node, pods: Sequence[Pod]) -> str:

@@ -132,7 +132,9 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     # Hardware.
     "gpus.none": _silence,
     "gpus.unseen": _filled("{devices}, but none can be used: {why}; {so}"),
-    "node.quarantined": _filled("{node} is out of service: {why} ({finding}); after a repair: `healthd repair {node}`"),
+    "node.quarantined": _filled(
+        "{node} is out of service for {finding}: {why} When it is repaired: `healthd repair {node}`"
+    ),
     "node.returned": _filled("{node} is back in service: {why}"),
     "finding.raised": _silence,
     "quarantine.refused": _filled("{node} should be out of service for {finding}, and may not: {why}"),

@@ -251,7 +251,8 @@ def telling(causes: Sequence[Cause]) -> Cause:
 
 def said(cause: Cause) -> str:
     """A cause in words, with its slot."""
-    return f"{cause.node}: {cause.message}" if cause.node and cause.node not in cause.message else cause.message
+    text = cause.message.removesuffix(".")
+    return f"{cause.node}: {text}" if cause.node and cause.node not in text else text
 
 
 def way_out(hold: Hold | None, slot: str = "") -> str:
@@ -259,8 +260,8 @@ def way_out(hold: Hold | None, slot: str = "") -> str:
     match hold:
         case Hold.SPARE:
             return (
-                "after a repair say `healthd repair SLOT`; or stop the run with Ctrl-C and start it with a smaller "
-                "--nproc, or with --min-nodes"
+                f"after a repair say `healthd repair {slot or 'SLOT'}`; or stop the run with Ctrl-C and start it with a "
+                "smaller --nproc, or with --min-nodes"
             )
         case Hold.CHECKPOINT:
             return (

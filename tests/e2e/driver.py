@@ -39,7 +39,7 @@ FIRST_BUS = 0x3B
 CONFIG = """\
 kernel_log: {{source: kmsg, path: "{log}", trust_user_space: {trust}}}
 recovery: {{fault_window: {window}, backoff_base: 50ms, backoff_max: 50ms, look_every: 50ms, grace: {grace}}}
-log: {{format: json, level: debug}}
+log: {{format: {format}, level: {level}}}
 {more}
 """
 
@@ -97,6 +97,16 @@ class Life:
                     if line.get("event") == event and fields.items() <= line.items():
                         return line
         raise AssertionError(f"healthd ended without saying {event} {fields}: {self.log}")
+
+    async def tells(self, words: str) -> str:
+        """The next line for people with these *words* in it, once it is told."""
+        seen = len(self.other)
+        with self._patiently(words):
+            async with asyncio.timeout(PATIENCE):
+                while await self._next() is not None:
+                    if words in self.other[seen:]:
+                        return next(line for line in self.other[seen:].splitlines() if words in line)
+        raise AssertionError(f"healthd ended without telling {words}: {self.log}")
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -177,11 +187,14 @@ class Stage:
         trust_user_space: bool = False,
         grace: str = "300ms",
         fault_window: str = "50ms",
+        sentences: bool = False,
         more: str = "",
     ) -> None:
-        """Write the configuration file of the next life."""
+        """Write the configuration file of the next life, which says what happens as events or in *sentences*."""
+        form = {"format": "auto", "level": "info"} if sentences else {"format": "json", "level": "debug"}
         log, trust = kernel_log or self.folder / "kmsg", str(trust_user_space).lower()
-        self.config.write_text(CONFIG.format(log=log, trust=trust, grace=grace, window=fault_window, more=more))
+        said = CONFIG.format(log=log, trust=trust, grace=grace, window=fault_window, more=more, **form)
+        self.config.write_text(said)
 
     def install_gpus(self, domain: str) -> None:
         """Eight of them, in this PCI domain."""
@@ -223,6 +236,17 @@ class Stage:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
             await life.ended()
+
+    async def asks(self, *words: str) -> str:
+        """What another command of healthd prints about the run."""
+        process = await asyncio.create_subprocess_exec(
+            *[sys.executable, "-m", "healthd.cli.main", *words],
+            cwd="/",
+            env={**self._driver.environ, "PYTHONPATH": str(ROOT)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        printed, _ = await process.communicate()
+        return printed.decode()
 
     def arguments(self, *options: str) -> list[str]:
         """Those of `healthd run`; later ones win."""

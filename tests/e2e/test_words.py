@@ -1,0 +1,78 @@
+"""What a person reads on the terminal of `healthd run`, who has never heard of Kubernetes or of healthd's insides."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+
+import pytest
+
+from healthd.local.state import database
+from tests.e2e.driver import Stage
+
+pytestmark = pytest.mark.slow
+
+JARGON = re.compile(r"\b(pods?|kubelet|namespaces?|annotations?|jobs?|nodes?|gangs?|members?)\b", re.IGNORECASE)
+
+
+NAME = ("--name", "llama")
+
+
+def jargon_in(text: str) -> list[str]:
+    """The lines with words of another world. What to do about an Xid is said by NVIDIA's catalogue, everywhere."""
+    return [line for line in text.splitlines() if JARGON.search(re.sub("Reboot the node|--min-nodes", "", line))]
+
+
+async def test_a_restart_is_one_line_and_the_end_is_summed_up(stage: Stage) -> None:
+    stage.configure(sentences=True)
+    async with stage.life(*NAME, "--spares", "1", "--notify", f"cat >> {stage.folder}/told") as life:
+        await stage.all_wait(life, 0)
+        stage.break_gpu(0)
+        await stage.all_wait(life, 1)
+        restart = await life.tells("(restart 1)")
+        stage.open_gate()
+
+        assert await life.ended() == 0, life.log
+    told = [json.loads(line) for line in (stage.folder / "told").read_text().splitlines()]
+    kept = (stage.state / "logs" / "healthd.log").read_text()
+
+    assert re.search(
+        r"slot-0: .*: all ranks again from .*, back after .* \(restart 1\); slot-2 in place of slot-0", restart
+    )
+    assert "1 restart cost" in life.other
+    assert f"checkpoints in {stage.checkpoints}, logs in {stage.state}/logs" in life.other
+    assert jargon_in(life.other) == []
+    assert [each["event"] for each in told] == ["restart", "done"]
+    assert '"event": "recovery.phase"' in kept
+
+
+async def test_a_hold_is_a_warning_with_the_way_out(stage: Stage) -> None:
+    stage.configure(sentences=True)
+    async with stage.life(*NAME) as life:
+        await stage.all_wait(life, 0)
+        stage.break_gpu(0)
+        hold = await life.tells("the run waits")
+        way_out = await life.tells("the way out")
+        life.signal(signal.SIGINT)
+        await life.ended()
+
+    assert "warning: the run waits: no spare for slot-0: needs 1 more healthy slot" in hold
+    assert "healthd repair" in way_out
+    assert jargon_in(life.other) == []
+
+
+@pytest.mark.parametrize("question", [("status",), ("explain",), ("explain", "llama")])
+async def test_what_is_asked_later_is_answered_in_the_same_words(stage: Stage, question: tuple[str, ...]) -> None:
+    async with stage.life(*NAME, "--spares", "1") as life:
+        await stage.all_wait(life, 0)
+        stage.break_gpu(0)
+        await stage.all_wait(life, 1)
+        stage.open_gate()
+        await life.ended()
+    assert database(stage.state).is_file()
+
+    answer = await stage.asks(*question, "--state", str(stage.state))
+
+    assert "slot-0" in answer
+    assert jargon_in(answer) == []
