@@ -260,8 +260,8 @@ def way_out(hold: Hold | None, slot: str = "") -> str:
     match hold:
         case Hold.SPARE:
             return (
-                f"after a repair say `healthd repair {slot or 'SLOT'}`; or stop the run with Ctrl-C and start it with a "
-                "smaller --nproc, or with --min-nodes"
+                f"after a repair say `healthd repair {slot or 'SLOT'}`; or stop the run with Ctrl-C and start it with "
+                "a smaller --nproc, or with --min-nodes"
             )
         case Hold.CHECKPOINT:
             return (

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from healthd.local.state import database
-from tests.e2e.driver import Stage
+from tests.e2e.driver import ROOT, Stage
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +22,11 @@ NAME = ("--name", "llama")
 def jargon_in(text: str) -> list[str]:
     """The lines with words of another world. What to do about an Xid is said by NVIDIA's catalogue, everywhere."""
     return [line for line in text.splitlines() if JARGON.search(re.sub("Reboot the node|--min-nodes", "", line))]
+
+
+def documented() -> set[str]:
+    """The facts that `docs/run.md` promises to those who are told."""
+    return set(re.findall(r"\| `HEALTHD_\w+` \| `(\w+)`", (ROOT / "docs" / "run.md").read_text()))
 
 
 async def test_a_restart_is_one_line_and_the_end_is_summed_up(stage: Stage) -> None:
@@ -44,6 +49,7 @@ async def test_a_restart_is_one_line_and_the_end_is_summed_up(stage: Stage) -> N
     assert f"checkpoints in {stage.checkpoints}, logs in {stage.state}/logs" in life.other
     assert jargon_in(life.other) == []
     assert [each["event"] for each in told] == ["restart", "done"]
+    assert {name for each in told for name in each} <= documented()
     assert '"event": "recovery.phase"' in kept
 
 

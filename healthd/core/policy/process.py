@@ -71,7 +71,7 @@ class LogPolicy(Policy, frozen=True, kw_only=True):
         LogFormat,
         Meta(
             description="`console` is for people, `json` (one object a line) for log collectors. `auto` is console on "
-            "a terminal and json elsewhere.",
+            "a terminal and json elsewhere, and sentences for `healthd run`, whose log is in a file as well.",
         ),
     ] = LogFormat.AUTO
     level: Annotated[
