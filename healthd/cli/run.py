@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -286,10 +286,10 @@ async def until_signal(runtime: Stoppable) -> int:
     return 128 + caught[0] if caught else code
 
 
-def _say_no_gpu(why: str) -> None:
+def say_no_gpu(why: str, on_bus: Sequence[str]) -> None:
     """Loud where the bus has GPUs: ranks would train on none, or all on one."""
     so = "slots are numbers, and kernel messages cannot be mapped to them"
-    if on_bus := nvidia_gpus():
+    if on_bus:
         some_of = f"{len(on_bus)} NVIDIA GPU{'s are' if len(on_bus) > 1 else ' is'} on the PCI bus"
         so = "slots are numbers: ranks share what the driver gives them, and a broken GPU takes no slot out of service"
         log.warning("gpus.unseen", devices=some_of, why=why, so=so)
@@ -301,7 +301,7 @@ async def _slots(spec: RunSpec) -> list[Slot]:
     """One GPU for each rank where NVML finds GPUs, else just numbers."""
     found = await asyncio.to_thread(inventory)
     if found.reason:
-        _say_no_gpu(found.reason)
+        say_no_gpu(found.reason, nvidia_gpus())
     try:
         devices = offered(found.devices, os.environ.get("CUDA_VISIBLE_DEVICES")) if found.devices else []
         return slots_for(spec.nproc, devices, spares=spec.spares)

@@ -204,7 +204,7 @@ class RunLog:
         story, began = self._story, self._began
         took = spoken(self._clock.now() - self._began_at)
         end = "no checkpoint" if newest is not None and not newest.path else told(newest)
-        way = f"from {place(began)} to {end} in {took}" if began is not None else f"this took {took}"
+        way = f"from {place(began)} to {end} in {took}" if began is not None else f"to {end} in {took}"
         if story.restarts:
             restarts = f"{story.restarts} restart{'s' if story.restarts > 1 else ''}"
             cost = f"{spoken(story.down)} until all ranks ran again, and {spoken(story.lost)} of work done again"

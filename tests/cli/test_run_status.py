@@ -1,0 +1,84 @@
+"""`healthd status --name RUN`, and what `healthd run` says of GPUs that it cannot find."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from healthd.cli.main import main
+from healthd.cli.run import say_no_gpu
+from healthd.clock import SystemClock
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.objects import ChosenCheckpoint, Job
+from healthd.local.gang import NAMESPACE, RunSpec, job_of
+from healthd.local.slots import Slot, register
+from healthd.local.state import database, make_private, runs_dir
+from tests.fakes import START
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two runs that were begun in folders of their own; nobody is in either of them now."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.chdir("/")
+    for name in ("llama", "gpt"):
+        begin(runs_dir() / name, tmp_path / name)
+    return runs_dir()
+
+
+def begin(state: Path, folder: Path) -> None:
+    spec = RunSpec(
+        name=state.name, command=["python", "t.py"], nproc=2, checkpoint=folder / "out", state=state, working_dir=folder
+    )
+    make_private(state)
+
+    async def store() -> None:
+        with EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
+            await register(cluster, [Slot(name="slot-0"), Slot(name="slot-1", spare=True)], boot_id="b", now=START)
+            await cluster.create(job_of(spec, ChosenCheckpoint()))
+            await cluster.patch(Job, spec.name, {"spec": {"suspend": True}}, namespace=NAMESPACE)
+
+    asyncio.run(store())
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_run_is_shown_from_any_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--name", "llama"]) == 0
+
+    told = capsys.readouterr().out
+    assert told.startswith("run llama was stopped\n")
+    for words in (f"started in   {tmp_path}/llama", "python t.py (2 ranks", "slot-0       idle", "slot-1       spare"):
+        assert words in told
+
+
+@pytest.mark.usefixtures("runs")
+def test_it_is_also_shown_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["status", "--name", "llama", "--json"])
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["run"]["name"], told["run"]["standing"]) == ("llama", "stopped")
+
+
+@pytest.mark.usefixtures("runs")
+def test_one_that_is_not_there_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--name", "bert"]) == 2
+    assert "there are gpt, llama" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("runs")
+def test_explain_finds_the_run_that_it_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "llama"]) == 0
+    assert capsys.readouterr().out.startswith("run llama: no recovery so far\n")
+
+
+@pytest.mark.parametrize(("on_bus", "level"), [([], "info"), (["0000:3b:00.0"], "warning")])
+def test_gpus_that_cannot_be_found_are_a_warning_where_the_bus_has_them(on_bus: list[str], level: str) -> None:
+    with capture_logs() as logs:
+        say_no_gpu("NVML: not found", on_bus)
+
+    assert [line["log_level"] for line in logs] == [level]
