@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import shutil
 import signal
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 import structlog
 
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
-from healthd.cli.terminal import complain
+from healthd.cli.terminal import complain, console
 from healthd.cli.which_run import name_of_folder, run_name
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
@@ -43,6 +44,9 @@ from healthd.probes.nvml.inventory import inventory
 from healthd.probes.pci.gpus import nvidia_gpus
 from healthd.telemetry.address import AddressError
 from healthd.telemetry.logs import Render, configure
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND|URL",
         help="tell of restarts, holds and the end: run by the shell, or sent a POST (may be repeated)",
     )
+    parser.add_argument("--live", action="store_true", help="a picture of the run on a terminal, in place of lines")
     parser.add_argument("--quiet", action="store_true", help="ranks' output goes to their log files only")
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="healthd's whole log, which is also in logs/healthd.log"
@@ -122,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     _judge_launcher(args)
     name = run_name(args.name) if args.name else _usual_name(args)
     state = args.state or runs_dir() / name
-    render = _lines(config, verbose=args.verbose)
+    render = _lines(config, verbose=args.verbose, live=args.live)
     configure(config.log.format, config.log.level, sys.stderr, render=render)
     try:
         clock = SystemClock()
@@ -143,11 +148,11 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"the state in {state} cannot be used any more: {trouble.exceptions[0]}") from group
 
 
-def _lines(config: Config, *, verbose: bool) -> Render | None:
+def _lines(config: Config, *, verbose: bool, live: bool) -> Render | None:
     """Sentences for people, unless the user asked for the log itself."""
     if verbose or config.log.format is not LogFormat.AUTO:
         return None
-    return Lines(colours=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
+    return Lines(colours=not live and sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
 
 
 @contextmanager
@@ -238,6 +243,7 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
     if config.kernel_log.trust_user_space:
         log.warning("kernel_log.trusts_user_space", note="any process that may write to the log can quarantine a slot")
     slots = await _slots(spec)
+    screen = _screen() if args.live else None
     with EmbeddedCluster.open(database(state), clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
         machine = this_machine(
             keep_places(slots, (await cluster.list(Node)).items),
@@ -245,9 +251,42 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
             open_kernel_log=lambda cursor: open_kernel_log(
                 config.kernel_log, clock, boot_id=boot_id, cursor=cursor, also=beginnings(config.judge.rules)
             ),
-            terminal=None if args.quiet else sys.stdout,
+            terminal=None if args.quiet or screen else sys.stdout,
         )
-        return await until_signal(LocalRuntime(spec, config, machine, cluster, clock, runs_dir(), args.notify))
+        runtime = LocalRuntime(spec, config, machine, cluster, clock, runs_dir(), args.notify)
+        if screen is None:
+            return await until_signal(runtime)
+        async with _live(state, clock, screen):
+            return await until_signal(runtime)
+
+
+def _screen() -> Console | None:
+    """A terminal that can show the live view; lines do for any other."""
+    from healthd.local.demo.view import may_show  # here: pipes and machines need no terminal library
+
+    screen = console()
+    if may_show(screen):
+        return screen
+    complain("healthd: --live needs a terminal of at least 76 columns and 22 lines; here are lines")
+    return None
+
+
+@asynccontextmanager
+async def _live(state: Path, clock: SystemClock, screen: Console) -> AsyncIterator[None]:
+    """What healthd would write to the terminal goes into the picture meanwhile."""
+    from healthd.cli.live import Happened, live
+
+    happened = Happened()
+    handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, logging.StreamHandler)]
+    moved = [handler for handler in handlers if handler.stream is sys.stderr]
+    for handler in moved:
+        handler.setStream(happened)
+    try:
+        async with live(state, happened, clock, screen):
+            yield
+    finally:
+        for handler in moved:
+            handler.setStream(sys.stderr)
 
 
 class Stoppable(Protocol):

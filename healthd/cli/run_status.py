@@ -11,7 +11,7 @@ import argparse
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from healthd.clock import Clock, SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.core.breaker import hold_of
-from healthd.core.gang import attempt_of, index_of, is_terminal
+from healthd.core.gang import Ending, attempt_of, index_of, is_terminal
 from healthd.core.model import ENDED, Phase
 from healthd.core.objects import Job, Node, Pod, Recovery
 from healthd.core.quarantine import read_record
@@ -71,15 +71,27 @@ class RunStatus:
 async def status_of(args: argparse.Namespace, clock: Clock) -> RunStatus:
     """The run that *args* name. Raises UserError."""
     state = which_run.find_state(args, runs_dir(), Path.cwd())
-    run = await read_run(state)
     try:
-        with EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
-            found = await _read(cluster, run, clock.now()) if run is not None else None
+        found = await read_state(state, clock)
     except (UnusableStore, ClusterError, OSError) as error:
         raise UserError(str(error)) from error
     if found is None:
         raise UserError(f"the run in {state} has not begun, or cannot be read")
     return found
+
+
+async def read_state(state: Path, clock: Clock) -> RunStatus | None:
+    """
+    The run that keeps its *state* there; None where it has not begun.
+
+    Raises UnusableStore, ClusterError, OSError.
+    """
+    run = await read_run(state)
+    if run is None:
+        return None
+    opened = EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4()))
+    with opened as cluster:
+        return await _read(cluster, run, clock.now())
 
 
 async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunStatus | None:
@@ -94,6 +106,8 @@ async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunSt
     )
     newest = own[-1] if own else None
     nodes, pods = (await cluster.list(Node)).items, (await cluster.list(Pod, namespace=NAMESPACE)).items
+    if root.ending is Ending.COMPLETE:  # its healthd may not have ended yet
+        run = replace(run, standing=Standing.FINISHED)
     is_running = run.standing is Standing.RUNNING
     status = newest.status if newest is not None and newest.status.phase not in ENDED and is_running else None
     held = status is not None and status.phase is Phase.HELD

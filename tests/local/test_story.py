@@ -65,7 +65,10 @@ def test_it_says_which_spare_took_the_place_and_that_fewer_ranks_run() -> None:
 def test_work_since_the_ranks_were_started_is_lost_where_nothing_was_saved() -> None:
     story = Story(asked=2)
     ran = [FencedPod(name="a", uid="a", node="slot-0", since=after(-60))]
-    fresh = {"checkpoint": ChosenCheckpoint(), "attempts": [Attempt(number=1, checkpoint=ChosenCheckpoint())]}
+    fresh: dict[str, Any] = {
+        "checkpoint": ChosenCheckpoint(),
+        "attempts": [Attempt(number=1, checkpoint=ChosenCheckpoint())],
+    }
 
     [line] = texts(story, at(Phase.CONFIRMING, *BEGAN, (Phase.CONFIRMING, 2), pods=ran, **fresh))
 
