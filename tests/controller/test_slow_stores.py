@@ -225,7 +225,7 @@ async def test_that_nobody_can_see_whether_a_started_gang_moves_on_is_told_until
 
     assert confirming.status.phase_since == unseen.phase_since
     assert unseen.message == (
-        "every member runs, but whether training moves on cannot be seen: "
+        "all of it runs, but whether training moves on cannot be seen: "
         "the checkpoints at /checkpoints/train cannot be read: the store does not answer"
     )
 
