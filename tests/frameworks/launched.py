@@ -29,6 +29,7 @@ from tests.frameworks.trainers.task import RANKS
 
 SCRIPTS = {
     "ddp": "torch",
+    "megatron_start": "torch",
     "lightning_fit": "lightning",
     "accelerate_loop": "accelerate",
     "hugging_face": "transformers",
