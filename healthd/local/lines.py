@@ -83,6 +83,12 @@ def _starts(event: Event) -> str:
     return f"run {event.get('name')} starts at {event.get('at')}{of}{changed}{note}"
 
 
+def _quarantined(event: Event) -> str:
+    """With what to know of a record that is older than the run."""
+    then = event.get("note") or f"When it is repaired: `healthd repair {event['node']}`"
+    return f"{event['node']} is out of service for {event['finding']}: {event['why']} {then}"
+
+
 def _rejected(event: Event) -> str:
     return f"checkpoint {event.get('path')} will not load and is left out: {event.get('why')}"
 
@@ -132,9 +138,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     # Hardware.
     "gpus.none": _silence,
     "gpus.unseen": _filled("{devices}, but none can be used: {why}; {so}"),
-    "node.quarantined": _filled(
-        "{node} is out of service for {finding}: {why} When it is repaired: `healthd repair {node}`"
-    ),
+    "node.quarantined": _quarantined,
     "node.returned": _filled("{node} is back in service: {why}"),
     "finding.raised": _silence,
     "quarantine.refused": _filled("{node} should be out of service for {finding}, and may not: {why}"),

@@ -39,3 +39,10 @@ def test_colours_are_for_terminals() -> None:
     event = {"event": "some.trouble", "level": "error", "why": "gone"}
 
     assert "\x1b[31merror: some trouble; gone\x1b[0m" in Lines(colours=True)(event)
+
+
+def test_what_is_known_of_an_old_record_is_told_with_the_slot_that_it_took() -> None:
+    event = {"event": "node.quarantined", "level": "warning", "node": "slot-0", "finding": "xid-79", "why": "Gone."}
+
+    assert sentence(event) == "slot-0 is out of service for xid-79: Gone. When it is repaired: `healthd repair slot-0`"
+    assert sentence({**event, "note": "It is old."}) == "slot-0 is out of service for xid-79: Gone. It is old."
