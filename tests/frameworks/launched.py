@@ -67,7 +67,7 @@ async def by_healthd(script: Path, folder: Path) -> int:
             if code:
                 logs = [path.read_text()[-2000:] for path in sorted(folder.glob("state/logs/*/*"))]
                 raise SystemExit("\n".join([f"healthd run ends with {code}: {life.log[-3000:]}", *logs]))
-        return len(list((folder / "state/logs").iterdir()))
+        return len(list((folder / "state/logs").glob("attempt-*")))
     finally:
         stage.close()
 
