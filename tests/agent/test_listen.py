@@ -46,6 +46,9 @@ class Backlog:
     def __init__(self, *, breaks: bool = False) -> None:
         self._breaks = breaks
 
+    def ask(self) -> int:
+        return 0
+
     async def batches(self) -> AsyncGenerator[Batch, None]:
         for sequence in range(3):
             record = KernelRecord(sequence=sequence, at=START, text=str(sequence))

@@ -69,6 +69,8 @@ class Watchdog:
         """Gangs and their attempts that have a reason to be restarted."""
         self.deleted_roots: set[str] = set()
         """Uids of Jobs that a user deleted."""
+        self.taken_back: set[str] = set()
+        """And of those that healthd is not to restart any more: it keeps none of their pods."""
         self.failed: dict[str, set[str]] = defaultdict(set)
         """By the uid of a Job: uids of pods that somebody called Failed."""
         self.let_go: set[str] = set()
@@ -184,6 +186,8 @@ class Watchdog:
         before, after = write.before, write.after
         if before is None or after is None:
             return
+        is_ours = after.metadata.annotations.get(RESTART) == "enabled"
+        (self.taken_back.discard if is_ours else self.taken_back.add)(after.metadata.uid)
         if not _is_healthd(write.by):
             if not after.spec.suspend:
                 self.edited_by_user.discard(after.metadata.name)
@@ -264,7 +268,7 @@ class Watchdog:
             gone = after is None or FENCE not in after.metadata.finalizers
             process = self._process(before.metadata.uid)
             may_write = process is not None and process.may_write
-            excused = self.may_overlap or root_of(before) in self.deleted_roots
+            excused = self.may_overlap or root_of(before) in self.deleted_roots | self.taken_back
             expect(5, excused or not (gone and may_write), f"{before.metadata.name} was let go while its process lives")
 
     def _process(self, uid: str) -> Any:
