@@ -55,9 +55,10 @@ def in_a_shell(arguments: str, **environment: str) -> subprocess.CompletedProces
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A kernel log with something in every letter."""
+    """A kernel log with something in every letter, as `dmesg -x` shows it."""
     path = tmp_path / "kern.log"
-    path.write_text("[1.0] NVRM: Xid (PCI:0000:c1:00): 79, pid=9, name=größe→, GPU has fallen off the bus.\n" * 300)
+    line = "kern  :err   : [    1.0] NVRM: Xid (PCI:0000:c1:00): 79, pid=9, name=größe→, GPU has fallen off the bus.\n"
+    path.write_text(line * 300)
     return path
 
 
