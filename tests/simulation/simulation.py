@@ -460,7 +460,10 @@ class Simulation:
             self.note(f"    {seen.by} wrote {seen.kind.__name__} {meta.name} {_told(seen)}")
             self.last_words(seen)
         self.watchdog(seen)
-        if isinstance(seen, Write) and seen.kind in (Node, NodeHealth) and seen.by.startswith("agent"):
+        if not isinstance(seen, Write):
+            return
+        is_news = seen.kind in (Node, NodeHealth) and seen.by.startswith("agent")
+        if is_news or (seen.kind is Job and self.clocks):
             self._find_reasons()  # a controller may act on it before this step is over
 
     def check(self) -> None:
