@@ -26,6 +26,7 @@ from healthd.cli.which_run import name_of_folder, run_name
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
+from healthd.controller.declaration import why_no_format
 from healthd.core.objects import Node
 from healthd.core.policy import Config, LogFormat, parse_duration
 from healthd.core.site_rules import beginnings
@@ -78,6 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-nodes", type=_positive, metavar="M", help="without a spare go on with fewer ranks, but not below M"
     )
     parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="where the job saves checkpoints")
+    parser.add_argument(
+        "--checkpoint-format",
+        type=_format,
+        default="",
+        metavar="FORMAT",
+        help="of checkpoints of your own, where it is not one that healthd knows; for example marked:DONE",
+    )
     parser.add_argument("--grace", type=_duration, metavar="30s", help="between SIGTERM and SIGKILL (recovery.grace)")
     parser.add_argument("--name", default="", help="of the run, to go on with it later (default: the directory's name)")
     anew = parser.add_mutually_exclusive_group()
@@ -219,6 +227,12 @@ def _positive(text: str) -> int:
     return number
 
 
+def _format(text: str) -> str:
+    if why := why_no_format(text):
+        raise argparse.ArgumentTypeError(why)
+    return text
+
+
 def _natural(text: str) -> int:
     if not text.isdecimal() or len(text) > 5:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks")
@@ -234,6 +248,7 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
         spares=args.spares,
         min_nodes=args.min_nodes,
         checkpoint=args.checkpoint,
+        checkpoint_format=args.checkpoint_format,
         grace=config.recovery.grace if args.grace is None else args.grace,
         state=state,
         working_dir=Path.cwd(),

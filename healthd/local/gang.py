@@ -17,6 +17,7 @@ from healthd.core.model import Phase
 from healthd.core.objects import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_CHECKPOINT,
+    ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_MIN_NODES,
     ANNOTATION_RESTART,
     ANNOTATION_RESUME_FROM,
@@ -58,6 +59,8 @@ class RunSpec:
     working_dir: Path
     spares: int = 0
     min_nodes: int | None = None
+    checkpoint_format: str = ""
+    """As the user declares it; empty: it is known by what is there."""
     grace: timedelta = timedelta(seconds=30)
     fresh: bool = False
     """Begin from nothing, whatever there is."""
@@ -150,7 +153,11 @@ def changed_options(spec: RunSpec, job: Job) -> tuple[str, ...]:
     before = _options_in(job.metadata.annotations.get(ANNOTATION_RUN_OPTIONS, options_of(spec)))
     now = _options_in(options_of(spec))
     changed = [name for name in ("--nproc", "--min-nodes", "--grace") if before.get(name) != now.get(name)]
-    return tuple(f"{name} {before.get(name, 'not set')}, now {now.get(name, 'not set')}" for name in changed)
+    told = [(name, before.get(name, ""), now.get(name, "")) for name in changed]
+    declared = job.metadata.annotations.get(ANNOTATION_CHECKPOINT_FORMAT, "")
+    if declared != spec.checkpoint_format:
+        told.append(("--checkpoint-format", declared, spec.checkpoint_format))
+    return tuple(f"{name} {was or 'not set'}, now {will_be or 'not set'}" for name, was, will_be in told)
 
 
 def _options_in(text: str) -> dict[str, str]:
@@ -236,6 +243,8 @@ def job_of(
         options[ANNOTATION_SINCE] = since.isoformat()
     if seen.anything:
         options[ANNOTATION_SEEN] = note_of(seen)
+    if spec.checkpoint_format:
+        options[ANNOTATION_CHECKPOINT_FORMAT] = spec.checkpoint_format
     if spec.min_nodes is not None:
         options[ANNOTATION_MIN_NODES] = str(spec.min_nodes)
     container = Container(image="local", command=list(spec.command), working_dir=str(spec.working_dir))

@@ -265,8 +265,9 @@ def way_out(hold: Hold | None, slot: str = "") -> str:
             )
         case Hold.CHECKPOINT:
             return (
-                "put a checkpoint there that loads (`healthd checkpoints list DIR` says what is wrong with each), or "
-                "stop the run with Ctrl-C and begin again from nothing with --fresh"
+                "put a checkpoint there that loads (`healthd checkpoints list DIR` says what is wrong with each); or "
+                "stop the run with Ctrl-C, and declare a format of your own with --checkpoint-format and "
+                "--accept-changes, or begin again from nothing with --fresh"
             )
         case Hold.FENCE:
             return (
