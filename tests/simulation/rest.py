@@ -71,7 +71,7 @@ def _waits_rightly(sim: Simulation, job: Job, now: RecoveryStatus) -> bool:
     """Nothing that healthd may do would help this gang."""
     if now.phase is Phase.HELD and "no checkpoint" in now.message:
         return sim.trainers.stores[job.metadata.name].newest_whole() is None
-    without = (job.spec.completions or 1) - len({pod.index for pod in now.pods if pod.node})
+    without = (job.spec.completions or 1) - len({pod.node for pod in now.pods if pod.node})
     if now.phase is Phase.HELD and f"no spare for {NO_NODE}" in now.message and len(_pool(sim)) < without:
         return True  # they never had nodes of their own, and ordinary ones are not healthd's to give
     # Gangs compete for nodes, and the scheduler may give one what the other needs.
