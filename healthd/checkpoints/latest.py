@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-DOUBTED = "it is good by all that can be seen, but the gang failed twice soon after loading it"
+DOUBTED = "it is good by all that can be seen, but twice what loaded it failed soon after"
 MOST_LOOKS = 1000
 """Checkpoints in a row that are refused before the search is given up."""
 

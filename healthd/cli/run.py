@@ -22,7 +22,7 @@ import structlog
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.terminal import complain, console
-from healthd.cli.which_run import name_of_folder, run_name
+from healthd.cli.which_run import name_of, name_of_folder, run_name
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
@@ -135,6 +135,8 @@ def run(args: argparse.Namespace) -> int:
     _judge_launcher(args)
     name = run_name(args.name) if args.name else _usual_name(args)
     state = args.state or runs_dir() / name
+    if state.resolve().is_relative_to(args.checkpoint.resolve()):
+        raise UserError(f"--state {state} lies in --checkpoint {args.checkpoint}: name a folder for checkpoints alone")
     render = _lines(config, verbose=args.verbose, live=args.live)
     configure(config.log.format, config.log.level, sys.stderr, render=render)
     try:
@@ -177,7 +179,7 @@ def _kept_log(config: Config, state: Path, render: Render | None) -> Iterator[No
 def _usual_name(args: argparse.Namespace) -> str:
     """The directory's; where another directory of that name has a run already, with something that tells them apart."""
     here = Path.cwd()
-    return run_name(here.name) if args.state else name_of_folder(here, runs_dir())
+    return name_of(here) if args.state else name_of_folder(here, runs_dir())
 
 
 def _judge_launcher(args: argparse.Namespace) -> None:

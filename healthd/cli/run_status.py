@@ -118,7 +118,11 @@ async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunSt
         way_out=way_out(hold_of(status), status.causes[-1].node) if status and held else "",
         restarting=f"{status.phase.value}: {status.message}" if status and not held else "",
         last=_last(newest),
-        slots={node.metadata.name: _on_slot(node, pods) for node in sorted(nodes, key=lambda one: one.metadata.name)},
+        # Of a run whose healthd was killed the record still says that ranks run; they were ended with it.
+        slots={
+            node.metadata.name: _on_slot(node, pods if run.standing is not Standing.INTERRUPTED else ())
+            for node in sorted(nodes, key=lambda one: one.metadata.name)
+        },
         next_fault=tuple(tell_stake(stake, ONE_SERVER)) if stake else (),
     )
 
@@ -156,6 +160,8 @@ def lines(status: RunStatus) -> Iterator[str]:
     run = status.run
     stands = "waits" if status.waits_for else "is being restarted" if status.restarting else _STANDS[run.standing]
     yield f"run {run.name} {stands}" + (f", at step {run.step}" if run.step >= 0 else "")
+    if run.standing is Standing.INTERRUPTED:
+        yield "  way out      the same command, given where it was started, goes on from the newest whole checkpoint"
     if status.waits_for:
         yield f"  waits for    {status.waits_for}"
         yield f"  way out      {status.way_out}"
@@ -163,7 +169,7 @@ def lines(status: RunStatus) -> Iterator[str]:
         yield f"  restart      {status.restarting}"
     yield f"  restarts     {run.restarts}" + (f", the last: {status.last}" if status.last else "")
     begun = f", since {run.since.astimezone():%Y-%m-%d %H:%M}" if run.since else ""
-    yield f"  runs         {run.command} ({run.ranks} ranks{begun})"
+    yield f"  runs         {run.command} ({run.ranks} rank{'s' if run.ranks != 1 else ''}{begun})"
     yield f"  started in   {run.folder}"
     yield f"  checkpoints  {run.checkpoints}"
     yield f"  logs         {run.state / 'logs'}"

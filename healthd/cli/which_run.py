@@ -26,11 +26,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_name(text: str) -> str:
-    """The name of a run, which is also its Job's, as the user or a directory spells it. Raises UserError."""
-    name = re.sub("[^a-z0-9-]+", "-", text.lower()).strip("-")[:LONGEST_NAME].strip("-")
-    if not name:
-        raise UserError(f"--name {text!r} has no letter or digit in it; choose a name such as my-training")
+    """
+    *text*, where a run can be called that. Raises UserError.
+
+    Nothing is left out of it: two names that users tell apart must never be one run.
+    """
+    name = _made_fit(text)
+    if name != text:
+        raise UserError(
+            f"--name {text!r} is no name of a run: it has lower-case letters, digits and hyphens, at most "
+            f"{LONGEST_NAME}; choose one such as {name or 'my-training'}"
+        )
     return name
+
+
+def name_of(folder: Path) -> str:
+    """What a run is called after the directory that it is started in. Raises UserError."""
+    if name := _made_fit(folder.name):
+        return name
+    raise UserError(f"the directory {str(folder)!r} has no name that a run can have: name it with --name")
+
+
+def _made_fit(text: str) -> str:
+    return re.sub("[^a-z0-9-]+", "-", text.lower()).strip("-")[:LONGEST_NAME].strip("-")
 
 
 def known_runs(runs: Path) -> list[Path]:
@@ -45,9 +63,9 @@ def name_of_folder(here: Path, runs: Path) -> str:
     Where the run of that name was started in another directory, a mark of the whole path tells them apart. A run that
     has the mark already keeps it, also when the other one is forgotten. Raises UserError.
     """
-    plain = run_name(here.name)
+    plain = name_of(here)
     mark = hashlib.sha256(os.fsencode(here)).hexdigest()[:MARK]
-    marked = run_name(f"{plain[: LONGEST_NAME - MARK - 1]}-{mark}")
+    marked = f"{plain[: LONGEST_NAME - MARK - 1].strip('-')}-{mark}"
     if database(runs / marked).is_file():
         return marked
     run = asyncio.run(read_run(runs / plain))

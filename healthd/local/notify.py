@@ -29,6 +29,8 @@ PATIENCE = 10.0
 """Seconds that the end of a run waits for what was not yet told."""
 QUEUE = 100
 """So many wait for a slow target; of more, the oldest are dropped."""
+MOST_OUTPUT = 1 << 20
+"""Bytes of what one command prints that are kept; one that prints more is ended."""
 URLS = ("http://", "https://")
 
 Facts = Mapping[str, str | int | float | None]
@@ -68,18 +70,27 @@ class Notifier:
     @contextlib.asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
         """Within it what is to be told is told; at its end there is a little time for the rest."""
-        tasks = [asyncio.create_task(self._serve(target), name=f"notify {target}") for target in self._queues]
+        tasks = [asyncio.create_task(self._serve(target), name=_task_name(target)) for target in self._queues]
         try:
             yield
             self._ending = True
             for bell in self._bells.values():
                 bell.set()
             if tasks:
-                await asyncio.wait(tasks, timeout=self._patience)
+                _, late = await asyncio.wait(tasks, timeout=self._patience)
+                self._tell_of_late(late)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _tell_of_late(self, late: set[asyncio.Task[None]]) -> None:
+        """The run ends, and they are not awaited any longer."""
+        for target in [target for target in self._queues if _task_name(target) in {task.get_name() for task in late}]:
+            untold = len(self._queues[target])
+            rest = f"; {untold} more that happened {'was' if untold == 1 else 'were'} not told" if untold else ""
+            why = f"it did not end within {self._patience:g} s after the end of the run{rest}"
+            log.warning("notify.failed", target=_spoken(target), why=why)
 
     async def _serve(self, target: str) -> None:
         queue, bell = self._queues[target], self._bells[target]
@@ -96,13 +107,16 @@ class Notifier:
             async with asyncio.timeout(self._limit):
                 await (_post(target, facts) if target.startswith(URLS) else self._run(target, facts))
         except TimeoutError:
-            log.warning("notify.failed", target=target, why=f"it took longer than {self._limit:g} s, and was ended")
+            log.warning(
+                "notify.failed", target=_spoken(target), why=f"it took longer than {self._limit:g} s, and was ended"
+            )
         except (Failed, OSError, ValueError) as error:
-            log.warning("notify.failed", target=target, why=str(error) or type(error).__name__)
+            log.warning("notify.failed", target=_spoken(target), why=str(error) or type(error).__name__)
 
     async def _run(self, command: str, facts: Facts) -> None:
         """Run *command* by the shell. Raises Failed, OSError; a command that is not awaited to its end is killed."""
-        output, given = open_log(self._output), os.memfd_create("healthd-notify")
+        given = os.memfd_create("healthd-notify")
+        output = _Output(open_log(self._output))
         try:
             os.pwrite(given, body(facts), 0)  # not a pipe: it does not have to read
             process = await asyncio.create_subprocess_exec(
@@ -110,20 +124,85 @@ class Notifier:
                 "-c",
                 command,
                 stdin=given,
-                stdout=output,
-                stderr=output,
+                stdout=output.pipe,
+                stderr=output.pipe,
                 env={**self._environ, **variables(facts)},
                 start_new_session=True,
             )
+            output.listen()
+            try:
+                await process.wait()
+            finally:
+                await _end(process)
         finally:
-            os.close(output)
+            output.close()
             os.close(given)
-        try:
-            await process.wait()
-        finally:
-            await _end(process)
+        if output.is_too_much:
+            raise Failed(
+                f"it printed more than {MOST_OUTPUT >> 20} MiB, and was ended; the first are in {self._output}"
+            )
         if process.returncode:
-            raise Failed(f"it ended with exit code {process.returncode}; what it printed is in {self._output}")
+            raise Failed(f"it {_how_it_ended(process.returncode)}; what it printed is in {self._output}")
+
+
+class _Output:
+    """What a command prints goes to the open *file*, up to a bound; then nobody reads it, which ends the command."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._reading, self.pipe = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._left = MOST_OUTPUT
+        self.is_too_much = False
+
+    def listen(self) -> None:
+        """From when the command has the other end of the pipe."""
+        os.close(self.pipe)
+        self.pipe = -1
+        asyncio.get_running_loop().add_reader(self._reading, self._take)
+
+    def close(self) -> None:
+        """Take what is there, and no more: what the command left behind may hold the pipe."""
+        while self._reading >= 0 and self._take():
+            pass
+        self._hang_up()
+        os.close(self._file)
+        if self.pipe >= 0:
+            os.close(self.pipe)
+
+    def _take(self) -> bool:
+        try:
+            data = os.read(self._reading, 1 << 16)
+        except BlockingIOError:
+            return False
+        os.write(self._file, data[: self._left])
+        self.is_too_much = len(data) > self._left
+        self._left -= min(len(data), self._left)
+        if not data or self.is_too_much:
+            self._hang_up()
+        return bool(data)
+
+    def _hang_up(self) -> None:
+        if self._reading >= 0:
+            asyncio.get_running_loop().remove_reader(self._reading)
+            os.close(self._reading)
+            self._reading = -1
+
+
+def _how_it_ended(code: int) -> str:
+    return f"ended with exit code {code}" if code > 0 else f"was killed by signal {-code}"
+
+
+def _task_name(target: str) -> str:
+    return f"notify {target}"
+
+
+def _spoken(target: str) -> str:
+    """As it may be shown: the path and the user of a URL are often its password."""
+    if not target.startswith(URLS):
+        return target
+    scheme, _, rest = target.partition("://")
+    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/…"
 
 
 async def _end(process: Process) -> None:

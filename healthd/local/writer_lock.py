@@ -296,7 +296,7 @@ def _refusal(taken: _Taken, writer: Writer | None) -> str:
     if _lives(writer):
         where = "" if writer.host == socket.gethostname() else f" on {printable(writer.host)}"
         who = f"run {run}, process {writer.pid}{where}, since {printable(writer.since)}"
-        stop = f"kill -INT {writer.pid}" + (" there" if where else "")
+        stop = f"kill {writer.pid}" + (" there" if where else "")
         return f"{taken.why} ({who}). {rule}. Wait for its end, or stop it with `{stop}`. {other}"
     pids = " ".join(map(str, _openers(taken.locked))) or "PID"
     return (

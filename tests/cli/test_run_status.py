@@ -14,10 +14,11 @@ from healthd.cli.main import main
 from healthd.cli.run import say_no_gpu
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.objects import ChosenCheckpoint, Job
+from healthd.core.objects import ChosenCheckpoint, Job, PodStatus
 from healthd.local.gang import NAMESPACE, RunSpec, job_of
 from healthd.local.slots import Slot, register
 from healthd.local.state import database, make_private, runs_dir
+from tests.builders import a_pod
 from tests.fakes import START
 
 
@@ -54,6 +55,26 @@ def test_a_run_is_shown_from_any_directory(tmp_path: Path, capsys: pytest.Captur
     assert told.startswith("run llama was stopped\n")
     for words in (f"started in   {tmp_path}/llama", "python t.py (2 ranks", "slot-0       idle", "slot-1       spare"):
         assert words in told
+
+
+def test_a_run_whose_healthd_was_killed_has_no_ranks_and_the_same_command_goes_on(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def was_killed() -> None:
+        with EmbeddedCluster.open(
+            database(runs / "llama"), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())
+        ) as cluster:
+            await cluster.patch(Job, "llama", {"spec": {"suspend": False}}, namespace=NAMESPACE)
+            rank = a_pod("llama-0", node="slot-0", index=0, namespace=NAMESPACE, status=PodStatus(phase="Running"))
+            await cluster.create(rank)
+
+    asyncio.run(was_killed())
+
+    assert main(["status", "--name", "llama"]) == 3
+    told = capsys.readouterr().out
+    assert told.startswith("run llama was interrupted\n")
+    assert "slot-0       idle" in told
+    assert "way out      the same command" in told
 
 
 @pytest.mark.usefixtures("runs")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from healthd.cli.errors import UserError
-from healthd.cli.which_run import add_arguments, find_state, name_of_folder, run_name, run_of
+from healthd.cli.which_run import add_arguments, find_state, name_of, name_of_folder, run_name, run_of
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.objects import ChosenCheckpoint
@@ -36,10 +36,6 @@ def test_the_only_run_needs_no_name(tmp_path: Path) -> None:
 
 def test_the_run_of_this_directory_goes_before_others(tmp_path: Path) -> None:
     assert found(tmp_path, runs=["my-training", "other"]) == "my-training"
-
-
-def test_a_name_is_spelled_as_when_the_run_was_begun(tmp_path: Path) -> None:
-    assert found(tmp_path, "--name", "My_Run", runs=["my-run", "other"]) == "my-run"
 
 
 def test_a_place_goes_before_the_runs_that_are_known(tmp_path: Path) -> None:
@@ -71,13 +67,20 @@ def test_runs_are_kept_in_the_users_own_folder() -> None:
 
 
 @pytest.mark.parametrize(("text", "name"), [("My Run_2", "my-run-2"), ("-x-", "x"), ("a" * 39 + "-bc", "a" * 39)])
-def test_a_name_is_made_fit_for_a_job(text: str, name: str) -> None:
-    assert run_name(text) == name
+def test_a_run_is_called_after_its_directory_as_far_as_a_name_can_be(text: str, name: str) -> None:
+    assert name_of(Path("/data") / text) == name
 
 
-def test_a_name_without_letters_is_refused() -> None:
-    with pytest.raises(UserError, match="choose a name such as my-training"):
-        run_name("__")
+def test_a_directory_without_letters_gives_no_name() -> None:
+    with pytest.raises(UserError, match="name it with --name"):
+        name_of(Path("/data/__"))
+
+
+@pytest.mark.parametrize("text", ["My Run_2", "-x-", "../x", "a" * 39 + "-bc", "__", "\x1b[31mred"])
+def test_a_name_that_would_have_to_be_changed_is_refused(text: str) -> None:
+    """`…-lr-1e4` and `…-lr-3e4` must not be one run because both are long."""
+    with pytest.raises(UserError, match="is no name of a run"):
+        run_name(text)
 
 
 def begun(runs: Path, name: str, folder: Path) -> None:

@@ -41,6 +41,13 @@ async def test_an_interpreter_that_is_not_there_ends_with_the_shells_code(stage:
         assert await life.ended() == 127, life.log
 
 
+@pytest.mark.parametrize("inside", [".", "state"])
+async def test_a_state_among_the_checkpoints_is_refused(stage: Stage, inside: str) -> None:
+    """--fresh would move it aside, and a lock of one would wait for that of the other."""
+    assert "name a folder for checkpoints alone" in await refused(stage, "--state", str(stage.checkpoints / inside))
+    assert not stage.checkpoints.exists()
+
+
 async def test_two_runs_of_one_name_are_kept_apart(stage: Stage) -> None:
     async with stage.life() as first:
         await stage.all_wait(first, 0)

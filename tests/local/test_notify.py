@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from healthd.local.notify import Facts, Notifier, variables
+from healthd.local.notify import MOST_OUTPUT, Facts, Notifier, variables
 
 FACTS: Facts = {"event": "restart", "message": "rank 1 was killed", "run": "llama", "step": 20, "hint": None}
 
@@ -50,6 +50,35 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
     os.set_blocking(witness, True)
     assert os.read(witness, 1) == b""  # once nobody holds it any more
     os.close(witness)
+
+
+async def test_one_that_prints_without_end_is_ended_and_its_log_is_bounded(tmp_path: Path) -> None:
+    [why] = await told(tmp_path, "yes")
+
+    assert why.startswith("it printed more than 1 MiB, and was ended")
+    assert (tmp_path / "notify.log").stat().st_size == MOST_OUTPUT
+
+
+async def test_what_was_not_told_when_the_run_ended_is_said(tmp_path: Path) -> None:
+    notifier = Notifier(["sleep 600"], tmp_path / "notify.log", dict(os.environ), patience=0.1)
+    with capture_logs() as logs:
+        async with notifier.telling():
+            notifier.tell(FACTS)
+            notifier.tell(FACTS)
+
+    assert [line["why"] for line in logs] == [
+        "it did not end within 0.1 s after the end of the run; 1 more that happened was not told"
+    ]
+
+
+async def test_what_may_be_a_password_is_not_shown(tmp_path: Path) -> None:
+    notifier = Notifier(["http://ann:secret@127.0.0.1:1/token?key=abc"], tmp_path / "notify.log", {}, patience=60)
+    with capture_logs() as logs:
+        async with notifier.telling():
+            notifier.tell(FACTS)
+
+    assert [line["target"] for line in logs] == ["http://127.0.0.1:1/…"]
+    assert not {"secret", "token", "abc"} & set(str(logs).replace("/", " ").replace(":", " ").split())
 
 
 async def test_telling_waits_for_nothing(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_second_writer_is_refused_with_who_holds_it_and_what_to_do(tmp_path: P
 
     assert f"a run saves in {tmp_path / 'out'} already" in why
     assert f"run 'llama', process {holder.pid}, since 2026-11-22 18:40 UTC" in why
-    assert f"stop it with `kill -INT {holder.pid}`" in why
+    assert f"stop it with `kill {holder.pid}`" in why
     assert "under any --name" in why
     assert refusal(tmp_path / "out") == ""
 
