@@ -171,7 +171,7 @@ async def test_a_slot_that_is_repaired_while_the_run_waits_for_it_takes_its_rank
         await stage.all_wait(life, 1)
         await life.says("recovery.phase", phase=Phase.RECOVERED)
         stage.break_gpu(1)
-        await life.says("recovery.phase", phase=Phase.HELD, why="no spare for slot-1: needs 1 more healthy node")
+        await life.says("recovery.phase", phase=Phase.HELD, why="no spare for slot-1: needs 1 more healthy slot")
         repaired = await healthd("repair", "slot-1", "--state", str(stage.state))
         await stage.all_wait(life, 2)
         stage.open_gate()
