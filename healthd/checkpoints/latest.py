@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-DOUBTED = "it is good by all that can be seen, but twice what loaded it failed soon after"
+DOUBTED = "it is good by all that can be seen, but what loaded it failed soon after, twice"
 MOST_LOOKS = 1000
 """Checkpoints in a row that are refused before the search is given up."""
 
