@@ -34,6 +34,7 @@ from healthd.local.gang import RunSpec
 from healthd.local.launchers import find_launcher, what_to_know, why_not_launch
 from healthd.local.lines import Lines
 from healthd.local.machine import this_machine
+from healthd.local.notify import why_no_target
 from healthd.local.processes.output import open_log
 from healthd.local.runtime import LocalRuntime, RefusedToStart
 from healthd.local.slots import Slot, keep_places, offered, slots_for
@@ -104,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--notify",
         action="append",
+        type=_target,
         default=[],
         metavar="COMMAND|URL",
         help="tell of restarts, holds and the end: run by the shell, or sent a POST (may be repeated)",
@@ -231,6 +233,12 @@ def _positive(text: str) -> int:
 
 def _format(text: str) -> str:
     if why := why_no_format(text):
+        raise argparse.ArgumentTypeError(why)
+    return text
+
+
+def _target(text: str) -> str:
+    if why := why_no_target(text):
         raise argparse.ArgumentTypeError(why)
     return text
 

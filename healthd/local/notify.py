@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 from asyncio.subprocess import Process
 from collections import deque
@@ -35,6 +36,18 @@ URLS = ("http://", "https://")
 
 Facts = Mapping[str, str | int | float | None]
 """What is told, by name. `event` and `message` are always there."""
+
+
+def why_no_target(target: str) -> str:
+    """Why *target* can never be told; empty where it may be."""
+    if not target.strip():
+        return "it names no command and no URL"
+    scheme, is_url, rest = target.partition("://")
+    if not is_url or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        return ""
+    if f"{scheme}://" not in URLS:
+        return f"a URL begins with {' or '.join(URLS)}"
+    return "" if rest.partition("/")[0].rpartition("@")[2] else "the URL names no host"
 
 
 class Failed(Exception):
@@ -70,7 +83,7 @@ class Notifier:
     @contextlib.asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
         """Within it what is to be told is told; at its end there is a little time for the rest."""
-        tasks = [asyncio.create_task(self._serve(target), name=_task_name(target)) for target in self._queues]
+        tasks = {asyncio.create_task(self._serve(target), name=f"notify {target}"): target for target in self._queues}
         try:
             yield
             self._ending = True
@@ -78,15 +91,15 @@ class Notifier:
                 bell.set()
             if tasks:
                 _, late = await asyncio.wait(tasks, timeout=self._patience)
-                self._tell_of_late(late)
+                self._say_untold([target for task, target in tasks.items() if task in late])
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _tell_of_late(self, late: set[asyncio.Task[None]]) -> None:
-        """The run ends, and they are not awaited any longer."""
-        for target in [target for target in self._queues if _task_name(target) in {task.get_name() for task in late}]:
+    def _say_untold(self, late: Sequence[str]) -> None:
+        """The run ends, and nothing waits for them any longer."""
+        for target in late:
             untold = len(self._queues[target])
             rest = f"; {untold} more that happened {'was' if untold == 1 else 'were'} not told" if untold else ""
             why = f"it did not end within {self._patience:g} s after the end of the run{rest}"
@@ -191,10 +204,6 @@ class _Output:
 
 def _how_it_ended(code: int) -> str:
     return f"ended with exit code {code}" if code > 0 else f"was killed by signal {-code}"
-
-
-def _task_name(target: str) -> str:
-    return f"notify {target}"
 
 
 def _spoken(target: str) -> str:

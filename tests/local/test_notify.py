@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from healthd.local.notify import MOST_OUTPUT, Facts, Notifier, variables
+from healthd.local.notify import MOST_OUTPUT, Facts, Notifier, variables, why_no_target
 
 FACTS: Facts = {"event": "restart", "message": "rank 1 was killed", "run": "llama", "step": 20, "hint": None}
 
@@ -79,6 +79,21 @@ async def test_what_may_be_a_password_is_not_shown(tmp_path: Path) -> None:
 
     assert [line["target"] for line in logs] == ["http://127.0.0.1:1/…"]
     assert not {"secret", "token", "abc"} & set(str(logs).replace("/", " ").replace(":", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("", "it names no command and no URL"),
+        ("ftp://example.com/x", "a URL begins with http:// or https://"),
+        ("http:///x", "the URL names no host"),
+        ("https://ann:secret@/x", "the URL names no host"),
+        ("https://example.com/hook", ""),
+        ("curl -d @- http://example.com", ""),
+    ],
+)
+def test_a_target_that_can_never_be_told_is_refused(target: str, why: str) -> None:
+    assert why_no_target(target) == why
 
 
 async def test_telling_waits_for_nothing(tmp_path: Path) -> None:

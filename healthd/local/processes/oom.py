@@ -100,11 +100,7 @@ class CgroupCounter:
 
     def _read(self) -> int:
         """Of version 2 `memory.events.local`, of version 1 `memory.oom_control`; 0 where there is none."""
-        try:
-            lines = self.path.read_text().splitlines() if self.path else []
-        except OSError:
-            return 0
-        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+        return _kills_in(self.path) if self.path else 0
 
 
 @dataclass(slots=True)
@@ -175,8 +171,12 @@ class OomKills:
 
 def read_oom_kills(proc: Path = PROC) -> int:
     """How many processes of the machine were killed for want of memory since it booted; 0 where that is not said."""
+    return _kills_in(proc / "vmstat")
+
+
+def _kills_in(file: Path) -> int:
     try:
-        lines = (proc / "vmstat").read_text().splitlines()
+        lines = file.read_text().splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
