@@ -31,8 +31,8 @@ from healthd.core.terms import ONE_SERVER
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
 from healthd.local.known import KnownRun, Standing, read_run
+from healthd.local.restarts import said, telling, way_out
 from healthd.local.state import database, runs_dir
-from healthd.local.story import said, telling, way_out
 
 NEEDS_A_PERSON = 3
 _STANDS = {

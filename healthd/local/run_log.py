@@ -25,7 +25,7 @@ from healthd.local.memory import ANNOTATION_SEEN, note_of, remembered, seen_of
 from healthd.local.notify import Facts
 from healthd.local.once import Once
 from healthd.local.pipes import LONGEST_SCRIPT, hidden_by
-from healthd.local.story import Kind, News, Story, place, spoken, step_of
+from healthd.local.restarts import Kind, News, Restarts, place, spoken, step_of
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ class RunLog:
         self._runs = runs
         self._left = Once()
         self._tell = tell
-        self._story = Story(spec.nproc)
+        self._restarts = Restarts(spec.nproc)
         self._began_at = clock.now()
         self._began: ChosenCheckpoint | None = None
         """What the first attempt of this life was told to load."""
@@ -112,7 +112,7 @@ class RunLog:
 
     async def skip_the_past(self) -> None:
         """Recoveries that have ended by now are of an earlier life."""
-        self._story.skip((await self._cluster.list(Recovery, namespace=NAMESPACE)).items)
+        self._restarts.skip((await self._cluster.list(Recovery, namespace=NAMESPACE)).items)
 
     async def look(self) -> None:
         """Tell what has become of the run since the last look."""
@@ -122,7 +122,7 @@ class RunLog:
             return
         found = (await self._cluster.list(Recovery, namespace=NAMESPACE)).items
         own = [recovery for recovery in found if recovery.spec.gang.uid == root.ref.uid]
-        for news in self._story.look(own, root.world, self._clock.now()):
+        for news in self._restarts.look(own, root.world, self._clock.now()):
             self._say(news)
 
     def _say(self, news: News) -> None:
@@ -149,7 +149,7 @@ class RunLog:
                 "run": self._spec.name,
                 "host": socket.gethostname(),
                 "at": self._clock.now().isoformat(timespec="seconds").replace("+00:00", "Z"),
-                "restarts": self._story.restarts,
+                "restarts": self._restarts.count,
                 "checkpoints": str(self._spec.checkpoint.absolute()),
                 "logs": str(self._logs),
                 **facts,
@@ -201,14 +201,14 @@ class RunLog:
 
     def _sum_up(self, newest: ChosenCheckpoint | None) -> None:
         """How far it came, what faults cost, and where everything is."""
-        story, began = self._story, self._began
+        restarts, began = self._restarts, self._began
         took = spoken(self._clock.now() - self._began_at)
         end = "no checkpoint" if newest is not None and not newest.path else told(newest)
         way = f"from {place(began)} to {end} in {took}" if began is not None else f"to {end} in {took}"
-        if story.restarts:
-            restarts = f"{story.restarts} restart{'s' if story.restarts > 1 else ''}"
-            cost = f"{spoken(story.down)} until all ranks ran again, and {spoken(story.lost)} of work done again"
-            way += f"; {restarts} cost {cost}" if story.down else f"; {restarts} in vain"
+        if restarts.count:
+            how_many = f"{restarts.count} restart{'s' if restarts.count > 1 else ''}"
+            cost = f"{spoken(restarts.down)} until all ranks ran again, and {spoken(restarts.lost)} of work done again"
+            way += f"; {how_many} cost {cost}" if restarts.down else f"; {how_many} in vain"
         else:
             way += ", without a restart"
         where = f"checkpoints in {self._spec.checkpoint.absolute()}, logs in {self._logs}"
@@ -217,9 +217,9 @@ class RunLog:
             name=self._spec.name,
             began=None if began is None else step_of(began),
             step=step_of(newest),
-            restarts=story.restarts,
-            down=story.down,
-            lost=story.lost,
+            restarts=restarts.count,
+            down=restarts.down,
+            lost=restarts.lost,
             text=f"{way}\n{where}",
         )
 

@@ -60,9 +60,9 @@ from healthd.local.machine import Machine
 from healthd.local.memory import NOTHING_SEEN, Seen, remembered, seen_of
 from healthd.local.notify import Notifier
 from healthd.local.processes.runner import ProcessRunner
+from healthd.local.restarts import spoken
 from healthd.local.run_log import RunLog
 from healthd.local.slots import Slot, register
-from healthd.local.story import spoken
 from healthd.local.witnesses import LocalWitnesses
 from healthd.probes.errors import CannotRead
 from healthd.telemetry.metrics import Metrics

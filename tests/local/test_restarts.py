@@ -7,7 +7,7 @@ from typing import Any
 
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import Attempt, Cause, ChosenCheckpoint, FencedPod, Recovery, RecoveryStatus, TimelineEntry
-from healthd.local.story import AGAIN, SLOW, Kind, Story, spoken
+from healthd.local.restarts import AGAIN, SLOW, Kind, Restarts, spoken
 from tests.builders import a_recovery
 from tests.fakes import START
 
@@ -31,20 +31,20 @@ BEGAN = ((Phase.DETECTED, 0), (Phase.STOPPING, 0))
 BACK: dict[str, Any] = {"checkpoint": STEP_20, "attempts": [Attempt(number=1, checkpoint=STEP_20)]}
 
 
-def texts(story: Story, recovery: Recovery, seconds: float = 1, world: int = 2) -> list[str]:
-    return [news.text for news in story.look([recovery], world, after(seconds))]
+def texts(restarts: Restarts, recovery: Recovery, seconds: float = 1, world: int = 2) -> list[str]:
+    return [news.text for news in restarts.look([recovery], world, after(seconds))]
 
 
 def test_a_restart_is_one_line_once_all_ranks_run_again() -> None:
-    story = Story(asked=2)
+    restarts = Restarts(asked=2)
 
-    assert texts(story, at(Phase.STOPPING, *BEGAN)) == []
-    assert texts(story, at(Phase.STARTING, *BEGAN, (Phase.STARTING, 2), **BACK)) == []
-    assert texts(story, at(Phase.CONFIRMING, *BEGAN, (Phase.CONFIRMING, 8), **BACK), 8) == [
+    assert texts(restarts, at(Phase.STOPPING, *BEGAN)) == []
+    assert texts(restarts, at(Phase.STARTING, *BEGAN, (Phase.STARTING, 2), **BACK)) == []
+    assert texts(restarts, at(Phase.CONFIRMING, *BEGAN, (Phase.CONFIRMING, 8), **BACK), 8) == [
         "rank 1 was killed (signal 9): all ranks again from step 20, back after 8 s (restart 1)"
     ]
-    assert texts(story, at(Phase.RECOVERED, *BEGAN, (Phase.CONFIRMING, 8), **BACK), 9) == []
-    assert (story.restarts, story.down, story.lost) == (1, timedelta(seconds=8), timedelta(seconds=3))
+    assert texts(restarts, at(Phase.RECOVERED, *BEGAN, (Phase.CONFIRMING, 8), **BACK), 9) == []
+    assert (restarts.count, restarts.down, restarts.lost) == (1, timedelta(seconds=8), timedelta(seconds=3))
 
 
 def test_it_says_which_spare_took_the_place_and_that_fewer_ranks_run() -> None:
@@ -57,29 +57,32 @@ def test_it_says_which_spare_took_the_place_and_that_fewer_ranks_run() -> None:
         **BACK,
     )
 
-    assert texts(Story(asked=2), moved, world=1) == [
+    assert texts(Restarts(asked=2), moved, world=1) == [
         "slot-0: Xid 79: 1 of 2 ranks again from step 20, back after 4 s (restart 1); slot-2 in place of slot-0"
     ]
 
 
 def test_work_since_the_ranks_were_started_is_lost_where_nothing_was_saved() -> None:
-    story = Story(asked=2)
+    restarts = Restarts(asked=2)
     ran = [FencedPod(name="a", uid="a", node="slot-0", since=after(-60))]
     fresh: dict[str, Any] = {
         "checkpoint": ChosenCheckpoint(),
         "attempts": [Attempt(number=1, checkpoint=ChosenCheckpoint())],
     }
 
-    [line] = texts(story, at(Phase.CONFIRMING, *BEGAN, (Phase.CONFIRMING, 2), pods=ran, **fresh))
+    [line] = texts(restarts, at(Phase.CONFIRMING, *BEGAN, (Phase.CONFIRMING, 2), pods=ran, **fresh))
 
     assert "all ranks again from the beginning" in line
-    assert story.lost == timedelta(minutes=1)
+    assert restarts.lost == timedelta(minutes=1)
 
 
 def test_each_restart_of_one_recovery_has_its_line_with_its_own_cause() -> None:
-    story, again = Story(asked=2), Cause(kind=CauseKind.SOFTWARE, message="rank 0 exited with code 3", at=after(20))
+    restarts, again = (
+        Restarts(asked=2),
+        Cause(kind=CauseKind.SOFTWARE, message="rank 0 exited with code 3", at=after(20)),
+    )
     once = (*BEGAN, (Phase.CONFIRMING, 5))
-    texts(story, at(Phase.CONFIRMING, *once, **BACK))
+    texts(restarts, at(Phase.CONFIRMING, *once, **BACK))
     twice = at(
         Phase.CONFIRMING,
         *once,
@@ -91,14 +94,14 @@ def test_each_restart_of_one_recovery_has_its_line_with_its_own_cause() -> None:
         attempts=[Attempt(number=1, checkpoint=STEP_20), Attempt(number=2, checkpoint=STEP_20)],
     )
 
-    assert texts(story, twice) == [
+    assert texts(restarts, twice) == [
         "rank 0 exited with code 3: all ranks again from step 20, back after 6 s (restart 2)"
     ]
 
 
 def test_a_start_that_fails_is_told_and_counts() -> None:
-    story = Story(asked=2)
-    texts(story, at(Phase.STARTING, *BEGAN, (Phase.STARTING, 2), **BACK))
+    restarts = Restarts(asked=2)
+    texts(restarts, at(Phase.STARTING, *BEGAN, (Phase.STARTING, 2), **BACK))
     failed = at(
         Phase.STOPPING,
         *BEGAN,
@@ -108,49 +111,49 @@ def test_a_start_that_fails_is_told_and_counts() -> None:
         **{**BACK, "attempt": 2},
     )
 
-    assert texts(story, failed) == ["restart 1 failed: rank 1 was killed (signal 9), before all ranks ran"]
-    assert story.restarts == 1
+    assert texts(restarts, failed) == ["restart 1 failed: rank 1 was killed (signal 9), before all ranks ran"]
+    assert restarts.count == 1
 
 
 def test_a_hold_is_told_with_the_way_out_and_again_every_ten_minutes() -> None:
-    story = Story(asked=2)
+    restarts = Restarts(asked=2)
     held = at(
         Phase.HELD, *BEGAN, (Phase.HELD, 1), held_in=Phase.RESERVING, message="no spare for slot-0", causes=(BROKEN,)
     )
 
-    [first] = story.look([held], 2, after(1))
-    quiet = story.look([held], 2, after(2))
-    [again] = story.look([held], 2, after(1) + AGAIN)
+    [first] = restarts.look([held], 2, after(1))
+    quiet = restarts.look([held], 2, after(2))
+    [again] = restarts.look([held], 2, after(1) + AGAIN)
 
     assert (first.kind, first.text) == (Kind.HOLD, "the run waits: no spare for slot-0")
     assert "healthd repair" in first.hint
     assert quiet == []
     assert again.text == "the run waits for 10 min: no spare for slot-0"
-    assert texts(story, at(Phase.RESERVING, *BEGAN, (Phase.RESERVING, 700)), 700)[0] == "the run waits no longer"
+    assert texts(restarts, at(Phase.RESERVING, *BEGAN, (Phase.RESERVING, 700)), 700)[0] == "the run waits no longer"
 
 
 def test_a_slow_restart_says_once_what_it_is_at() -> None:
-    story, slow = Story(asked=2), at(Phase.STOPPING, *BEGAN)
+    restarts, slow = Restarts(asked=2), at(Phase.STOPPING, *BEGAN)
 
-    [line] = texts(story, slow, SLOW.total_seconds())
+    [line] = texts(restarts, slow, SLOW.total_seconds())
 
     assert line == "rank 1 was killed (signal 9): the other ranks are asked to end, and get their grace"
-    assert texts(story, slow, 2 * SLOW.total_seconds()) == []
+    assert texts(restarts, slow, 2 * SLOW.total_seconds()) == []
 
 
 def test_a_back_off_is_told() -> None:
     waits = at(Phase.RESERVING, *BEGAN, (Phase.RESERVING, 1), not_before=after(21), no_advance=2, checkpoint=STEP_20)
 
-    assert texts(Story(asked=2), waits) == [
+    assert texts(Restarts(asked=2), waits) == [
         "2 restarts in a row brought nothing beyond step 20: the next one waits 20 s"
     ]
 
 
 def test_what_was_over_before_is_of_an_earlier_life() -> None:
-    story, over = Story(asked=2), at(Phase.RECOVERED, *BEGAN, (Phase.CONFIRMING, 5), **BACK)
-    story.skip([over])
+    restarts, over = Restarts(asked=2), at(Phase.RECOVERED, *BEGAN, (Phase.CONFIRMING, 5), **BACK)
+    restarts.skip([over])
 
-    assert texts(story, over) == []
+    assert texts(restarts, over) == []
 
 
 def test_durations_are_said_as_people_say_them() -> None:

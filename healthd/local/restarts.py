@@ -1,8 +1,8 @@
 """
-What became of a run, restart by restart: from its recoveries, as they are seen one look after the other. Pure.
+The restarts of a run, read from its recoveries. Pure.
 
-A restart is told once, when all ranks run again. What goes on before that is told where it takes long, fails, or waits
-for a person.
+A restart is one line for a person, once all ranks run again. Before that there is a line only where it takes long,
+fails, or waits for a person.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class _Told:
 
 
 @dataclass(slots=True)
-class Story:
-    """The story of one life of `healthd run`, and what was told of it."""
+class Restarts:
+    """The restarts of one process of `healthd run`, and which of them were reported."""
 
     asked: int
     """Ranks that the user asked for."""
-    restarts: int = 0
+    count: int = 0
     down: timedelta = timedelta(0)
     lost: timedelta = timedelta(0)
     _told: dict[str, _Told] = field(default_factory=dict)
@@ -125,10 +125,10 @@ class Story:
         down = max(timedelta(0), (ran or status.phase_since or began) - began)
         lost = _lost(recovery, began)
         told.attempt, told.causes = status.attempt, len(status.causes)
-        self.restarts, self.down, self.lost = self.restarts + 1, self.down + down, self.lost + lost
+        self.count, self.down, self.lost = self.count + 1, self.down + down, self.lost + lost
         ranks = "all ranks" if world >= self.asked else f"{world} of {self.asked} ranks"
         places = "".join(f"; {spare} in place of {bad}" for bad, spare in status.replacements.items())
-        back = f"back after {spoken(down)} (restart {self.restarts})"
+        back = f"back after {spoken(down)} (restart {self.count})"
         return News(
             kind=Kind.RESTART,
             text=f"{said(cause)}: {ranks} again from {place(status.checkpoint)}, {back}{places}",
@@ -152,8 +152,8 @@ class Story:
         told.attempt = ended
         cause = status.causes[-1]
         told.causes = len(status.causes) - 1
-        self.restarts += 1
-        text = f"restart {self.restarts} failed: {said(cause)}, before all ranks ran"
+        self.count += 1
+        text = f"restart {self.count} failed: {said(cause)}, before all ranks ran"
         return [_news(Kind.FAILED, recovery, text, why=said(cause))]
 
 
