@@ -73,7 +73,7 @@ def choose_checkpoint(
     checkpoint = found or _fresh_start(never_saved, policy)
     if checkpoint is None:
         return situation.hold(_none_loads(root, f"step {seen}" if seen >= 0 else loaded, rejected))
-    no_advance = _restarts_from(checkpoint, recovery, previous)
+    no_advance = _restarts_from(checkpoint, replace(recovery, status=status), previous)
     limit = root.options.max_no_advance or policy.max_no_advance
     if no_advance >= limit:
         message = f"{no_advance} restarts in a row brought nothing beyond {told(checkpoint)}: {_last_cause(status)}"
@@ -171,7 +171,12 @@ def _none_loads(root: Root, seen: str, rejected: Sequence[RejectedCheckpoint]) -
 
 
 def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: Recovery | None) -> int:
-    """Restarts already made from *checkpoint* or beyond, in a row, before the one being prepared."""
+    """
+    Restarts already made from *checkpoint* or beyond, in a row, before the one being prepared.
+
+    A step that was saved again after going back behind a doubted one is no progress: a program that always fails at
+    that step would be restarted for ever.
+    """
     status = recovery.status
     if status.attempts:
         loaded, count, causes = status.attempts[-1].checkpoint, status.no_advance, status.causes
@@ -181,7 +186,7 @@ def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: R
         loaded, count, causes = last.attempts[-1].checkpoint, last.no_advance, status.causes
     else:
         return 0
-    if is_beyond(checkpoint, loaded):
+    if all(is_beyond(checkpoint, each) for each in (loaded, *status.doubted)):
         return 0
     return count if any(map(blames_node, causes[-1:])) else count + 1
 

@@ -123,13 +123,23 @@ async def test_a_checkpoint_after_whose_loading_the_gang_fails_twice_makes_room_
     await stage.run_for(minutes=5)
     newest = stage.trainers.stores["train"].newest_whole()
     assert newest is not None
-    stage.trainers.unloadable = {newest.step}
+    newest.loads = False
     stage.crash(1)
     recovery = await stage.run_until(Phase.RECOVERED, at_most=timedelta(hours=1))
 
     assert [a.checkpoint.step for a in recovery.status.attempts] == [newest.step, newest.step, newest.step - 1]
     assert [(r.step, r.reason) for r in recovery.status.rejected] == [(newest.step, "the gang failed on it")]
     assert recovery.status.confirmed_step >= newest.step
+
+
+async def test_a_program_that_always_fails_at_one_step_is_given_up_although_older_checkpoints_load() -> None:
+    stage = Stage(recovery=RecoveryPolicy(max_no_advance=3))
+    stage.trainers.fails_at["train"] = 13
+    recovery = await stage.run_until(Phase.GAVE_UP, at_most=timedelta(hours=2))
+
+    starts = [attempt.checkpoint.step for each in stage.recoveries() for attempt in each.status.attempts]
+    assert starts == [13, 13, 12]
+    assert "3 restarts in a row brought nothing beyond step 13" in recovery.status.message
 
 
 async def test_what_was_given_up_stays_stopped() -> None:

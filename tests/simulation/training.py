@@ -21,11 +21,21 @@ SAVES_EVERY = timedelta(seconds=20)
 
 @dataclass
 class Saved:
-    """A checkpoint in the store. One that is not *whole* looks like one, and will not load."""
+    """
+    A checkpoint in the store. One that is not *whole* looks like one, and will not load. One that is whole and does not
+    *load* holds by all that can be seen of it. *number* tells one save from the next over the same step.
+    """
 
     step: int
     path: str
     whole: bool
+    number: int
+    loads: bool = True
+
+    @property
+    def seen(self) -> ChosenCheckpoint:
+        """As healthd knows it."""
+        return ChosenCheckpoint(path=self.path, step=self.step, saved_ns=self.number)
 
 
 @dataclass
@@ -34,6 +44,8 @@ class Store:
 
     saved: list[Saved] = field(default_factory=list)
     outage: str = ""
+    saves: int = 0
+    """So many were made."""
 
     def newest_whole(self) -> Saved | None:
         """The one to resume from."""
@@ -42,7 +54,8 @@ class Store:
     def save(self, gang: str, step: int, *, whole: bool) -> None:
         """Write a checkpoint over one of the same step."""
         self.saved = [s for s in self.saved if s.step != step]
-        self.saved.append(Saved(step, f"/checkpoints/{gang}/step_{step}", whole))
+        self.saves += 1
+        self.saved.append(Saved(step, f"/checkpoints/{gang}/step_{step}", whole, self.saves))
 
 
 @dataclass
@@ -70,8 +83,8 @@ class Trainers:
         """Gangs whose program stands still though nothing is broken."""
         self.crash_at: dict[str, int] = {}
         """Gangs with a bug: every rank fails before it has made so many steps since it was resumed."""
-        self.unloadable: set[int] = set()
-        """Steps whose checkpoint is whole by all that can be seen, and which no rank can load."""
+        self.fails_at: dict[str, int] = {}
+        """Gangs with a bug: every rank fails at this step, wherever it was resumed."""
         self.last_step_at: dict[str, datetime] = {}
         self._runs: dict[str, Training] = {}
 
@@ -103,7 +116,7 @@ class Trainers:
             run = self._runs[gang] = Training(ranks[0].root, ranks[0].attempt, began, began, now)
         while now - run.since >= SAVES_EVERY:
             is_stuck = gang in self.crash_at and run.step - run.began >= self.crash_at[gang]
-            if is_stuck or (run.step == run.began and run.step in self.unloadable):
+            if is_stuck or run.step >= self.fails_at.get(gang, run.step + 1) or not self._could_load(gang, run):
                 for rank in ranks:
                     rank.ends_at, rank.exit_code = now, 1
                 return
@@ -111,6 +124,10 @@ class Trainers:
             run.step += 1
             self.stores[gang].save(gang, run.step, whole=True)
             self.last_step_at[gang] = now
+
+    def _could_load(self, gang: str, run: Training) -> bool:
+        began = next((saved for saved in self.stores[gang].saved if saved.step == run.began), None)
+        return began is None or run.step > run.began or began.loads
 
     def _begins(self, gang: str, rank: Process) -> int:
         """Where it is told to, or at the newest that it finds itself: a user set it going."""
@@ -140,7 +157,7 @@ class SeenCheckpoints:
         floor = -1 if newer_than is None else newer_than
         saved = [s for s in self._visible(root) if s.step > floor]
         all_whole = [s for s in saved if s.whole]
-        trusted = [s for s in all_whole if s.path not in {each.path for each in doubted}]
+        trusted = [s for s in all_whole if s.seen not in doubted]
         whole = max(trusted or (all_whole if newer_than is None else []), key=lambda s: s.step, default=None)
         torn = [s for s in saved if not s.whole and (whole is None or s.step > whole.step)]
         rejected = [RejectedCheckpoint(path=s.path, step=s.step, reason="it is torn") for s in torn]
@@ -150,7 +167,7 @@ class SeenCheckpoints:
             if whole is not None and s.step > whole.step
         ]
         rejected.sort(key=lambda r: r.step, reverse=True)
-        return CheckpointAnswer(ChosenCheckpoint(path=whole.path, step=whole.step) if whole else None, rejected)
+        return CheckpointAnswer(whole.seen if whole else None, rejected)
 
     async def newest_step(self, root: Root) -> int | None:
         """The highest step by name."""
