@@ -27,14 +27,16 @@ KEPT_DOUBTED = 16
 
 def doubted(recovery: Recovery, previous: Recovery | None) -> list[ChosenCheckpoint]:
     """
-    The checkpoints that are resumed from only where there is no older one: the gang failed early after loading them.
+    The checkpoints that are resumed from only where there is no older one: the gang failed early after loading them,
+    whether its user or healthd had started it.
 
     Those of the recovery before this one count while their files stay as they were. After any other end of it than
     progress a person has looked at the gang.
     """
     before = previous.status.doubted if previous is not None and previous.status.phase is Phase.RECOVERED else []
-    early = [attempt.checkpoint for attempt in recovery.status.attempts if attempt.failed_early]
-    again = [each for each in early if each.path and early.count(each) >= EARLY_FAILURES]
+    early = [each.checkpoint for each in recovery.status.attempts if each.failed_early and each.checkpoint.path]
+    fell_from = recovery.status.fell_from
+    again = [each for each in early if early.count(each) + (each.path == fell_from) >= EARLY_FAILURES]
     found: list[ChosenCheckpoint] = []
     for each in [*before, *recovery.status.doubted, *again]:
         if each not in found:

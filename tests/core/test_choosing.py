@@ -192,6 +192,14 @@ def test_a_checkpoint_is_doubted_after_two_starts_from_it_that_failed_early(
     assert [each.step for each in doubted(a_recovery_in(Phase.CHOOSING, attempts=attempts), None)] == steps
 
 
+def test_the_start_by_its_user_is_one_of_the_two() -> None:
+    def doubted_after(times: int) -> list[int]:
+        recovery = a_recovery_in(Phase.CHOOSING, attempts=tried(9, times=times), fell_from="/step_9")
+        return [each.step for each in doubted(recovery, None)]
+
+    assert (doubted_after(0), doubted_after(1)) == ([], [9])
+
+
 @pytest.mark.parametrize(("end", "steps"), [(Phase.RECOVERED, [9]), (Phase.GAVE_UP, []), (Phase.SUPERSEDED, [])])
 def test_a_doubt_lasts_beyond_a_recovery_that_went_well_without_that_checkpoint(end: Phase, steps: list[int]) -> None:
     before = a_recovery(status=RecoveryStatus(phase=end, doubted=[tried(9, times=1)[0].checkpoint]))

@@ -365,6 +365,27 @@ def test_an_attempt_that_fails_early_by_itself_is_marked(cause: Cause, minutes: 
     assert [attempt.failed_early for attempt in again.attempts] == [early]
 
 
+@pytest.mark.parametrize(
+    ("cause", "minutes", "fell_from"),
+    [
+        pytest.param(SOFTWARE, 1, "/step_7", id="soon after its start"),
+        pytest.param(SOFTWARE, 11, "", id="after it had run for a while"),
+        pytest.param(SOFTWARE, None, "", id="nobody knows when it was started"),
+        pytest.param(a_cause(CauseKind.INTERRUPTED), 1, "", id="by a deletion"),
+    ],
+)
+def test_what_a_gang_was_told_to_load_before_it_failed_early_is_on_record(
+    cause: Cause, minutes: int | None, fell_from: str
+) -> None:
+    started = None if minutes is None else cause.at - timedelta(minutes=minutes)
+    root = a_root(template_resumes_from="/step_7", started_at=started)
+
+    stopping = decided(a_recovery_in(Phase.DETECTED, causes=[cause]), root, [cause]).record
+
+    assert stopping is not None
+    assert stopping.fell_from == fell_from
+
+
 def test_ranks_that_fail_beside_a_broken_gpu_are_not_blamed() -> None:
     hardware = a_cause(node="node-1")
 

@@ -185,6 +185,8 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     checkpoint: ChosenCheckpoint | None = None
     rejected: list[RejectedCheckpoint] = []
     """Checkpoints that were newer than the chosen one, and why each was refused."""
+    fell_from: str = ""
+    """The path that the gang was told to load before this recovery, and then failed early by itself; else empty."""
     doubted: list[ChosenCheckpoint] = []
     """Good by all that can be seen of them, and yet the gang failed early again and again after loading them."""
     step_at_fault: Step = -1

@@ -39,12 +39,20 @@ def detected(s: Situation) -> Decision:
             f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon; "
             f"the {s.terms.gang} runs on until a rank fails"
         )
-    pods = members_to_fence(s)
+    pods, fell_from = members_to_fence(s), _fell_from(s)
     if not s.refusal:
-        return s.enter(Phase.STOPPING, "stop first, diagnose later", pods=pods, let_through=s.now)
+        return s.enter(Phase.STOPPING, "stop first, diagnose later", pods=pods, fell_from=fell_from, let_through=s.now)
     if not _lost_some(s):
         return s.hold(s.refusal)
-    return s.enter(Phase.STOPPING, f"stop it before it fails for good; {s.refusal}", pods=pods)
+    message = f"stop it before it fails for good; {s.refusal}"
+    return s.enter(Phase.STOPPING, message, pods=pods, fell_from=fell_from)
+
+
+def _fell_from(s: Situation) -> str:
+    """The checkpoint that it was told to load, where it failed soon after by itself."""
+    first, began = s.status.causes[0], s.root.started_at
+    is_early = began is not None and first.at - began < s.policy.confirm_after
+    return s.root.template_resumes_from if first.kind is CauseKind.SOFTWARE and is_early else ""
 
 
 def _lost_some(s: Situation) -> bool:
