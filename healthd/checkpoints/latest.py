@@ -46,7 +46,10 @@ __all__ = [
 ]
 
 
-DOUBTED = "it is good by all that can be seen, but what loaded it failed soon after, twice"
+DOUBTED = (
+    "it is good by all that can be seen, but what loaded it failed soon after, twice, or what saved it said that its "
+    "state is bad"
+)
 MOST_LOOKS = 1000
 """Checkpoints in a row that are refused before the search is given up."""
 

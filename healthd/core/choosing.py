@@ -69,6 +69,8 @@ def choose_checkpoint(
         doubted=doubted(recovery, previous),
         step_at_fault=max([root.progress.step, *(r.step for r in rejected), found.step if found else seen]),
     )
+    if found and status.bad_state and found not in status.doubted:
+        return _doubt(found, status)
     situation = Situation(recovery, status, Phase.CHOOSING, GangView(root=root), root, (), policy, now)
     loaded = _loaded(recovery, previous) or next((refused.path for refused in vanished), "") or _saved(root)
     never_saved = seen < 0 and not rejected and not loaded
@@ -83,6 +85,12 @@ def choose_checkpoint(
     where = f"{told(checkpoint)}, {checkpoint.path}" if checkpoint.step >= 0 else told(checkpoint)
     not_before = now + _backoff(no_advance, policy) if no_advance else None
     return situation.enter(Phase.RESERVING, where, checkpoint=checkpoint, no_advance=no_advance, not_before=not_before)
+
+
+def _doubt(found: ChosenCheckpoint, status: RecoveryStatus) -> Decision:
+    """Look again, for one before *found*: what was saved last before a state that is bad may be as bad."""
+    record = replace(status, doubted=[*status.doubted, found][-KEPT_DOUBTED:], bad_state=False)
+    return Decision(record=record, reason=f"{told(found)} is doubted: the gang said that its state is bad")
 
 
 ASK_AGAIN = timedelta(seconds=1)

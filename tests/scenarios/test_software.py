@@ -13,6 +13,7 @@ from healthd.core.gang import Heard
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import Pod
 from healthd.core.policy import HangPolicy, RecoveryPolicy
+from healthd.core.recovery.stopping import BAD_STATE
 from tests.scenarios.stage import Stage
 
 
@@ -140,6 +141,28 @@ async def test_a_program_that_always_fails_at_one_step_is_given_up_although_olde
     starts = [attempt.checkpoint.step for each in stage.recoveries() for attempt in each.status.attempts]
     assert starts == [13, 13, 12]
     assert "3 restarts in a row brought nothing beyond step 13" in recovery.status.message
+
+
+async def test_a_gang_that_says_its_state_is_bad_goes_on_from_the_save_before_the_last() -> None:
+    stage = Stage()
+    await stage.run_for(minutes=5)
+    newest = stage.store.newest_whole()
+    assert newest is not None
+    stage.crash(1, exit_code=BAD_STATE)
+    recovery = await stage.run_until(Phase.RECOVERED)
+
+    assert [attempt.checkpoint.step for attempt in recovery.status.attempts] == [newest.step - 1]
+    assert [refused.step for refused in recovery.status.rejected] == [newest.step]
+
+
+async def test_saves_of_a_gang_whose_state_is_always_bad_are_no_progress() -> None:
+    stage = Stage(recovery=RecoveryPolicy(max_no_advance=3))
+    stage.trainers.fails_at["train"], stage.trainers.exit_codes["train"] = 13, BAD_STATE
+    recovery = await stage.run_until(Phase.GAVE_UP, at_most=timedelta(hours=1))
+
+    starts = [attempt.checkpoint.step for each in stage.recoveries() for attempt in each.status.attempts]
+    assert starts == [12, 12, 12]
+    assert "3 restarts in a row brought nothing beyond step 12" in recovery.status.message
 
 
 async def test_what_was_given_up_stays_stopped() -> None:

@@ -85,6 +85,8 @@ class Trainers:
         """Gangs with a bug: every rank fails before it has made so many steps since it was resumed."""
         self.fails_at: dict[str, int] = {}
         """Gangs with a bug: every rank fails at this step, wherever it was resumed."""
+        self.exit_codes: dict[str, int] = {}
+        """Of the ranks that fail by a bug; 1 where nothing is said."""
         self.last_step_at: dict[str, datetime] = {}
         self._runs: dict[str, Training] = {}
 
@@ -118,7 +120,7 @@ class Trainers:
             is_stuck = gang in self.crash_at and run.step - run.began >= self.crash_at[gang]
             if is_stuck or run.step >= self.fails_at.get(gang, run.step + 1) or not self._could_load(gang, run):
                 for rank in ranks:
-                    rank.ends_at, rank.exit_code = now, 1
+                    rank.ends_at, rank.exit_code = now, self.exit_codes.get(gang, 1)
                 return
             run.since += SAVES_EVERY
             run.step += 1

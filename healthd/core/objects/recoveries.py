@@ -187,8 +187,11 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """Checkpoints that were newer than the chosen one, and why each was refused."""
     fell_from: str = ""
     """The path that the gang was told to load before this recovery, and then failed early by itself; else empty."""
+    bad_state: bool = False
+    """A member said by its exit code that its state is bad: the newest checkpoint is still to be doubted for that."""
     doubted: list[ChosenCheckpoint] = []
-    """Good by all that can be seen of them, and yet the gang failed early again and again after loading them."""
+    """Good by all that can be seen of them, and yet the gang failed early again and again after loading them, or said
+    that its state was bad when it had saved them."""
     step_at_fault: Step = -1
     """The furthest step known to have been reached before the stop; -1 when unknown."""
     no_advance: int = 0

@@ -151,6 +151,7 @@ def _again(s: Situation, causes: Sequence[Cause], *, early: bool = False) -> Dec
         attempt=s.status.attempt + 1,
         pods=members_to_fence(s),
         attempts=attempts,
+        bad_state=False,
         not_before=None,
         stand_ins={},
     )

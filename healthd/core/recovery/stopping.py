@@ -6,6 +6,7 @@ Hardware that turns out bad until the gang is started joins the recovery, here a
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -21,6 +22,8 @@ from healthd.core.phrases import some
 from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.spares import is_ready
 
+BAD_STATE = 65
+"""Exit code of a member that finds its own state bad, such as a loss that is no number: `EX_DATAERR` of sysexits."""
 OVERDUE = timedelta(minutes=1)
 """How long after its grace a pod may take to end before that is said: clocks differ, and busy machines are slow."""
 
@@ -81,6 +84,8 @@ def stopping(s: Situation) -> Decision:
         return Decision(record=replace(s.status, pods=pods), reason="one more pod to see the end of")
     if joined := join_hardware(s):
         return joined
+    if not s.status.bad_state and _says_bad_state(s):
+        return Decision(record=replace(s.status, bad_state=True), reason="a member says that its state is bad")
     if not s.stopped_by_us:
         return Decision(acts=(StopGang(s.name),), reason=f"stop the {s.terms.gang}")
     proven = {pod.uid for pod in pods if pod.proof and not _has_kubelet(s, pod.node)}
@@ -95,6 +100,17 @@ def stopping(s: Situation) -> Decision:
     return s.enter(
         Phase.FENCING, f"{some(late)} should have ended long ago" if late else f"no {s.terms.member} runs any more"
     )
+
+
+def _says_bad_state(s: Situation) -> bool:
+    """Whichever of them fell first: its peers fail with other codes for want of it. An end of long ago is history."""
+    present = members(s.view)
+    gone = members(dataclasses.replace(s.view, pods=s.view.departed))
+    states = [status for pod in (*present, *gone) for status in pod.status.container_statuses]
+    ends = [end for status in states for end in (status.state.terminated, status.last_state.terminated) if end]
+    since = s.status.causes[-1].at - CLOCKS_DIFFER
+    said = [end for end in ends if end.exit_code == BAD_STATE and not end.signal]
+    return any(end.finished_at is not None and end.finished_at >= since for end in said)
 
 
 def _named(s: Situation, pod: Pod) -> str:
