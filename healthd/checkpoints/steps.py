@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from healthd.checkpoints.bundles import bundles, lost_optimizers
 from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.custom import Custom
-from healthd.checkpoints.formats.lightning import is_last, read_step
+from healthd.checkpoints.formats.lightning import is_last, read_step, times_saved_before
 from healthd.checkpoints.stores.store import Name
 from healthd.checkpoints.stores.urls import Location, store_of
 from healthd.checkpoints.tree import kind_of
@@ -152,10 +152,10 @@ def _declared(root: Location, layout: Custom, names: Iterable[str]) -> list[Cand
     return sorted(found, key=_newness, reverse=True)
 
 
-def _newness(candidate: Candidate) -> tuple[int, bool, bool, str]:
-    """Of one step the finished first, and the one that is not written over by the next save."""
+def _newness(candidate: Candidate) -> tuple[int, bool, bool, int, str]:
+    """Of one step the finished first, the one that the next save does not write over, and the last that was saved."""
     name = candidate.path.name
-    return candidate.step, not candidate.unfinished, not is_last(name), name
+    return candidate.step, not candidate.unfinished, not is_last(name), times_saved_before(name), name
 
 
 def parse_step(name: str) -> int | None:

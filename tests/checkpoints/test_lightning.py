@@ -108,6 +108,14 @@ def newest(root: Path) -> tuple[str, int] | None:
     return (Path(found.path).name, found.step) if found else None
 
 
+def test_a_step_that_was_saved_again_is_newer_than_it_was_before(tmp_path: Path) -> None:
+    a_run(tmp_path, 300, 400, last=100)
+    for number in (2, 10):
+        shutil.copy(tmp_path / "epoch=0-step=400.ckpt", tmp_path / f"epoch=0-step=400-v{number}.ckpt")
+
+    assert newest(tmp_path) == ("epoch=0-step=400-v10.ckpt", 400)
+
+
 def test_the_last_file_counts_by_the_step_that_it_holds(tmp_path: Path) -> None:
     assert newest(a_run(tmp_path, 400, 300, last=1000)) == ("last.ckpt", 1000)
     assert newest_step(tmp_path) == 1000

@@ -18,6 +18,7 @@ from healthd.checkpoints.tree import Damaged, Location, Tree, survey
 META = "meta.pt"
 _SUFFIX = ".ckpt"
 _LAST = re.compile(r"last(?:-v\d{1,6})?\.ckpt")
+_AGAIN = re.compile(r"-v(\d{1,6})\.ckpt$")
 _VERSION = "pytorch-lightning_version"
 
 
@@ -52,6 +53,12 @@ class Lightning:
 def is_last(filename: str) -> bool:
     """Whether this is the name of `save_last`, which tells no step though it may be newer than all that do."""
     return _LAST.fullmatch(filename) is not None
+
+
+def times_saved_before(filename: str) -> int:
+    """How often Lightning had saved under this name: it counts on where it finds the file there, as after a restart."""
+    match = _AGAIN.search(filename)
+    return int(match[1]) if match else 0
 
 
 def read_step(path: Location, *, is_folder: bool) -> int | None:
