@@ -17,6 +17,8 @@ from healthd.core.objects import (
     Attempt,
     Cause,
     ChosenCheckpoint,
+    ContainerState,
+    ContainerStatus,
     FencedPod,
     FenceOverride,
     GangRef,
@@ -24,11 +26,13 @@ from healthd.core.objects import (
     PodStatus,
     Recovery,
     RecoveryStatus,
+    Terminated,
     TimelineEntry,
 )
 from healthd.core.policy import RecoveryPolicy
 from healthd.core.progress import Progress
 from healthd.core.recovery import Decision, Situation, decide, open_recovery
+from healthd.core.recovery.stopping import BAD_STATE, with_latecomers
 from tests.builders import a_cause, a_node, a_pod
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
@@ -384,6 +388,31 @@ def test_what_a_gang_was_told_to_load_before_it_failed_early_is_on_record(
 
     assert stopping is not None
     assert stopping.fell_from == fell_from
+
+
+@pytest.mark.parametrize(
+    ("code", "minutes", "bad"),
+    [
+        pytest.param(BAD_STATE, 0, True, id="beside a peer that failed of it first"),
+        pytest.param(BAD_STATE, 30, False, id="long ago"),
+        pytest.param(1, 0, False, id="with another code"),
+    ],
+)
+def test_a_member_says_by_its_exit_code_that_its_state_is_bad(code: int, minutes: int, bad: bool) -> None:
+    end = Terminated(exit_code=code, finished_at=SOFTWARE.at - timedelta(minutes=minutes))
+    ended = ContainerStatus(name="main", state=ContainerState(terminated=end))
+    pod = a_pod("r0", index=0, status=PodStatus(phase="Failed", container_statuses=[ended]))
+    fenced = with_latecomers(a_situation(pods=(pod,)))
+
+    decision = decided(a_recovery_in(Phase.STOPPING, pods=fenced), a_root(), pods=(pod,))
+
+    assert (decision.record is not None and decision.record.bad_state) is bad
+
+
+def a_situation(**view: Any) -> Situation:
+    recovery = a_recovery_in(Phase.STOPPING)
+    root = a_root()
+    return Situation(recovery, recovery.status, Phase.STOPPING, GangView(root=root, **view), root, (), POLICY, NOW)
 
 
 def test_ranks_that_fail_beside_a_broken_gpu_are_not_blamed() -> None:
