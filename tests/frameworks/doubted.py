@@ -1,0 +1,153 @@
+"""
+Run the scripts of `docs/trainers.md`, and leave each a newest checkpoint that holds by all checks and does not load.
+
+`python -m tests.frameworks.doubted [NAME ...]`, run by hand where the frameworks, healthd's own dependencies and
+pytest are installed; no GPU is needed, the driver is the stand-in. Each script is run three times by `healthd run`:
+
+- undisturbed
+- its newest checkpoint is changed after some saves so that the framework's own loader refuses it, and all ranks are
+  killed with -9
+- the run is stopped after some saves, its newest checkpoint is changed in the same way, and the run is started again
+
+In the last two healthd must still call the checkpoint good, try it twice, doubt it, go on from the one before it, and
+end with the weights of the undisturbed run, bit for bit.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from healthd.checkpoints.latest import DOUBTED, Checkpoint, Latest, latest
+from tests.e2e.driver import Life, Stage
+from tests.frameworks.runs import are_equal, finished, pid_of, saved, try_all
+from tests.frameworks.snippets import PACKAGES, Snippet, a_stage, life_of, resumed_from, run, snippets
+
+SAVES = 3
+"""Before the newest is changed: there is one before it, and one before that."""
+
+
+def edit(file: Path, change: Callable[[dict], None]) -> None:
+    """Save what *file* holds again, changed."""
+    state = torch.load(file, weights_only=False)
+    change(state)
+    torch.save(state, file)
+
+
+def rename_a_weight(checkpoint: Path) -> None:
+    """As after the model was changed: a key that it does not have, and one that is missing."""
+    edit(checkpoint, lambda state: state["model"].update({"layer.gain": state["model"].pop("layer.weight")}))
+
+
+def shrink_the_optimizer(checkpoint: Path) -> None:
+    """As after a parameter was added: groups of other sizes."""
+    edit(checkpoint / "optimizer.pt", lambda state: state["param_groups"][0]["params"].pop())
+
+
+def widen_a_weight(checkpoint: Path) -> None:
+    """As after the model was made wider: another shape under the same name."""
+    edit(checkpoint, lambda state: state["state_dict"].update({"net.layer.weight": torch.zeros(1, 16)}))
+
+
+def widen_the_module(checkpoint: Path) -> None:
+    """The same in the file where DeepSpeed keeps the model."""
+    file = checkpoint / "mp_rank_00_model_states.pt"
+    edit(file, lambda state: state["module"].update({"layer.weight": torch.zeros(1, 16)}))
+
+
+CHANGES = {
+    "ddp.py": rename_a_weight,
+    "trainer.py": shrink_the_optimizer,
+    "fit.py": widen_a_weight,
+    "engine.py": widen_the_module,
+}
+
+
+def change_newest(snippet: Snippet, out: Path) -> str:
+    """Change the newest checkpoint; returns its path. Raises SystemExit where healthd then refuses it."""
+    before = newest(latest(out))
+    CHANGES[snippet.name](Path(before.path))
+    after = latest(out)
+    if newest(after).path != before.path:
+        raise SystemExit(f"healthd sees what was changed: {after.rejected[0].reason}")
+    return before.path
+
+
+def newest(answer: Latest) -> Checkpoint:
+    """What healthd would resume from."""
+    if answer.found is None:
+        raise SystemExit(f"nothing holds: {answer.rejected}")
+    return answer.found
+
+
+async def killed(snippet: Snippet, stage: Stage) -> str:
+    """All ranks are halted, so that nothing newer is saved, and die. Returns the checkpoint that was changed."""
+    async with life_of(snippet, stage) as life:
+        await life.lives_until(saved(stage.folder / "out", SAVES))
+        pids = [pid_of(stage, rank) for rank in range(2)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        changed = change_newest(snippet, stage.folder / "out")
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        await to_the_end(life, stage, changed)
+    return changed
+
+
+async def started_again(snippet: Snippet, stage: Stage) -> str:
+    """The run is stopped by its user and started again. Returns the checkpoint that was changed meanwhile."""
+    async with life_of(snippet, stage) as life:
+        await life.lives_until(saved(stage.folder / "out", SAVES))
+        life.signal(signal.SIGINT)
+        await life.ended()
+    changed = change_newest(snippet, stage.folder / "out")
+    async with life_of(snippet, stage) as life:
+        await to_the_end(life, stage, changed)
+    return changed
+
+
+async def to_the_end(life: Life, stage: Stage, changed: str) -> None:
+    """Raises SystemExit where healthd ends badly, or never says that it doubts what was changed."""
+    await finished(life, stage.folder)
+    said = [event["path"] for event in life.said if event.get("why") == DOUBTED]
+    if said != [changed]:
+        raise SystemExit(f"it doubts {said}, where {changed} does not load")
+
+
+def why_wrong(snippet: Snippet, folder: Path, way: Callable) -> str:
+    """What is wrong after one way; empty where nothing is."""
+    stage = a_stage(snippet, folder)
+    try:
+        changed = asyncio.run(way(snippet, stage))
+    finally:
+        stage.close()
+    first, *told = resumed_from(stage)
+    if first != "-" or told[:-1] != [changed] * 2 or told[-1] in ("-", changed):
+        return f"it was told {[first, *told]}, where {changed} does not load"
+    if not are_equal(folder.parent / "undisturbed/weights.pt", folder / "weights.pt"):
+        return "other weights than undisturbed"
+    return ""
+
+
+def try_out(name: str) -> str:
+    """What is wrong; empty where nothing is."""
+    snippet = snippets()[name]
+    with tempfile.TemporaryDirectory(prefix="healthd-doubted-") as scratch:
+        folder = Path(scratch)
+        asyncio.run(run(snippet, folder / "undisturbed", kill=False))
+        for way in (killed, started_again):
+            if wrong := why_wrong(snippet, folder / way.__name__, way):
+                return f"{way.__name__}: {wrong}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(try_all(__doc__, PACKAGES, try_out, "tried twice, doubted, and gone on from the one before"))
