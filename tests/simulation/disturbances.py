@@ -201,6 +201,17 @@ def tear_checkpoint(sim: Simulation) -> None:
     sim.trainers.stores[name].save(name, (newest.step if newest else -1) + 1, whole=False)
 
 
+def spoil_checkpoint(sim: Simulation) -> None:
+    """The newest checkpoint of a gang holds by all that can be seen, and no rank can load it. It stays so."""
+    name = sim.doubts.choice(sorted(sim.trainers.stores))
+    newest = sim.trainers.stores[name].newest_whole()
+    if newest is not None:
+        newest.loads = False
+        sim.note(f"* {newest.path} does not load any more")
+        for process in sim.machines.processes(name)[:1]:
+            process.ends_at, process.exit_code = sim.clock.now(), 1
+
+
 def blind(sim: Simulation) -> None:
     """A kernel log cannot be read for a while."""
     sim.unreadable.symmetric_difference_update({_some_node(sim)})

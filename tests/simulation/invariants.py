@@ -225,6 +225,7 @@ class Watchdog:
         self._check_intent(name, before, new)
         self._check_placement(by, name, after)
         self._check_checkpoint(name, after)
+        self._check_doubts(name, before, after)
 
     def _check_intent(self, name: str, before: Job, new: int) -> None:
         recovery = self.recoveries.get(before.metadata.annotations.get(STOPPED_BY, ""))
@@ -252,6 +253,19 @@ class Watchdog:
         ever = [r for r in self.recoveries.values() if r.spec.gang.uid == after.metadata.uid]
         seen = max([-1, *(_furthest(recovery) for recovery in ever), _progress(after)])
         expect(6, seen < 0, f"{name} was started fresh though step {seen} had been seen")
+
+    def _check_doubts(self, name: str, before: Job, after: Job) -> None:
+        """What failed twice soon after it was loaded is not loaded again while there is an older one that loads."""
+        recovery = self.recoveries.get(before.metadata.annotations.get(STOPPED_BY, ""))
+        path = after.spec.template.metadata.annotations.get("healthd.dev/resume-from", "")
+        now = next((saved for saved in self._stores[name].saved if saved.path == path), None)
+        if recovery is None or now is None or now.loads:
+            return
+        tried = [each.checkpoint for each in recovery.status.attempts if each.failed_early]
+        older = [each for each in self._stores[name].saved if each.whole and each.loads and each.step < now.step]
+        better = [each.path for each in older if each.seen not in recovery.status.doubted]
+        is_vain = tried.count(now.seen) >= 2 and bool(better)
+        expect(6, not is_vain, f"{name} was started once more from {path}, though {better} would load")
 
     # Pods and recoveries ---------------------------------------------------------------------------------------------
 

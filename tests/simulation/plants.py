@@ -99,6 +99,13 @@ class _ResumesFromTorn:
         return await self._checkpoints.newest_step(root)
 
 
+class _DoubtsNothing(_ResumesFromTorn):
+    """Takes the newest that holds, however often it failed."""
+
+    async def latest(self, root: Any, newer_than: Any = None, recovery: Any = None, doubted: Any = ()) -> Any:
+        return await self._checkpoints.latest(root, newer_than, recovery)
+
+
 class _TrustsOldLooks(Agent):
     """Takes a source in trouble for one that still shows what it showed last."""
 
@@ -196,8 +203,11 @@ def _agent(through: type[_Through]) -> Any:
     return make
 
 
-def _careless(cluster: Cluster, clock: Any, adapters: Any, checkpoints: Any, **options: Any) -> Controller:
-    return Controller(cluster, clock, adapters, _ResumesFromTorn(checkpoints), **options)
+def _careless(through: type[_ResumesFromTorn]) -> Any:
+    def make(cluster: Cluster, clock: Any, adapters: Any, checkpoints: Any, **options: Any) -> Controller:
+        return Controller(cluster, clock, adapters, through(checkpoints), **options)
+
+    return make
 
 
 PLANTS: dict[str, Parts] = {
@@ -205,7 +215,8 @@ PLANTS: dict[str, Parts] = {
     "forget-intent": Parts(controller=_controller(_ForgetsIntent)),
     "forget-preconditions": Parts(agent=_agent(_ForgetsPreconditions), controller=_controller(_ForgetsPreconditions)),
     "list-then-write-budget": Parts(agent=_guarded_by(_CountsThenCordons)),
-    "resume-from-torn": Parts(controller=_careless),
+    "resume-from-torn": Parts(controller=_careless(_ResumesFromTorn)),
+    "doubt-nothing": Parts(controller=_careless(_DoubtsNothing)),
 }
 
 AT_THE_BEDSIDE: dict[str, Parts] = {

@@ -52,7 +52,7 @@ def unsettled(sim: Simulation) -> str:
 def _why_not_running(sim: Simulation, job: Job, recoveries: list[Recovery]) -> str:
     name = job.metadata.name
     mine = [r for r in recoveries if r.spec.gang.uid == job.metadata.uid]
-    last = max(mine, key=lambda r: r.spec.first_attempt, default=None)
+    last = max(mine, key=lambda r: (r.spec.first_attempt, r.metadata.creation_timestamp), default=None)
     active = [r for r in mine if r.status.phase not in ENDED]
     if name in sim.watchdog.stopped_by_user:
         return f"{active[0].metadata.name} goes on though the user stopped {name}" if active else ""

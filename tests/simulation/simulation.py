@@ -144,6 +144,9 @@ class Simulation:
         self.is_updating = self.versions.random() < 0.2
         self.readings = random.Random(f"{seed} readings")
         """Dice for what probes show, in the worlds where agents have any."""
+        self.doubts = random.Random(f"{seed} doubts")
+        """Dice for checkpoints that hold and do not load, in the worlds where there are any."""
+        self.is_doubtful = self.doubts.random() < 0.2
         self.stores = random.Random(f"{seed} stores")
         """Dice for when stores answer."""
         self.store_speed = self.stores.choice([0.95, 0.7, 0.2])
@@ -384,6 +387,8 @@ class Simulation:
             kubernetes.strike(self)
         if self.is_visited and self.people.random() < 0.15:
             interference.interfere(self)
+        if self.is_doubtful and self.doubts.random() < 0.06:
+            disturbances.spoil_checkpoint(self)
         if self.stores.random() < 0.1:
             self._go_reads(self.stores.choice(self.controllers))
         if self.instruments and self.readings.random() < 0.3:
@@ -576,8 +581,11 @@ class Simulation:
         disturbances.repair_everything(self)
         self._come_to_rest(HEALING_ROUNDS)
         more = len(self.watchdog.restarts) - restarts
-        if self.trainers.stores[gang].newest_whole() is None and more == 0:
+        newest = self.trainers.stores[gang].newest_whole()
+        if newest is None and more == 0:
             return  # a start that was interrupted tore its only checkpoint: rightly held
+        if self.is_doubtful and more:
+            return  # the newest may not load
         if more != 1:
             raise Broken(f"invariant 4: one more fault led to {more} restarts")
 
@@ -587,6 +595,7 @@ class Simulation:
         while restarts != len(self.watchdog.restarts):
             restarts = len(self.watchdog.restarts)
             self.pass_time(self.config.recovery.breaker_window)
+            self.check()
             self._come_to_rest(HEALING_ROUNDS)
 
 

@@ -17,6 +17,7 @@ FOUND_WITHIN = {
     "forget-preconditions": 100,
     "list-then-write-budget": 60,
     "resume-from-torn": 10,
+    "doubt-nothing": 30,
 }
 """Schedules after which each planted bug has been found, from seed 1 on."""
 FOUND_BY = {
