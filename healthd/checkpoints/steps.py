@@ -68,9 +68,9 @@ class Candidate:
     """The files that together are it, when *path* only stands for them."""
 
 
-def steps(root: Location) -> list[Candidate]:
+def steps(root: Location, declared: Format | None = None) -> list[Candidate]:
     """What may be loaded from *root*, newest step first; empty when *root* is not there. Raises OSError."""
-    return [candidate for candidate in find(root) if not candidate.unfinished]
+    return [candidate for candidate in find(root, declared) if not candidate.unfinished]
 
 
 def newest_step(root: Location) -> int | None:

@@ -22,7 +22,6 @@ from healthd.clock import Clock
 from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.controller import Controller
-from healthd.controller.lookup import FileCheckpoints
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.precheck import Prechecks
 from healthd.core.gang import Ending, Root, StartHint, attempt_of, is_terminal
@@ -41,6 +40,7 @@ from healthd.core.policy import Config
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import JobAdapter, read_job
 from healthd.local.aside import move_aside, why_not_aside
+from healthd.local.checkpoint_folder import CheckpointFolder, WatchedCheckpoints
 from healthd.local.free_slots import open_spares, shortage
 from healthd.local.gang import (
     NAMESPACE,
@@ -101,7 +101,8 @@ class LocalRuntime:
         self._machine = machine
         self._clock = clock
         self._adapter = JobAdapter()
-        self._checkpoints = FileCheckpoints()
+        self._folder = CheckpointFolder(spec.checkpoint.absolute(), spec.checkpoint_format)
+        self._checkpoints = WatchedCheckpoints(self._folder)
         self._notifier = Notifier(notify, spec.state / "logs" / "notify.log", machine.environ)
         self._log = RunLog(spec, cluster, clock, self._checkpoints, runs, self._notifier.tell)
         self._stopping = False
@@ -207,6 +208,7 @@ class LocalRuntime:
             return Refuse(why)
         if isinstance(step, GoOn):
             await self._warm_up(root)
+            await self._folder.begin(seen_of(job, root, recoveries))
         return step
 
     async def _warm_up(self, root: Root) -> None:
@@ -230,6 +232,7 @@ class LocalRuntime:
             seen = remembered(seen, *sight)
         await self._log.starts(found, step.attempt, since, step.changes)
         await self._find_slots()
+        await self._folder.begin(seen)
         await self.cluster.create(job_of(self.spec, found, step.attempt, since, seen))
 
     async def _what_stays(self, now: datetime) -> tuple[datetime, Seen]:
@@ -252,6 +255,7 @@ class LocalRuntime:
         hint = StartHint(recovery="", attempt=root.attempt + 1, checkpoint=checkpoint, placement={})
         await self._log.starts(checkpoint, hint.attempt, since_of(job) or self._clock.now())
         await self._find_slots()
+        await self._folder.begin(seen_of(job, root, await self._recoveries(root)))
         await self._adapter.start(self.cluster, root, hint)
 
     async def _find_slots(self) -> None:
@@ -368,6 +372,7 @@ class LocalRuntime:
                     group.create_task(self._loop([Node], self._witnesses.cycle, self._agents_wake), name="agents"),
                     group.create_task(self._listen(), name="kernel log"),
                     group.create_task(self._prechecks.run(), name="prechecks"),
+                    group.create_task(self._watch_folder(), name="checkpoint folder"),
                 ]
                 yield
                 for loop in loops:
@@ -382,6 +387,9 @@ class LocalRuntime:
         wake: asyncio.Event | None = None,
     ) -> None:
         await cycle_on_change(self.cluster, self._clock, kinds, cycle, wake or asyncio.Event())
+
+    async def _watch_folder(self) -> None:
+        await self._folder.run(self.cluster, self._clock, self.spec.name, NAMESPACE)
 
     async def _listen(self) -> None:
         cursor = common_cursor(self._agents, self._machine.boot_id)

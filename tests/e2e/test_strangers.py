@@ -326,3 +326,35 @@ async def test_going_on_later_may_begin_again_when_its_owner_says_so(stage: Stag
         assert await life.ended() == 0, life.log
 
     assert stage.starts() == [(0, 0), (1, 4), (2, 0)]
+
+
+async def test_checkpoints_that_vanish_soon_after_the_first_save_hold_the_run(stage: Stage) -> None:
+    """Before healthd has looked at them for their progress: that is every ten seconds, and here once an hour."""
+    config = stage.config.read_text().replace("look_every: 50ms", "look_every: 1h")
+    stage.config.write_text(config)
+    async with stage.life() as life:
+        await stage.all_wait(life, 0)
+        await life.says("checkpoint.seen")
+        stage.checkpoints.rename(stage.folder / "elsewhere")
+        os.kill(pid_of(stage, 1), signal.SIGKILL)
+        held = await life.says("run.held")
+        life.signal(signal.SIGINT)
+        await life.ended()
+
+    assert "step-000004.safetensors: it was there, and is not any more" in held["why"]
+    assert "--fresh" in held["note"]
+    assert stage.starts() == [(0, 0)]
+
+
+async def test_a_folder_of_checkpoints_that_vanishes_empty_holds_the_run(stage: Stage, tmp_path: Path) -> None:
+    """Nothing was saved yet, or all of it in the second in which it vanished: nobody can tell."""
+    stage.checkpoints.mkdir()
+    async with stage.life(command=script(WORKERS, tmp_path)) as life:
+        await stage.all_wait(life, 0)
+        stage.checkpoints.rmdir()
+        stage.break_gpu(0)
+        await life.says("run.held")
+        life.signal(signal.SIGINT)
+        await life.ended()
+
+    assert "the folder was there, and is not any more" in life.log

@@ -1,0 +1,163 @@
+"""
+The folder where a run saves, watched while the run goes on: what was ever there is remembered from the second on in
+which it appeared. That it vanished must never look like a first start.
+
+A look costs one stat a second; names are read only when the folder has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from healthd.checkpoints.formats import UnknownFormat, declared
+from healthd.checkpoints.steps import Candidate, steps
+from healthd.clock import Clock
+from healthd.cluster.port import Cluster, ClusterError
+from healthd.controller.lookup import FileCheckpoints
+from healthd.controller.ports import CheckpointAnswer
+from healthd.core.gang import Root
+from healthd.core.objects import ChosenCheckpoint, Job, Recovery, RejectedCheckpoint
+from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of, remembered
+from healthd.threads import in_thread
+
+log = structlog.get_logger(__name__)
+
+LOOK_EVERY = timedelta(seconds=1)
+LONGEST_LOOK = 10.0
+"""Seconds; a file server that hangs is waited for by nobody else."""
+GONE = "it was there, and is not any more: was it moved or deleted, or is its file system not mounted?"
+
+
+class Glimpse(NamedTuple):
+    """What tells a folder that has changed from one that has not."""
+
+    device: int
+    inode: int
+    changed_ns: int
+
+
+class Sight(NamedTuple):
+    """One look: the folder, None where there is none, and the newest checkpoint by its name, where names were read."""
+
+    glimpse: Glimpse | None
+    newest: Candidate | None = None
+
+
+class CheckpointFolder:
+    """What is known of *folder* since `begin`: whether it was there, and the furthest checkpoint that was."""
+
+    def __init__(self, folder: Path, format: str = "") -> None:  # noqa: A002 - the word that users see everywhere else
+        self.seen = NOTHING_SEEN
+        self._folder = folder
+        self._format = format
+        self._first: Glimpse | None = None
+        self._last: Glimpse | None = None
+        self._begun = asyncio.Event()
+
+    async def begin(self, seen: Seen) -> None:
+        """Watch from now on; *seen* is what was there before."""
+        self.seen = seen
+        await self.look()
+        self._begun.set()
+
+    async def run(self, cluster: Cluster, clock: Clock, name: str, namespace: str) -> None:
+        """Until cancelled. What is new is also noted on the Job of this *name*, for a later life."""
+        await self._begun.wait()
+        noted = self.seen
+        while True:
+            await clock.sleep(LOOK_EVERY)
+            await self.look()
+            if self.seen != noted:
+                notes = {"metadata": {"annotations": {ANNOTATION_SEEN: note_of(self.seen)}}}
+                with suppress(ClusterError):  # a write that failed is made again with the next look
+                    await cluster.patch(Job, name, notes, namespace=namespace)
+                    noted = self.seen
+
+    async def look(self) -> None:
+        """One look. A folder that cannot be read, or does not answer, changes nothing."""
+        last = self._last
+        with suppress(OSError):
+            async with asyncio.timeout(LONGEST_LOOK):
+                self._take(await in_thread(lambda: sight_of(self._folder, self._format, last), "look at checkpoints"))
+
+    def _take(self, sight: Sight) -> None:
+        if sight.glimpse is not None:
+            self._first = self._first or sight.glimpse
+            self._last = sight.glimpse
+        if sight.newest is None:
+            return
+        seen = remembered(self.seen, sight.newest.step, str(sight.newest.path))
+        if seen != self.seen:
+            self.seen = seen
+            log.debug("checkpoint.seen", path=seen.path, step=seen.step)
+
+    async def missing(self, root: Root) -> list[RejectedCheckpoint]:
+        """What stands for checkpoints that were there, at a moment when none is found; empty where none ever was."""
+        if self.seen.anything:
+            return [RejectedCheckpoint(path=self.seen.path or str(self._folder), step=self.seen.step, reason=GONE)]
+        why = await self._why_not_the_same()
+        return [RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)] if why else []
+
+    async def _why_not_the_same(self) -> str:
+        """Why the folder is not the one that was there; empty where it is, or where there never was one."""
+        if self._first is None:
+            return ""
+        try:
+            async with asyncio.timeout(LONGEST_LOOK):
+                now = await in_thread(lambda: glimpse_of(self._folder), "look at checkpoints")
+        except OSError as error:
+            return str(error) or f"{self._folder} has not answered within {LONGEST_LOOK:.0f} s"
+        if now is None:
+            return f"the folder {GONE.replace('it was', 'was', 1)}"
+        if now.device != self._first.device:
+            return "another file system is mounted there than at the start of the run"
+        return ""
+
+
+class WatchedCheckpoints(FileCheckpoints):
+    """As `FileCheckpoints`, but that nothing is there any more is not the same as that nothing ever was."""
+
+    def __init__(self, folder: CheckpointFolder) -> None:
+        super().__init__()
+        self._folder = folder
+
+    async def latest(
+        self,
+        root: Root,
+        newer_than: int | None = None,
+        recovery: Recovery | None = None,
+        doubted: Sequence[ChosenCheckpoint] = (),
+    ) -> CheckpointAnswer:
+        """The newest checkpoint that will load; where all have vanished, that is the reason why there is none."""
+        answer = await super().latest(root, newer_than, recovery, doubted)
+        if newer_than is not None or answer.found or answer.rejected:
+            return answer
+        return CheckpointAnswer(None, await self._folder.missing(root))
+
+
+def sight_of(folder: Path, format: str, last: Glimpse | None) -> Sight:  # noqa: A002 - as above
+    """A look at *folder*, which stood as *last* at the look before. Blocks on the file system. Raises OSError."""
+    glimpse = glimpse_of(folder)
+    if glimpse is None or glimpse == last:
+        return Sight(glimpse)
+    try:
+        wanted = declared(format) if format else None
+    except UnknownFormat:
+        wanted = None
+    return Sight(glimpse, next(iter(steps(folder, wanted)), None))
+
+
+def glimpse_of(folder: Path) -> Glimpse | None:
+    """None where it is not there. Raises OSError."""
+    try:
+        found = folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return Glimpse(found.st_dev, found.st_ino, found.st_mtime_ns)

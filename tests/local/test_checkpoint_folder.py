@@ -1,0 +1,129 @@
+"""What was ever in the folder of a run's checkpoints is remembered, from the second on in which it appeared."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from healthd.core.gang import Root
+from healthd.core.objects import ChosenCheckpoint
+from healthd.gangs.job import read_job
+from healthd.local import checkpoint_folder
+from healthd.local.checkpoint_folder import CheckpointFolder, Glimpse, WatchedCheckpoints
+from healthd.local.gang import RunSpec, job_of
+from healthd.local.memory import NOTHING_SEEN, Seen
+
+
+def root_of(folder: Path) -> Root:
+    spec = RunSpec(
+        name="llama", command=["true"], nproc=1, checkpoint=folder, state=folder.parent / "s", working_dir=folder.parent
+    )
+    return read_job(job_of(spec, ChosenCheckpoint()))
+
+
+def save(folder: Path, step: int) -> Path:
+    """A safetensors file that will load."""
+    header = json.dumps({"w": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}).encode()
+    folder.mkdir(exist_ok=True)
+    path = folder / f"step-{step}.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<d", step))
+    return path
+
+
+async def watched(folder: Path, seen: Seen = NOTHING_SEEN) -> CheckpointFolder:
+    watch = CheckpointFolder(folder)
+    await watch.begin(seen)
+    return watch
+
+
+async def why_none(watch: CheckpointFolder, folder: Path) -> str:
+    """Why the folder holds nothing to load; empty: nothing was ever there, and the run may begin at step 0."""
+    answer = await WatchedCheckpoints(watch).latest(root_of(folder))
+
+    assert answer.found is None
+    return "; ".join(f"{refused.path} ({refused.step}): {refused.reason}" for refused in answer.rejected)
+
+
+async def test_a_save_that_was_moved_away_was_there(tmp_path: Path) -> None:
+    watch = await watched(tmp_path / "out")
+    path = save(tmp_path / "out", 5)
+    await watch.look()
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+
+    assert (await why_none(watch, tmp_path / "out")).startswith(f"{path} (5): it was there, and is not any more")
+
+
+async def test_a_save_that_was_deleted_in_its_folder_was_there(tmp_path: Path) -> None:
+    watch = await watched(tmp_path / "out")
+    path = save(tmp_path / "out", 5)
+    await watch.look()
+    path.unlink()
+
+    assert "it was there, and is not any more" in await why_none(watch, tmp_path / "out")
+
+
+async def test_what_was_there_before_the_run_began_was_there(tmp_path: Path) -> None:
+    watch = await watched(tmp_path / "out", Seen(step=9, path="/out/step-9"))
+
+    assert (await why_none(watch, tmp_path / "out")).startswith("/out/step-9 (9): it was there")
+
+
+async def test_a_folder_that_was_there_and_is_gone_is_not_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    watch = await watched(tmp_path / "out")
+    (tmp_path / "out").rmdir()
+
+    assert "the folder was there, and is not any more" in await why_none(watch, tmp_path / "out")
+
+
+async def test_another_file_system_in_its_place_is_not_an_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    watch = await watched(tmp_path / "out")
+    monkeypatch.setattr(checkpoint_folder, "glimpse_of", lambda _: Glimpse(-1, 2, 3))
+
+    assert "another file system is mounted there" in await why_none(watch, tmp_path / "out")
+
+
+async def test_a_folder_that_never_was_or_never_held_anything_is_a_first_start(tmp_path: Path) -> None:
+    never = await watched(tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    empty = await watched(tmp_path / "empty")
+    (tmp_path / "empty" / "saving.tmp").write_text("half")
+    (tmp_path / "empty" / "loss.log").write_text("0.3")
+    await empty.look()
+
+    assert await why_none(never, tmp_path / "out") == ""
+    assert await why_none(empty, tmp_path / "empty") == ""
+
+
+async def test_a_folder_that_is_made_anew_by_the_script_before_it_saves_is_a_first_start(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    watch = await watched(tmp_path / "out")
+    (tmp_path / "out").rmdir()
+    (tmp_path / "out").mkdir()
+
+    assert await why_none(watch, tmp_path / "out") == ""
+
+
+async def test_what_is_there_is_found_whatever_was_there_before(tmp_path: Path) -> None:
+    watch = await watched(tmp_path / "out", Seen(step=9, path="/out/step-9"))
+    path = save(tmp_path / "out", 5)
+    answer = await WatchedCheckpoints(watch).latest(root_of(tmp_path / "out"))
+
+    assert answer.found is not None
+    assert answer.found.path == str(path)
+
+
+async def test_a_folder_that_did_not_change_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look a second must cost no more than a stat."""
+    save(tmp_path / "out", 5)
+    watch = await watched(tmp_path / "out")
+    monkeypatch.setattr(checkpoint_folder, "steps", lambda *_: pytest.fail("the names were read"))
+    await watch.look()
+
+    assert watch.seen.step == 5
