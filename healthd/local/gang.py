@@ -43,6 +43,8 @@ from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of
 NAMESPACE = "default"
 ANNOTATION_SINCE = "healthd.dev/run-since"
 """On the Job: since when the checkpoints that appear are this run's own."""
+ANNOTATION_BY_HAND = "healthd.dev/run-starts-by-hand"
+"""On the Job: so many of its attempts were begun by its user, after the first. The others are healthd's restarts."""
 NO_LIMIT = 2**31 - 1
 """healthd counts restarts by progress; the Job controller's own count must not end the gang before that."""
 
@@ -197,6 +199,31 @@ def why_not_fresh(spec: RunSpec, seen: Seen, rejected: Sequence[RejectedCheckpoi
     return f"{trouble}; recovery.start_fresh is {policy}: {ways}"
 
 
+def why_not_done(
+    spec: RunSpec, left: Seen, found: ChosenCheckpoint | None, rejected: Sequence[RejectedCheckpoint]
+) -> str:
+    """
+    Why a run that has finished is not simply done: what it *left* is gone or will not load; empty where it is there.
+
+    A run that left no checkpoint has nothing that could be missing.
+    """
+    if not left.anything or (found is not None and found.step >= left.step):
+        return ""
+    torn = next((each for each in rejected if each.step == left.step), rejected[0] if rejected else None)
+    where = spec.checkpoint.absolute()
+    trouble = f"{torn.path} will not load any more: {torn.reason}" if torn else f"that is not in {where} any more"
+    older = f" To go on from {_at(found)}, the newest that loads, choose another --name." if found else ""
+    return (
+        f"the run {spec.name!r} has finished in an earlier run, at {left}, but {trouble}. Nothing was started. Put it "
+        f"back (was it moved, is its file system mounted?), or add --fresh to begin again from nothing (what "
+        f"{spec.checkpoint} holds is moved aside).{older}"
+    )
+
+
+def _at(checkpoint: ChosenCheckpoint) -> str:
+    return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
+
+
 def options_of(spec: RunSpec) -> str:
     """What the user may change between two runs of one name."""
     shrink = f" --min-nodes {spec.min_nodes}" if spec.min_nodes is not None else ""
@@ -212,6 +239,11 @@ def since_of(job: Job) -> datetime | None:
         return job.metadata.creation_timestamp
 
 
+def restarts_of(job: Job, root: Root) -> int:
+    """How often healthd itself restarted the run, since it was begun or begun again from nothing."""
+    return max(0, root.attempt - number_or(job.metadata.annotations.get(ANNOTATION_BY_HAND, ""), 0))
+
+
 def resumed_from(job: Job) -> ChosenCheckpoint:
     """The checkpoint that the present attempt of *job* was told to load; without a path where there was none."""
     notes = job.spec.template.metadata.annotations
@@ -225,11 +257,13 @@ def job_of(
     attempt: int = 0,
     since: datetime | None = None,
     seen: Seen = NOTHING_SEEN,
+    restarts: int | None = None,
 ) -> Job:
     """
     The Indexed Job of *spec*, whose first attempt resumes from *checkpoint* (or starts from nothing).
 
-    What is saved from *since* on is its own; *seen* is what is known of its checkpoints from before.
+    What is saved from *since* on is its own; *seen* is what is known of its checkpoints from before. Of the attempts
+    before this one so many were *restarts* of healthd; None: all.
     """
     hint = StartHint(recovery="", attempt=attempt, checkpoint=checkpoint, placement={})
     notes = {key: value for key, value in hint_annotations(hint).items() if value is not None}
@@ -241,6 +275,8 @@ def job_of(
     }
     if since is not None:
         options[ANNOTATION_SINCE] = since.isoformat()
+    if restarts is not None:
+        options[ANNOTATION_BY_HAND] = str(attempt - restarts)
     if seen.anything:
         options[ANNOTATION_SEEN] = note_of(seen)
     if spec.checkpoint_format:

@@ -25,7 +25,7 @@ from healthd.core.model import Phase
 from healthd.core.objects import ChosenCheckpoint, Job, Node, Recovery
 from healthd.core.quarantine import read_record
 from healthd.gangs.job import read_job
-from healthd.local.gang import NAMESPACE, since_of
+from healthd.local.gang import NAMESPACE, restarts_of, since_of
 from healthd.local.memory import seen_of
 from healthd.local.state import database
 
@@ -61,6 +61,7 @@ class KnownRun:
     step: int
     """The furthest that was seen of its checkpoints; -1: none, or their names tell none."""
     restarts: int
+    """By healthd itself: not those that its user began."""
     since: datetime | None
     """What is saved from then on is its own."""
     out_of_service: tuple[str, ...] = ()
@@ -104,7 +105,7 @@ def _run_of(state: Path, job: Job, recoveries: Sequence[Recovery], nodes: Sequen
         checkpoints=str(path_of(root.options.checkpoint) or root.options.checkpoint),
         ranks=root.world,
         step=seen_of(job, root, own).step,
-        restarts=root.attempt,
+        restarts=restarts_of(job, root),
         since=since_of(job),
         out_of_service=tuple(map(_told, (node for node in nodes if node.spec.unschedulable))),
     )

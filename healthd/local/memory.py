@@ -14,6 +14,8 @@ from healthd.core.objects import Job, Recovery
 
 ANNOTATION_SEEN = "healthd.dev/run-seen"
 """On the Job: JSON of `Seen`."""
+ANNOTATION_FINISHED_WITH = "healthd.dev/run-finished-with"
+"""On the Job: JSON of `Seen`, the newest checkpoint that would load when the run had finished."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,8 +65,17 @@ def note_of(seen: Seen) -> str:
     return msgspec.json.encode(seen).decode()
 
 
+def finished_with(job: Job, root: Root) -> Seen:
+    """What a run that has finished left: where that was not written down, the furthest that was ever seen."""
+    return _read(job, ANNOTATION_FINISHED_WITH) or seen_of(job, root, ())
+
+
 def _kept(job: Job) -> Seen:
+    return _read(job, ANNOTATION_SEEN) or NOTHING_SEEN
+
+
+def _read(job: Job, annotation: str) -> Seen | None:
     try:
-        return msgspec.json.decode(job.metadata.annotations.get(ANNOTATION_SEEN, "{}"), type=Seen)
-    except msgspec.DecodeError:
-        return Seen()
+        return msgspec.json.decode(job.metadata.annotations[annotation], type=Seen)
+    except (KeyError, msgspec.DecodeError):
+        return None

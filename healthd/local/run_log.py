@@ -21,7 +21,7 @@ from healthd.local.endings import doubts, left_early, told
 from healthd.local.environment import threads_env
 from healthd.local.gang import NAMESPACE, RunSpec, resumed_from
 from healthd.local.known import known_runs, who_saved
-from healthd.local.memory import ANNOTATION_SEEN, note_of, remembered, seen_of
+from healthd.local.memory import ANNOTATION_FINISHED_WITH, ANNOTATION_SEEN, NOTHING_SEEN, note_of, remembered, seen_of
 from healthd.local.notify import Facts
 from healthd.local.once import Once
 from healthd.local.pipes import LONGEST_SCRIPT, hidden_by
@@ -245,7 +245,7 @@ class RunLog:
         root = read_job(job)
         newest = await self._newest(root)
         if newest:
-            await self._remember(job, root, newest)
+            await self._remember(job, root, newest, ANNOTATION_FINISHED_WITH)
         log_it, fields = log.info, {"name": self._spec.name, "attempt": root.attempt, "at": told(newest)}
         if wrong := doubts(self._spec.nproc, root.world, resumed_from(job), newest, root.started_at):
             log_it = log.warning
@@ -277,13 +277,15 @@ class RunLog:
             return None
         return (report.found or ChosenCheckpoint()) if report else None
 
-    async def _remember(self, job: Job, root: Root, newest: ChosenCheckpoint) -> None:
+    async def _remember(self, job: Job, root: Root, newest: ChosenCheckpoint, *also: str) -> None:
+        """The furthest that was seen; in the annotations *also* the newest itself."""
         recoveries = (await self._cluster.list(Recovery, namespace=NAMESPACE)).items
         before = seen_of(job, root, [one for one in recoveries if one.spec.gang.uid == root.ref.uid])
         seen = remembered(before, newest.step, newest.path)
+        notes = dict.fromkeys(also, note_of(remembered(NOTHING_SEEN, newest.step, newest.path)))
         if seen.anything:
-            notes = {"metadata": {"annotations": {ANNOTATION_SEEN: note_of(seen)}}}
-            await self._cluster.patch(Job, self._spec.name, notes, namespace=NAMESPACE)
+            notes[ANNOTATION_SEEN] = note_of(seen)
+        await self._cluster.patch(Job, self._spec.name, {"metadata": {"annotations": notes}}, namespace=NAMESPACE)
 
 
 def _seconds(span: timedelta) -> float:

@@ -43,6 +43,7 @@ from healthd.local.aside import move_aside, why_not_aside
 from healthd.local.checkpoint_folder import CheckpointFolder, WatchedCheckpoints
 from healthd.local.free_slots import open_spares, shortage
 from healthd.local.gang import (
+    ANNOTATION_BY_HAND,
     NAMESPACE,
     Create,
     Done,
@@ -52,12 +53,14 @@ from healthd.local.gang import (
     RunSpec,
     job_of,
     plan,
+    restarts_of,
     since_of,
+    why_not_done,
     why_not_fresh,
 )
 from healthd.local.jobs.controller import JobController
 from healthd.local.machine import Machine
-from healthd.local.memory import NOTHING_SEEN, Seen, remembered, seen_of
+from healthd.local.memory import NOTHING_SEEN, Seen, finished_with, remembered, seen_of
 from healthd.local.notify import Notifier
 from healthd.local.processes.runner import ProcessRunner
 from healthd.local.restarts import spoken
@@ -206,6 +209,8 @@ class LocalRuntime:
         step = plan(self.spec, job, root, recoveries)
         if isinstance(step, Create | Resume) and (why := await self._would_lose_work(job, root, recoveries)):
             return Refuse(why)
+        if isinstance(step, Done) and (why := await self._why_not_done(job, root)):
+            return Refuse(why)
         if isinstance(step, GoOn):
             await self._warm_up(root)
             await self._folder.begin(seen_of(job, root, recoveries))
@@ -217,9 +222,9 @@ class LocalRuntime:
             await self._checkpoints.newest_step(root)
 
     async def _create(self, step: Create) -> None:
-        since, seen = self._clock.now(), NOTHING_SEEN
+        since, seen, restarts = self._clock.now(), NOTHING_SEEN, 0
         if step.replace:
-            since, seen = await self._what_stays(since)
+            since, seen, restarts = await self._what_stays(since)
             await self.cluster.delete(Job, self.spec.name, namespace=NAMESPACE)
             await self._until(self._is_gone_or_unwanted)
             if self._stopping:
@@ -233,15 +238,15 @@ class LocalRuntime:
         await self._log.starts(found, step.attempt, since, step.changes)
         await self._find_slots()
         await self._folder.begin(seen)
-        await self.cluster.create(job_of(self.spec, found, step.attempt, since, seen))
+        await self.cluster.create(job_of(self.spec, found, step.attempt, since, seen, min(restarts, step.attempt)))
 
-    async def _what_stays(self, now: datetime) -> tuple[datetime, Seen]:
-        """Since when checkpoints are this run's own, and what was seen of them: of the Job that is replaced."""
+    async def _what_stays(self, now: datetime) -> tuple[datetime, Seen, int]:
+        """Of the Job that is replaced: since when checkpoints are this run's, what was seen of them, and restarts."""
         job = await self.cluster.get(Job, self.spec.name, NAMESPACE)
         root = read_job(job)
         if self.spec.fresh or root.options.checkpoint != self.spec.checkpoint.absolute().as_uri():
-            return now, NOTHING_SEEN
-        return since_of(job) or now, seen_of(job, root, await self._recoveries(root))
+            return now, NOTHING_SEEN, 0
+        return since_of(job) or now, seen_of(job, root, await self._recoveries(root)), restarts_of(job, root)
 
     async def _resume(self) -> None:
         """Every process of the last attempt is proven gone before the next one starts, here as in a recovery."""
@@ -257,6 +262,8 @@ class LocalRuntime:
         await self._find_slots()
         await self._folder.begin(seen_of(job, root, await self._recoveries(root)))
         await self._adapter.start(self.cluster, root, hint)
+        by_hand = {ANNOTATION_BY_HAND: str(hint.attempt - restarts_of(job, root))}
+        await self.cluster.patch(Job, self.spec.name, {"metadata": {"annotations": by_hand}}, namespace=NAMESPACE)
 
     async def _find_slots(self) -> None:
         """One for every rank, before any of them starts."""
@@ -284,6 +291,15 @@ class LocalRuntime:
             return ""
         seen = seen_of(job, root, recoveries)
         return why_not_fresh(self.spec, seen, answer.rejected, self._config.recovery.start_fresh)
+
+    async def _why_not_done(self, job: Job, root: Root) -> str:
+        """By a quick look. Where the folder does not answer, nothing is known to be missing."""
+        try:
+            report = await self._checkpoints.report(root)
+        except OSError as error:
+            log.warning("checkpoints.unread", why=str(error))
+            return ""
+        return why_not_done(self.spec, finished_with(job, root), report.found, report.rejected) if report else ""
 
     async def _suspend(self) -> None:
         """What the user stops stays stopped: no recovery's mark, so that no controller starts it again."""

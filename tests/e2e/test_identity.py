@@ -193,6 +193,42 @@ async def test_fresh_moves_nothing_but_checkpoints(projects: Projects) -> None:
     assert (here / "out" / "train.py").exists()
 
 
+async def test_a_run_that_has_finished_says_which_of_its_checkpoints_is_missing(projects: Projects) -> None:
+    here = projects.folder("llama")
+    await projects.train(here, 3)
+    (here / "out" / "step-3.safetensors").write_bytes(b"torn")
+    torn = await projects.train(here, 3)
+    (here / "out").rename(here / "elsewhere")
+    gone = await projects.train(here, 3)
+    fresh = await projects.train(here, 3, "--fresh")
+
+    assert (torn.code, gone.code, fresh.code) == (2, 2, 0)
+    assert "step-3.safetensors will not load any more: " in torn.said
+    assert "To go on from step 2, the newest that loads, choose another --name" in torn.said
+    assert f"at step 3, but that is not in {here / 'out'} any more" in gone.said
+    assert "add --fresh" in gone.said
+    assert trained(here) == "0-3 0-3 "
+
+
+async def test_a_run_that_never_saved_is_done_when_it_has_finished(projects: Projects) -> None:
+    here = projects.folder("llama")
+    await projects.train(here, 3, command=["true"])
+    again = await projects.train(here, 3, command=["true"])
+
+    assert again.code == 0
+    assert "finished in an earlier run" in again.said
+
+
+async def test_only_restarts_by_healthd_are_listed_as_restarts(projects: Projects) -> None:
+    here = projects.folder("llama")
+    await projects.train(here, 3)
+    await projects.train(here, 3, "--fresh")
+    await projects.train(here, 5, "--accept-changes")
+    [run] = [json.loads(line) for line in (await projects.healthd("runs", "--json")).said.splitlines()]
+
+    assert (run["step"], run["restarts"]) == (5, 0)
+
+
 async def test_the_checkpoints_of_another_run_are_named_as_such(projects: Projects) -> None:
     here = projects.folder("llama")
     await projects.train(here, 3, "--name", "first")

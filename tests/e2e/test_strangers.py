@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from healthd.core.model import Phase
+from healthd.local.known import read_run
 from tests.e2e.driver import FIRST_BUS, ROOT, Stage
 
 pytestmark = pytest.mark.slow
@@ -263,8 +264,12 @@ async def test_going_on_later_tells_which_newer_checkpoint_is_refused(stage: Sta
         refused = await life.says("checkpoint.rejected", path=str(torn))
 
         assert await life.ended() == 0, life.log
+    run = await read_run(stage.state)
+
     assert "torn write" in refused["why"]
     assert stage.starts() == [(0, 0), (1, 3)]
+    assert run is not None
+    assert run.restarts == 0, "it was started again by its user"
 
 
 async def test_the_last_word_of_a_run_says_how_it_ended(stage: Stage) -> None:

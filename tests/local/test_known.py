@@ -11,7 +11,8 @@ import pytest
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.objects import ChosenCheckpoint, Job
-from healthd.local.gang import RunSpec, job_of
+from healthd.gangs.job import read_job
+from healthd.local.gang import RunSpec, job_of, restarts_of
 from healthd.local.known import KnownRun, Standing, is_held, known_runs, read_run, who_saved
 from healthd.local.memory import Seen
 from healthd.local.state import database, forget, held, make_private
@@ -46,6 +47,14 @@ async def test_a_run_is_told_as_it_was_begun(tmp_path: Path) -> None:
     assert (run.name, run.folder, run.command) == ("llama", str(tmp_path), "python train.py --name 'a b'")
     assert (run.checkpoints, run.ranks, run.step, run.restarts) == (str(tmp_path / "out"), 2, 7, 3)
     assert (run.since, run.standing) == (NOW, Standing.INTERRUPTED)
+
+
+async def test_what_its_user_started_is_no_restart(tmp_path: Path) -> None:
+    spec = a_spec(tmp_path)
+    by_hand, fresh = job_of(spec, ChosenCheckpoint(), 3, restarts=2), job_of(spec, ChosenCheckpoint(), 3, restarts=0)
+
+    assert restarts_of(by_hand, read_job(by_hand)) == 2
+    assert restarts_of(fresh, read_job(fresh)) == 0
 
 
 @pytest.mark.parametrize(("kind", "standing"), [("Complete", Standing.FINISHED), ("Failed", Standing.GAVE_UP)])
