@@ -23,6 +23,8 @@ LATE = 2.0
 """A step is late after so many of the longest interval between two: a gang that lost a node stands still."""
 RAN = timedelta(minutes=2)
 """A container that ended sooner and is started again is still starting: it may wait for its peers or their names."""
+DISK_FULL = "DiskFull"
+"""The reason of a pod of `healthd run` whose rank had no room to write: no fault of what it loaded."""
 LOST = "Lost"
 """Pod reason: whoever supervised its processes went away, and they were ended for that."""
 

@@ -114,7 +114,12 @@ class LocalRuntime:
         self._agents_wake = asyncio.Event()
         self._agents = [self._agent_of(slot) for slot in machine.slots]
         self._runner = ProcessRunner(
-            cluster, clock, log_dir=spec.state / "logs", environ=machine.environ, terminal=machine.terminal
+            cluster,
+            clock,
+            log_dir=spec.state / "logs",
+            environ=machine.environ,
+            terminal=machine.terminal,
+            saves_in=spec.checkpoint.absolute(),
         )
         self._listener = Listener(self._agents, clock, self.metrics, self._agents_wake.set, self._runner.hear)
         self._witnesses = LocalWitnesses(self._listener, self._agents)

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.acts import FindCheckpoint, RemovePods, StartGang, StopGang
+from healthd.core.faults import DISK_FULL
 from healthd.core.gang import Ending, GangOptions, GangView, Root
 from healthd.core.model import ENDED, CauseKind, Phase
 from healthd.core.objects import (
@@ -413,6 +414,17 @@ def a_situation(**view: Any) -> Situation:
     recovery = a_recovery_in(Phase.STOPPING)
     root = a_root()
     return Situation(recovery, recovery.status, Phase.STOPPING, GangView(root=root, **view), root, (), POLICY, NOW)
+
+
+def test_a_checkpoint_is_not_suspected_for_a_disk_that_was_full() -> None:
+    attempts = [Attempt(number=1, checkpoint=ChosenCheckpoint(path="p", step=7))]
+    recovery = a_recovery_in(Phase.CONFIRMING, attempts=attempts, phase_since=NOW - timedelta(minutes=1))
+    failed = [replace(pod, status=replace(pod.status, phase="Failed", reason=DISK_FULL)) for pod in RUNNING]
+
+    again = decided(recovery, a_root(attempt=1), [SOFTWARE], pods=failed).record
+
+    assert again is not None
+    assert [attempt.failed_early for attempt in again.attempts] == [False]
 
 
 def test_ranks_that_fail_beside_a_broken_gpu_are_not_blamed() -> None:

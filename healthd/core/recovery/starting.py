@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from healthd.core.acts import ClaimSpare, StartGang
+from healthd.core.faults import DISK_FULL
 from healthd.core.gang import StartHint, index_of, members, with_seats
 from healthd.core.model import CauseKind, Phase
 from healthd.core.objects import Attempt, Cause, ChosenCheckpoint
@@ -137,7 +138,13 @@ def _faulted_again(s: Situation) -> Decision | None:
         return None
     # The most telling come first; ranks that fail beside a broken GPU are only consequences.
     causes = [fault for fault in s.faults if fault.kind is s.faults[0].kind]
-    return _again(s, causes, early=causes[0].kind is CauseKind.SOFTWARE and _is_early(s))
+    by_itself = causes[0].kind is CauseKind.SOFTWARE and not _had_no_room(s)
+    return _again(s, causes, early=by_itself and _is_early(s))
+
+
+def _had_no_room(s: Situation) -> bool:
+    """A full disk ended a member: another checkpoint would fare no better."""
+    return any(pod.status.reason == DISK_FULL for pod in members(s.view))
 
 
 def _again(s: Situation, causes: Sequence[Cause], *, early: bool = False) -> Decision:

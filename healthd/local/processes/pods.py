@@ -21,7 +21,7 @@ class Ending:
     exit_code: int
     signal: int = 0
     reason: str = ""
-    """`Completed`, `Error`, `OOMKilled`, `StartError`, `Lost` or `NeverStarted`."""
+    """`Completed`, `Error`, `OOMKilled`, `DiskFull`, `StartError`, `Lost` or `NeverStarted`."""
     message: str = ""
 
 

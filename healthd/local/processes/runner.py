@@ -28,6 +28,7 @@ from healthd.core.objects import Node, Pod, PodStatus
 from healthd.core.patches import diff
 from healthd.local.environment import gpus_env, gpus_of_gang, inherited, own_env, threads_env, world_of
 from healthd.local.once import Once
+from healthd.local.processes.disk import blame_disk, look_at_disks, may_be_for_want_of_room
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.oom import HEARD_WITHIN, OomKills, Suspect, blamed, read_oom_kills
 from healthd.local.processes.output import Terminal, open_log
@@ -46,6 +47,7 @@ from healthd.local.processes.pods import (
 )
 from healthd.local.processes.supervise import Command, Rank
 from healthd.local.processes.work import Work, processor_time
+from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)
 
@@ -57,6 +59,8 @@ LAST_LOOKS = 3
 """At a shutdown: to report an ending, to complete a deletion, and to try once more."""
 STUCK_AFTER = timedelta(seconds=10)
 """A process that SIGKILL has not ended by then sits in a driver or on a dead file system."""
+LONGEST_DISK_LOOK = 2.0
+"""Seconds; the end of a rank is not known to healthd before."""
 LOST = "lost its supervisor when healthd was restarted"
 
 
@@ -67,6 +71,8 @@ class _Member:
     rank: Rank
     node: str
     log_path: Path | None = None
+    log_began_at: int = 0
+    """Bytes that were in its log before it."""
     log_size: int = 0
     last_output: datetime | None = None
     work: Work | None = None
@@ -78,6 +84,8 @@ class _Member:
     """When its end was first seen."""
     ending: Ending | None = None
     """As it is reported; judged once."""
+    disk: asyncio.Task[tuple[str, list[str]]] | None = None
+    """The look at its last words and at the disks that it writes to."""
     killed_at: datetime | None = None
     is_stuck: bool = False
 
@@ -94,7 +102,9 @@ class ProcessRunner:
         environ: Mapping[str, str],
         terminal: TextIO | None = None,
         oom: OomKills | None = None,
+        saves_in: Path | None = None,
     ) -> None:
+        """*saves_in*: where ranks save. A rank that fails while the disk there is full fails for that."""
         self._cluster = cluster
         self._clock = clock
         self._log_dir = log_dir
@@ -108,6 +118,7 @@ class ProcessRunner:
         self._trouble = Once()
         self._one_cycle = asyncio.Lock()
         self._oom = oom or OomKills.here()
+        self._written = (*([saves_in] if saves_in else []), log_dir)
 
     async def run(self) -> None:
         """Keep pods and processes the same until cancelled; `shutdown` afterwards."""
@@ -192,8 +203,28 @@ class ProcessRunner:
         """How it ended; None also while the kernel may be about to say that it killed it for want of memory."""
         if member.ending is None and member.rank.ending is not None:
             member.ended = member.ended or now
-            member.ending = self._judged(member, member.rank.ending, member.began or now, member.ended, now)
+            judged = self._judged(member, member.rank.ending, member.began or now, member.ended, now)
+            member.ending = judged and self._with_disk(member, judged)
         return member.ending
+
+    def _with_disk(self, member: _Member, ending: Ending) -> Ending | None:
+        """*ending*, blamed on the disk where that was full; None while that is looked at."""
+        if member.rank.stopping or self._closing or not may_be_for_want_of_room(ending):
+            return ending
+        if member.disk is None:
+            member.disk = asyncio.create_task(self._look_at_disks(member), name="look at disks")
+        return blame_disk(ending, *member.disk.result()) if member.disk.done() else None
+
+    async def _look_at_disks(self, member: _Member) -> tuple[str, list[str]]:
+        """A file server that hangs is waited for by nobody."""
+        look = partial(look_at_disks, member.log_path, member.log_began_at, self._written)
+        try:
+            async with asyncio.timeout(LONGEST_DISK_LOOK):
+                return await in_thread(look, "look at disks")
+        except (TimeoutError, OSError):
+            return "", []
+        finally:
+            self._wake.set()
 
     def _judged(
         self, member: _Member, ending: Ending, began: datetime, ended: datetime, now: datetime
@@ -258,7 +289,7 @@ class ProcessRunner:
         name = index_of(pod) or pod.metadata.name
         member.log_path = self._log_dir / f"attempt-{attempt_of(pod)}" / f"rank-{name}.log"
         output = open_log(member.log_path)
-        member.log_size = os.fstat(output).st_size
+        member.log_began_at = member.log_size = os.fstat(output).st_size
         if self._terminal is not None:
             member.end_output = self._terminal.follow(member.log_path, f"[rank {name}] ", member.log_size)
         return output

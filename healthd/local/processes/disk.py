@@ -1,0 +1,76 @@
+"""
+Whether a rank that failed had no room to write: its last words say so, or a file system that it writes to is full.
+
+A full disk is no fault of the checkpoint that was loaded, and no restart mends it: a person must hear of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from healthd.core.faults import DISK_FULL
+from healthd.core.printable import printable
+from healthd.local.processes.pods import Ending
+
+LAST_WORDS = 16 * 1024
+"""Bytes of its output that are looked through."""
+LONGEST_QUOTE = 200
+NEXT_TO_NOTHING = 1 << 20
+"""Bytes. No checkpoint and no log gets into less."""
+_SAYS_SO = re.compile(
+    rf"no space left on device|disk quota exceeded|\bENOSPC\b|\bEDQUOT\b|\[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]",
+    re.IGNORECASE,
+)
+WAY_OUT = "make room there, or save elsewhere"
+
+
+def may_be_for_want_of_room(ending: Ending) -> bool:
+    """Whether a rank ended by itself: what was killed from outside did not fail to write."""
+    return ending.reason == "Error" and ending.exit_code != 0 and not ending.signal
+
+
+def blame_disk(ending: Ending, words: str, full: Sequence[str]) -> Ending:
+    """*ending* of a rank, with the disk that explains it: its last *words*, and why folders are *full*. Pure."""
+    said = next((line.strip() for line in reversed(words.splitlines()) if _SAYS_SO.search(line)), "")
+    if not full and not said:
+        return ending
+    quoted = f'its last words were "{printable(said)[:LONGEST_QUOTE]}"'
+    why = "; ".join(full) or quoted
+    return replace(ending, reason=DISK_FULL, message=f"the disk is full: {why}: {WAY_OUT}; no process of it is left")
+
+
+def look_at_disks(log: Path | None, began_at: int, folders: Iterable[Path]) -> tuple[str, list[str]]:
+    """
+    The last words of a rank whose output stands in *log* from *began_at* on, and which of *folders* are full, and why.
+
+    Blocks on the file systems. What cannot be read says nothing.
+    """
+    return _last_words(log, began_at) if log else "", [why for folder in folders if (why := why_full(folder))]
+
+
+def why_full(folder: Path) -> str:
+    """Why nothing can be written to *folder*, or to the nearest one above it that is there; empty where it can."""
+    place = next((each for each in (folder, *folder.parents) if each.is_dir()), folder)
+    try:
+        room = os.statvfs(place)
+    except OSError:
+        return ""
+    blocks = room.f_bfree if os.geteuid() == 0 else room.f_bavail
+    if room.f_blocks and blocks * room.f_frsize < NEXT_TO_NOTHING:
+        return f"no space is left in {place}"
+    return f"no more files can be made in {place}" if room.f_files and not room.f_ffree else ""
+
+
+def _last_words(log: Path, began_at: int) -> str:
+    try:
+        with log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, min(began_at, end), end - LAST_WORDS))
+            return file.read(LAST_WORDS).decode(errors="replace")
+    except OSError:
+        return ""
