@@ -22,6 +22,7 @@ from healthd.cli import which_world
 from healthd.cli.errors import UserError
 from healthd.cli.terminal import console
 from healthd.cli.which_gang import gang_named, gang_of
+from healthd.cli.which_run import known_runs
 from healthd.cli.which_world import World
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound, Reader
@@ -34,6 +35,7 @@ from healthd.core.objects import Node, NodeHealth, Recovery
 from healthd.core.stake import Stake, at_stake
 from healthd.core.telling import blamed, gang_text, kind_named
 from healthd.core.terms import KUBERNETES, ONE_SERVER, Terms
+from healthd.local.state import runs_dir
 
 T = TypeVar("T", Node, NodeHealth)
 
@@ -146,12 +148,23 @@ def _chosen(recoveries: Sequence[Recovery], said: str) -> list[Recovery]:
 
 
 def _nothing_of(said: str, recoveries: Sequence[Recovery], world: World) -> str:
+    if world.state is not None:
+        return _no_run_of(said, recoveries, world.state)
     names = [recovery.metadata.name for recovery in recoveries]
     names += [gang_text(recovery.spec.gang) for recovery in recoveries]
     near = get_close_matches(said, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}" if names else "there is none yet"
-    nor = "no run of that name" if world.state else "no gang of that name has an annotation of healthd's"
-    return f"there is no recovery {said!r}{_in(world)}, and {nor}; {hint}"
+    return f"there is no recovery {said!r}{_in(world)}, and no gang of that name has an annotation of healthd's; {hint}"
+
+
+def _no_run_of(said: str, recoveries: Sequence[Recovery], state: Path) -> str:
+    """With the runs that there are on this machine, and the recoveries of the one that was looked at."""
+    runs = sorted({run.name for run in known_runs(runs_dir())} | {state.name})
+    names = [recovery.metadata.name for recovery in recoveries]
+    near = get_close_matches(said, [*runs, *names], n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    of_run = f"; recoveries of {state.name}: {', '.join(names)}" if names else ""
+    return f"there is no run and no recovery {said!r}; {meant}runs on this machine: {', '.join(runs)}{of_run}"
 
 
 def _be_one_gang(said: str, recoveries: Sequence[Recovery]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -25,16 +26,31 @@ TAIL = 64 * 1024
 """Bytes at the end of a log that are looked at."""
 
 
+ENDS = frozenset({"run.completed", "run.gave_up", "run.stopped", "run.done"})
+"""Events with which the end of a run begins: the picture cuts long lines, and these are read later."""
+
+
 class Happened(io.TextIOBase):
-    """What healthd says, kept for the next picture."""
+    """What healthd says, kept for the next picture; as a filter of the log it learns when the end begins."""
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=KEPT)
+        self.end: list[str] = []
+        """What was said from the end of the run on."""
+        self._is_over = False
 
     def write(self, text: str) -> int:
         """Keep its lines."""
         self.lines.extend(text.splitlines())
+        if self._is_over:
+            self.end.append(text)
         return len(text)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Every record passes."""
+        event = record.msg.get("event") if isinstance(record.msg, dict) else ""
+        self._is_over = self._is_over or event in ENDS
+        return True
 
 
 @contextlib.asynccontextmanager

@@ -11,7 +11,7 @@ import signal
 import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-nodes", type=_positive, metavar="M", help="without a spare go on with fewer ranks, but not below M"
     )
-    parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="where the job saves checkpoints")
+    parser.add_argument("--checkpoint", type=_folder, required=True, metavar="DIR", help="where the job saves checkpoints")
     parser.add_argument(
         "--checkpoint-format",
         type=_format,
@@ -134,6 +134,11 @@ def run(args: argparse.Namespace) -> int:
         complain(f"healthd: {refusal.why}")
         return refusal.code
     config = _with_options(load(args.config), args)
+    if args.min_nodes is not None and args.min_nodes > args.nproc:
+        raise UserError(
+            f"--min-nodes {args.min_nodes} is more than --nproc {args.nproc}: it is the fewest ranks to go on with when "
+            "a GPU breaks and there is no spare; name a number up to --nproc, or leave it out"
+        )
     _judge_launcher(args)
     name = run_name(args.name) if args.name else _usual_name(args)
     state = args.state or runs_dir() / name
@@ -231,6 +236,14 @@ def _positive(text: str) -> int:
     return number
 
 
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it names no folder: name the one where the job saves, such as out/")
+    if (path := Path(text)).exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no folder: name the folder that holds the checkpoints")
+    return path
+
+
 def _format(text: str) -> str:
     if why := why_no_format(text):
         raise argparse.ArgumentTypeError(why)
@@ -298,7 +311,7 @@ def _screen() -> Console | None:
 
 @asynccontextmanager
 async def _live(state: Path, clock: SystemClock, screen: Console) -> AsyncIterator[None]:
-    """What healthd would write to the terminal goes into the picture meanwhile."""
+    """What healthd would write to the terminal goes into the picture meanwhile; the end is told whole below it."""
     from healthd.cli.live import Happened, live
 
     happened = Happened()
@@ -306,12 +319,16 @@ async def _live(state: Path, clock: SystemClock, screen: Console) -> AsyncIterat
     moved = [handler for handler in handlers if handler.stream is sys.stderr]
     for handler in moved:
         handler.setStream(happened)
+        handler.addFilter(happened)
     try:
         async with live(state, happened, clock, screen):
             yield
     finally:
         for handler in moved:
+            handler.removeFilter(happened)
             handler.setStream(sys.stderr)
+        with suppress(OSError):  # the terminal is gone; the log has it
+            sys.stderr.write("".join(happened.end))
 
 
 class Stoppable(Protocol):

@@ -98,6 +98,8 @@ def find_state(args: argparse.Namespace, runs: Path, here: Path, target: str = "
     meant = [run for run in known if run.name == own] or known
     if len(meant) == 1:
         return meant[0]
+    if meant and target:
+        raise UserError(f"there is no run {target!r}; runs on this machine: {names}")
     if meant:
         raise UserError(f"there are {len(meant)} runs: {names}; choose one with --name")
     raise UserError(f"there is no run in {runs}; if its state is elsewhere, say where with --state")

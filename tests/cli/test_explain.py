@@ -147,7 +147,7 @@ def test_json_has_one_object_a_line(state: Path, capsys: pytest.CaptureFixture[s
     [
         ("train-", "'train-' could be train-1, train-2"),
         ("trian-2", "did you mean 'train-2'?"),
-        ("zzz", "there are train-1, train-2"),
+        ("zzz", "runs on this machine: train; recoveries of train: train-1, train-2"),
     ],
 )
 def test_an_unclear_name_is_refused_with_what_there_is(

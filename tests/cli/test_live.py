@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,16 @@ def test_what_healthd_says_is_kept_for_the_picture() -> None:
     happened.write("one\ntwo\n")
 
     assert list(happened.lines) == ["one", "two"]
+
+
+def test_the_end_is_kept_whole_for_below_the_picture() -> None:
+    happened = Happened()
+    log = logging.Handler()
+    log.addFilter(happened)
+    for event in ("run.restarted", "run.completed", "run.summary"):
+        record = logging.LogRecord("healthd", logging.INFO, "", 0, {"event": event}, None, None)
+        assert log.filter(record)
+        happened.write(f"{event} and much more {'.' * 300}\n")
+
+    assert [text.split()[0] for text in happened.end] == ["run.completed", "run.summary"]
+    assert all(len(text) > 300 for text in happened.end)

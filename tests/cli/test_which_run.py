@@ -19,14 +19,14 @@ from healthd.local.gang import RunSpec, job_of
 from healthd.local.state import database, forget, make_private, runs_dir
 
 
-def found(tmp_path: Path, *options: str, runs: Sequence[str] = ()) -> str:
+def found(tmp_path: Path, *options: str, runs: Sequence[str] = (), target: str = "") -> str:
     """The place that is found below *tmp_path* where there are *runs* and somebody works in `My_Training`."""
     for name in runs:
         (tmp_path / name).mkdir()
         database(tmp_path / name).touch()
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    state = find_state(parser.parse_args(options), tmp_path, here=Path("/home/ann/My_Training"))
+    state = find_state(parser.parse_args(options), tmp_path, here=Path("/home/ann/My_Training"), target=target)
     return str(state.relative_to(tmp_path))
 
 
@@ -44,6 +44,11 @@ def test_a_place_goes_before_the_runs_that_are_known(tmp_path: Path) -> None:
     database(place).touch()
 
     assert found(tmp_path, "--state", str(place), runs=["my-training"]) == "elsewhere/run"
+
+
+def test_a_run_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no run 'llama'; runs on this machine: a, b"):
+        found(tmp_path, runs=["a", "b"], target="llama")
 
 
 def test_one_of_several_must_be_chosen(tmp_path: Path) -> None:

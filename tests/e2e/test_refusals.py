@@ -48,6 +48,19 @@ async def test_a_state_among_the_checkpoints_is_refused(stage: Stage, inside: st
     assert not stage.checkpoints.exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--min-nodes", "3"), "--min-nodes 3 is more than --nproc 2"),
+        (("--checkpoint", ""), "it names no folder"),
+        (("--checkpoint", "healthd.yaml"), "healthd.yaml is no folder: name the folder that holds the checkpoints"),
+    ],
+)
+async def test_options_that_cannot_be_meant_are_refused(stage: Stage, options: tuple[str, ...], why: str) -> None:
+    assert why in await refused(stage, *options)
+    assert not stage.state.exists()
+
+
 async def test_two_runs_of_one_name_are_kept_apart(stage: Stage) -> None:
     async with stage.life() as first:
         await stage.all_wait(first, 0)
