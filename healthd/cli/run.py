@@ -79,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-nodes", type=_positive, metavar="M", help="without a spare go on with fewer ranks, but not below M"
     )
-    parser.add_argument("--checkpoint", type=_folder, required=True, metavar="DIR", help="where the job saves checkpoints")
+    parser.add_argument(
+        "--checkpoint", type=_folder, required=True, metavar="DIR", help="where the job saves checkpoints"
+    )
     parser.add_argument(
         "--checkpoint-format",
         type=_format,
@@ -136,8 +138,8 @@ def run(args: argparse.Namespace) -> int:
     config = _with_options(load(args.config), args)
     if args.min_nodes is not None and args.min_nodes > args.nproc:
         raise UserError(
-            f"--min-nodes {args.min_nodes} is more than --nproc {args.nproc}: it is the fewest ranks to go on with when "
-            "a GPU breaks and there is no spare; name a number up to --nproc, or leave it out"
+            f"--min-nodes {args.min_nodes} is more than --nproc {args.nproc}: it is the fewest ranks to go on with "
+            "when a GPU breaks and there is no spare; name a number up to --nproc, or leave it out"
         )
     _judge_launcher(args)
     name = run_name(args.name) if args.name else _usual_name(args)

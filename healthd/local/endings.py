@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from healthd.core.gang import index_of, is_terminal
 from healthd.core.objects import ChosenCheckpoint, Pod
 
-EARLY = timedelta(minutes=1)
-"""Ranks of one gang end together; the first saves a last time, perhaps."""
+EARLY = timedelta(seconds=5)
+"""Ranks of one gang end together; the first saves a last time, perhaps, so that one has left is no alarm."""
 NO_CHECKPOINT = ChosenCheckpoint()
 
 
@@ -52,11 +52,13 @@ def _is_beyond(begun: ChosenCheckpoint, newest: ChosenCheckpoint, started_at: da
 
 
 def left_early(pods: Sequence[Pod], now: datetime) -> list[str]:
-    """The ranks that ended with 0 long ago, while others of *pods*, one attempt, still run."""
+    """The ranks that ended with 0 a while ago, while others of *pods*, one attempt, still run."""
     if all(map(is_terminal, pods)):
         return []
     ends = ((index_of(pod), _ended_at(pod)) for pod in pods if pod.status.phase == "Succeeded")
-    return sorted(rank for rank, at in ends if at is not None and now - at >= EARLY)
+    return sorted(
+        (rank for rank, at in ends if at is not None and now - at >= EARLY), key=lambda rank: (len(rank), rank)
+    )
 
 
 def _ended_at(pod: Pod) -> datetime | None:

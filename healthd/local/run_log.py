@@ -161,15 +161,20 @@ class RunLog:
         return self._spec.state.absolute() / "logs"
 
     async def who_left(self) -> None:
-        """A rank that ended with 0 long before the others may have died behind a pipe: said once."""
+        """Ranks that ended with 0 before the others, which may have died behind a pipe: each is said once, calmly."""
         pods = (await self._cluster.list(Pod, namespace=NAMESPACE)).items
         last = max(map(attempt_of, pods), default=0)
         gang = [pod for pod in pods if attempt_of(pod) == last]
-        for rank in left_early(gang, self._clock.now()):
-            if self._left.is_new(rank, str(last)):
-                step = told(await self._newest(read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))))
-                note = "it ended with exit code 0 while other ranks go on: was its work done?"
-                log.warning("rank.left_early", rank=rank, attempt=last, at=step, note=note)
+        left = [rank for rank in left_early(gang, self._clock.now()) if self._left.is_new(rank, str(last))]
+        if not left:
+            return
+        step = told(await self._newest(read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))))
+        who = f"rank {left[0]} has" if len(left) == 1 else f"ranks {', '.join(left)} have"
+        text = (
+            f"{who} ended with exit code 0, and the other ranks go on; the newest checkpoint is at {step}. That "
+            "is well where the work of a rank is done before that of the others"
+        )
+        log.info("rank.left_early", ranks=left, attempt=last, at=step, text=text)
 
     async def ended(self, code: int) -> None:
         """How the gang ended."""

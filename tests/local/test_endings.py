@@ -47,8 +47,10 @@ def a_rank(index: int, ended_after: timedelta | None) -> Pod:
     return a_pod(f"rank-{index}", index=index, status=status)
 
 
-def test_a_rank_that_left_long_before_the_others_is_told() -> None:
+def test_a_rank_that_left_before_the_others_is_told_within_seconds() -> None:
     ranks = [a_rank(0, None), a_rank(1, timedelta(0)), a_rank(2, EARLY)]
+
+    assert timedelta(seconds=10) > EARLY
 
     assert left_early(ranks, START + EARLY) == ["1"]
     assert left_early(ranks[1:], START + 9 * EARLY) == []
