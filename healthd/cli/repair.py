@@ -19,6 +19,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound
 from healthd.core.objects import ANNOTATION_REPAIRED, Node
 from healthd.core.quarantine import read_record
+from healthd.core.terms import KUBERNETES, ONE_SERVER
 
 FEW = 16
 """So many names of nodes are told to whoever named one that is not there."""
@@ -58,7 +59,7 @@ async def _repair(args: argparse.Namespace, at: datetime) -> int:
         try:
             node = await world.cluster.get(Node, name)
         except NotFound:
-            raise UserError(f"there is no node {name!r}; {await _others(world, name)}") from None
+            raise UserError(f"there is no {_noun(world)} {name!r}; {await _others(world, name)}") from None
         patch = {"metadata": {"annotations": {ANNOTATION_REPAIRED: at.isoformat()}}}
         await world.cluster.patch(Node, name, patch)
     record = read_record(node)
@@ -71,4 +72,8 @@ async def _others(world: World, name: str) -> str:
     if len(known) <= FEW:
         return f"there are {', '.join(known)}"
     near = get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"none of the {len(known)} nodes has such a name"
+    return f"did you mean {' or '.join(near)}?" if near else f"none of the {len(known)} {_noun(world)}s has such a name"
+
+
+def _noun(world: World) -> str:
+    return (KUBERNETES if world.state is None else ONE_SERVER).node

@@ -140,7 +140,8 @@ def _last(newest: Recovery | None) -> str:
 def _on_slot(node: Node, pods: Sequence[Pod]) -> str:
     if record := read_record(node):
         name = node.metadata.name
-        return f"out of service: {record.message} ({record.finding}); after a repair: healthd repair {name}"
+        why = f"{ONE_SERVER.worded(record.message)} ({record.finding})"
+        return f"out of service: {why}; after a repair: healthd repair {name}"
     here = [pod for pod in pods if pod.spec.node_name == node.metadata.name and not is_terminal(pod)]
     if here:
         rank = max(here, key=attempt_of)

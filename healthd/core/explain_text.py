@@ -316,7 +316,7 @@ def _not_quarantined(bad: BadNode, terms: Terms, *, refused: bool) -> str:
         return f"{bad.node} is not in quarantine, and nothing that is on record asks for it"
     stands = f" (for {_standing(bad)})" if _standing(bad) else ""
     return (
-        f"{bad.node} is not in quarantine: the budget is used up or healthd may not cordon; "
+        f"{bad.node} is not in quarantine: {terms.refusal.replace(', or', ' or')}; "
         f"repair another {terms.node}, or raise quarantine.budget; "
         f"once {bad.node} itself is repaired{stands}: `healthd repair {bad.node}`"
     )

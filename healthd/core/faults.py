@@ -18,6 +18,7 @@ from healthd.core.objects import Cause, Node, NodeHealth, Pod, Terminated
 from healthd.core.policy import HangPolicy
 from healthd.core.progress import NO_PROGRESS, has_rhythm, silence_allowed
 from healthd.core.quarantine import read_record
+from healthd.core.terms import Terms
 
 LATE = 2.0
 """A step is late after so many of the longest interval between two: a gang that lost a node stands still."""
@@ -109,11 +110,15 @@ def node_fault(name: str, view: GangView, now: datetime) -> Cause | None:
         )
     if record := read_record(node):
         return Cause(
-            kind=CauseKind.HARDWARE, node=name, finding=record.finding, message=record.message, at=record.since
+            kind=CauseKind.HARDWARE,
+            node=name,
+            finding=record.finding,
+            message=view.terms.worded(record.message),
+            at=record.since,
         )
     health = view.health.get(name)
     if health is not None and health.status.verdict is Verdict.UNHEALTHY:
-        return _unhealthy(node, health, now)
+        return _unhealthy(node, health, view.terms, now)
     return _foreign(view, name, now)
 
 
@@ -133,13 +138,13 @@ def _still_advances(view: GangView, sign: Sign, now: datetime) -> bool:
     return now - progress.at <= timedelta(seconds=LATE * max(progress.intervals))
 
 
-def _unhealthy(node: Node, health: NodeHealth, now: datetime) -> Cause:
+def _unhealthy(node: Node, health: NodeHealth, terms: Terms, now: datetime) -> Cause:
     worst = next((f for f in health.status.findings if f.quarantines and f.cleared_at is None), None)
     return Cause(
         kind=CauseKind.HARDWARE,
         node=node.metadata.name,
         finding=worst.id if worst else "",
-        message=worst.message if worst else health.status.message,
+        message=terms.worded(worst.message if worst else health.status.message),
         at=worst.raised_at if worst else now,
     )
 
@@ -222,7 +227,8 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
     message = (
         f"no new step and no sign of life for {silent}, more than the {most} that its own rhythm allows"
         if is_known
-        else f"no rank has printed or done anything for {silent}, more than the {most} that a gang may take for its "
-        "first steps (hang.first_step): they wait for each other, or for something that never comes"
+        else f"no rank has printed or done anything for {silent}, more than the {most} that a "
+        f"{view.terms.gang} may take for its first steps (hang.first_step): they wait for each other, or for something "
+        "that never comes"
     )
     return Cause(kind=CauseKind.HANG, message=message, at=now)

@@ -7,6 +7,7 @@ it is spoken of (`Root.terms`), and a message takes its nouns from there.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -28,6 +29,15 @@ class Terms:
         """One member, by what people know it by: the *name* of its pod, or its *index*."""
         return f"{self.member} {index}" if self.by_index and index else name
 
+    def worded(self, finding: str) -> str:
+        """What a *finding* says, which rules word for the node of a cluster, as people say it of one server."""
+        return _of_one_server(finding) if self.by_index else finding
+
+    @property
+    def refusal(self) -> str:
+        """Why a node that asks for it may not be in quarantine."""
+        return "the budget is used up" if self.by_index else "the budget is used up, or healthd may not cordon"
+
     def located(self, place: str) -> str:
         """Where checkpoints are, as people write it there."""
         return unquote(place.removeprefix("file://")) if self.by_index else place
@@ -35,6 +45,21 @@ class Terms:
     def ended_on(self, node: str) -> str:
         """The proof that the program which ran a member there saw all of it end."""
         return "all of its processes were seen to end" if self.by_index else _KUBELET_SAW.format(node=node)
+
+
+_SERVER = (
+    (re.compile(r"\b(?:the|this) node\b"), "this server"),
+    (re.compile(r"\bnode(s?)\b"), r"server\1"),
+    (re.compile(r"\bNode(s?)\b"), r"Server\1"),
+    (re.compile(r"\bTell the owner of the job\b"), "Look at the program"),
+    (re.compile(r"\bthe jobs?\b"), "the run"),
+)
+
+
+def _of_one_server(text: str) -> str:
+    for word, its_own in _SERVER:
+        text = word.sub(its_own, text)
+    return text
 
 
 _KUBELET_SAW = "the kubelet of {node} reports every container terminated"

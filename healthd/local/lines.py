@@ -7,12 +7,14 @@ is not in the table is told from a warning upwards, in plain form, so that no tr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from healthd.core.printable import printable
+from healthd.core.terms import ONE_SERVER
 
 Event = Mapping[str, Any]
 
@@ -86,7 +88,17 @@ def _starts(event: Event) -> str:
 def _quarantined(event: Event) -> str:
     """With what to know of a record that is older than the run."""
     then = event.get("note") or f"When it is repaired: `healthd repair {event['node']}`"
-    return f"{event['node']} is out of service for {event['finding']}: {event['why']} {then}"
+    return f"{event['node']} is out of service for {event['finding']}: {ONE_SERVER.worded(event['why'])} {then}"
+
+
+def _refused(event: Event) -> str:
+    """The budget is one of slots here."""
+    why = re.sub(r"^the budget of \w+, (\d+) nodes", r"the budget, \1 slots (quarantine.budget)", str(event["why"]))
+    return f"{event['node']} should be out of service for {event['finding']}, and may not: {why}"
+
+
+def _returned(event: Event) -> str:
+    return f"{event['node']} is back in service: {ONE_SERVER.worded(str(event['why']))}"
 
 
 def _rejected(event: Event) -> str:
@@ -139,9 +151,9 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "gpus.none": _silence,
     "gpus.unseen": _filled("{devices}, but none can be used: {why}; {so}"),
     "node.quarantined": _quarantined,
-    "node.returned": _filled("{node} is back in service: {why}"),
+    "node.returned": _returned,
     "finding.raised": _silence,
-    "quarantine.refused": _filled("{node} should be out of service for {finding}, and may not: {why}"),
+    "quarantine.refused": _refused,
     "kernel_log.blind": _filled("the kernel log cannot be read: {why}; {so}"),
     "kernel_log.lost": _filled("{records} records of the kernel log were overwritten before they could be read"),
     "kernel_log.trusts_user_space": _filled("{note}"),

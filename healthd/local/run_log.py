@@ -208,8 +208,7 @@ class RunLog:
         """How far it came, what faults cost, and where everything is."""
         restarts, began = self._restarts, self._began
         took = spoken(self._clock.now() - self._began_at)
-        end = "no checkpoint" if newest is not None and not newest.path else told(newest)
-        way = f"from {place(began)} to {end} in {took}" if began is not None else f"to {end} in {took}"
+        way = self._way(newest, took)
         if restarts.count:
             how_many = f"{restarts.count} restart{'s' if restarts.count > 1 else ''}"
             cost = f"{spoken(restarts.down)} until all ranks ran again, and {spoken(restarts.lost)} of work done again"
@@ -227,6 +226,13 @@ class RunLog:
             lost=restarts.lost,
             text=f"{way}\n{where}",
         )
+
+    def _way(self, newest: ChosenCheckpoint | None, took: str) -> str:
+        """From where to where it came."""
+        if newest is not None and not newest.path:
+            return f"it ran for {took} and left no checkpoint that loads"
+        began = f"from {place(self._began)} " if self._began is not None else ""
+        return f"{began}to {told(newest)} in {took}"
 
     async def stopped(self) -> None:
         """Where its user stopped it. That is remembered: the files may be gone when it is to go on."""

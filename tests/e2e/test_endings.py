@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -75,9 +76,11 @@ async def test_a_rank_that_dies_behind_a_pipe_is_told(stage: Stage) -> None:
     async with stage.life(command=["sh", "-c", "sh -c 'kill -9 $$' | tee log"]) as life:
         await life.says("command.hides_exit_code", level="warning", by="| tee")
         completed = await life.says("run.completed", level="warning", at="step 0")
+        summary = await life.says("run.summary")
 
         assert await life.ended() == 0, life.log
     assert completed["but"] == "no checkpoint was saved"
+    assert re.match(r"it ran for \S+ s and left no checkpoint that loads, without a restart", summary["text"])
 
 
 async def test_a_run_that_ends_where_it_began_is_told(stage: Stage) -> None:

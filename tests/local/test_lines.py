@@ -46,3 +46,13 @@ def test_what_is_known_of_an_old_record_is_told_with_the_slot_that_it_took() -> 
 
     assert sentence(event) == "slot-0 is out of service for xid-79: Gone. When it is repaired: `healthd repair slot-0`"
     assert sentence({**event, "note": "It is old."}) == "slot-0 is out of service for xid-79: Gone. It is old."
+
+
+def test_a_finding_is_told_in_the_words_of_one_server() -> None:
+    bad = {"level": "warning", "node": "slot-0", "finding": "xid-79"}
+    over = "the budget of cluster, 2 nodes, is used up"
+
+    assert "Reboot this server. When" in sentence({**bad, "event": "node.quarantined", "why": "Reboot the node."})
+    assert sentence({**bad, "event": "quarantine.refused", "why": over}) == (
+        "slot-0 should be out of service for xid-79, and may not: the budget, 2 slots (quarantine.budget), is used up"
+    )

@@ -46,7 +46,11 @@ def starting(s: Situation) -> Decision:
 def _helped(s: Situation, late: int) -> Decision | None:
     """A spare for each of *late* members whose nodes others took while the gang was stopped, while there are any."""
     if not late:
-        return s.enter(Phase.STARTING, "every member has a node") if s.status.phase is Phase.HELD else None
+        return (
+            s.enter(Phase.STARTING, f"every {s.terms.member} has a {s.terms.node}")
+            if s.status.phase is Phase.HELD
+            else None
+        )
     chosen, short = stand_ins(late, s.status, s.view, s.name, s.policy)
     if chosen != s.status.stand_ins:
         pairs = {node: spare for node, spare in chosen.items() if s.status.stand_ins.get(node) != spare}
@@ -64,7 +68,7 @@ def _helped(s: Situation, late: int) -> Decision | None:
 
 def _took(s: Situation, node: str) -> str:
     pod = (s.view.taken or {}).get(node)
-    return f"which {pod} took" if pod else "where no member can run"
+    return f"which {pod} took" if pod else f"where no {s.terms.member} can run"
 
 
 def _running(s: Situation) -> int:

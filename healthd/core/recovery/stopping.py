@@ -39,7 +39,7 @@ def detected(s: Situation) -> Decision:
         return s.enter(Phase.SUPERSEDED, f"the {s.terms.gang} was restarted as a whole without healthd")
     if unquarantined and not _lost_some(s):
         return s.hold(
-            f"{', '.join(unquarantined)} is not quarantined: the budget is used up, or healthd may not cordon; "
+            f"{', '.join(unquarantined)} is not quarantined: {s.terms.refusal}; "
             f"the {s.terms.gang} runs on until a rank fails"
         )
     pods, fell_from = members_to_fence(s), _fell_from(s)
