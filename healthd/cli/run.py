@@ -38,7 +38,7 @@ from healthd.local.notify import why_no_target
 from healthd.local.processes.output import open_log
 from healthd.local.runtime import LocalRuntime, RefusedToStart
 from healthd.local.slots import Slot, keep_places, offered, slots_for
-from healthd.local.state import AlreadyRunning, database, held, runs_dir
+from healthd.local.state import AlreadyRunning, before_start, database, held, runs_dir, undone
 from healthd.local.writer_lock import TwoWriters, sole_writer
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.which_source import open_kernel_log
@@ -122,6 +122,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+REFUSALS = (UserError, TwoWriters, RefusedToStart, UnusableStore, AddressError)
+"""Nothing was started, and nothing is left behind."""
+
+
 class _Command(argparse.Action):
     """Everything from the command's name on, as it stands; one `--` before it may be left out."""
 
@@ -149,8 +153,13 @@ def run(args: argparse.Namespace) -> int:
     render = _lines(config, verbose=args.verbose, live=args.live)
     configure(config.log.format, config.log.level, sys.stderr, render=render)
     try:
-        clock = SystemClock()
-        with held(state), _kept_log(config, state, render), sole_writer(args.checkpoint, name, now=clock.now()):
+        clock, before = SystemClock(), before_start(state, args.checkpoint)
+        with (
+            held(state),
+            undone(state, before, REFUSALS),
+            _kept_log(config, state, render),
+            sole_writer(args.checkpoint, name, now=clock.now()),
+        ):
             return asyncio.run(_run(args, config, name, state, clock))
     except AlreadyRunning as error:
         raise UserError(f"{error}; wait for its end, or stop it: the same command goes on then") from None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 
 class AlreadyRunning(Exception):
@@ -71,6 +72,41 @@ def held(state: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+class Before(NamedTuple):
+    """How it was before a start."""
+
+    is_empty: bool
+    """There was nothing in the folder of its state."""
+    absent: Sequence[Path]
+    """Folders that the start has to make, each before those that it lies in."""
+
+
+def before_start(state: Path, checkpoints: Path) -> Before:
+    """How it is now; a start makes the folder *state*, and those in which *state* and *checkpoints* lie."""
+    wanted = (state, *state.parents, *checkpoints.resolve().parents)
+    return Before(
+        is_empty=not state.is_dir() or not any(state.iterdir()),
+        absent=[folder for folder in wanted if not folder.exists()],
+    )
+
+
+@contextmanager
+def undone(state: Path, before: Before, refusals: tuple[type[Exception], ...]) -> Iterator[None]:
+    """All is as *before* where the block ends with one of *refusals*. The caller holds the lock of *state*."""
+    try:
+        yield
+    except refusals:
+        if before.is_empty:
+            with suppress(OSError):
+                forget(state)
+        for folder in before.absent:
+            with suppress(OSError):  # somebody has put something into it meanwhile
+                folder.rmdir()
+        if before.is_empty and state not in before.absent:
+            state.mkdir(exist_ok=True)
+        raise
 
 
 def forget(state: Path) -> None:

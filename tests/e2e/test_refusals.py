@@ -110,6 +110,24 @@ async def test_a_state_that_is_no_folder_is_named(stage: Stage) -> None:
     assert f"the state in {stage.state} cannot be used" in life.other
 
 
+@pytest.mark.parametrize(
+    "options", [("--metrics", "256.0.0.1:1", "--checkpoint", "new/out"), ("--fresh", "--checkpoint", ".")]
+)
+async def test_a_start_that_is_refused_leaves_nothing_behind(stage: Stage, options: tuple[str, ...]) -> None:
+    before = sorted(path.name for path in stage.folder.iterdir())
+    await refused(stage, *options, "--state", str(stage.folder / "home" / "healthd" / "llama"))
+
+    assert sorted(path.name for path in stage.folder.iterdir()) == before
+
+
+async def test_a_start_that_is_refused_leaves_what_was_there(stage: Stage) -> None:
+    (stage.state / "logs").mkdir(parents=True)
+    (stage.state / "logs" / "mine").write_text("mine")
+    await refused(stage, "--metrics", "256.0.0.1:1")
+
+    assert (stage.state / "logs" / "mine").read_text() == "mine"
+
+
 @contextmanager
 def mounted(folder: Path, options: str) -> Iterator[Path]:
     """A file system of its own, where that is allowed."""
@@ -150,6 +168,8 @@ async def test_two_runs_never_save_in_one_folder_whatever_they_are_called(stage:
         first.signal(signal.SIGINT)
         await first.ended()
 
+    assert not (tmp_path / "another state").exists()
+    assert not (tmp_path / "third").exists()
     assert f"a run saves in {stage.checkpoints} already (run " in second
     assert f"a run saves in {stage.checkpoints}, which is around it" in inside
     stage.check_writers()
