@@ -13,6 +13,7 @@ import json
 import os
 import re
 import signal
+import uuid
 from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,7 +21,9 @@ from pathlib import Path
 
 import structlog
 
+from healthd.local.processes.marks import kill_marked
 from healthd.local.processes.output import open_log
+from healthd.local.processes.shim import MARK
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +31,8 @@ LIMIT = 30.0
 """Seconds for one command or POST; then it is ended."""
 PATIENCE = 10.0
 """Seconds that the end of a run waits for what was not yet told."""
+LONGEST_END = 5.0
+"""Seconds; a process that a driver or a file system holds is not waited for."""
 QUEUE = 100
 """So many wait for a slow target; of more, the oldest are dropped."""
 MOST_OUTPUT = 1 << 20
@@ -128,7 +133,7 @@ class Notifier:
 
     async def _run(self, command: str, facts: Facts) -> None:
         """Run *command* by the shell. Raises Failed, OSError; a command that is not awaited to its end is killed."""
-        given = os.memfd_create("healthd-notify")
+        given, mark = os.memfd_create("healthd-notify"), f"notify-{uuid.uuid4()}"
         output = _Output(open_log(self._output))
         try:
             os.pwrite(given, body(facts), 0)  # not a pipe: it does not have to read
@@ -139,14 +144,14 @@ class Notifier:
                 stdin=given,
                 stdout=output.pipe,
                 stderr=output.pipe,
-                env={**self._environ, **variables(facts)},
+                env={**self._environ, **variables(facts), MARK: mark},
                 start_new_session=True,
             )
             output.listen()
             try:
                 await process.wait()
             finally:
-                await _end(process)
+                await _end(process, mark)
         finally:
             output.close()
             os.close(given)
@@ -214,11 +219,16 @@ def _spoken(target: str) -> str:
     return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/…"
 
 
-async def _end(process: Process) -> None:
-    """Kill what is left of it, also what it started."""
+async def _end(process: Process, mark: str) -> None:
+    """Kill what is left of it, also what it started; of one that did not end in time, in whatever session that is."""
+    in_time = process.returncode is not None
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     await asyncio.shield(process.wait())
+    if not in_time:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_END):
+                await kill_marked(mark)
 
 
 async def _post(url: str, facts: Facts) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,25 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
     os.set_blocking(witness, True)
     assert os.read(witness, 1) == b""  # once nobody holds it any more
     os.close(witness)
+
+
+async def test_so_is_what_it_started_in_a_session_of_its_own(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "alive")
+    witness = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+
+    await told(tmp_path, f"exec 3> {tmp_path}/alive; setsid sleep 600 & sleep 600", limit=0.5)
+
+    assert os.read(witness, 1) == b"", "nobody holds it any more"
+    os.close(witness)
+
+
+async def test_what_one_that_ended_in_time_left_in_a_session_of_its_own_stays(tmp_path: Path) -> None:
+    """It may be meant: a server that was not up."""
+    script = f"setsid sh -c 'echo $$ > {tmp_path}/pid; touch {tmp_path}/up; exec sleep 600' & "
+    await told(tmp_path, script + f"until test -e {tmp_path}/up; do sleep 0.01; done")
+    pid = int((tmp_path / "pid").read_text())
+
+    os.kill(pid, signal.SIGKILL)  # raises where there is none
 
 
 async def test_one_that_prints_without_end_is_ended_and_its_log_is_bounded(tmp_path: Path) -> None:
