@@ -214,7 +214,7 @@ def why_not_done(
     trouble = f"{torn.path} will not load any more: {torn.reason}" if torn else f"that is not in {where} any more"
     older = f" To go on from {_at(found)}, the newest that loads, choose another --name." if found else ""
     return (
-        f"the run {spec.name!r} has finished in an earlier run, at {left}, but {trouble}. Nothing was started. Put it "
+        f"the run {spec.name!r} finished earlier, at {left}, but {trouble}. Nothing was started. Put it "
         f"back (was it moved, is its file system mounted?), or add --fresh to begin again from nothing (what "
         f"{spec.checkpoint} holds is moved aside).{older}"
     )
