@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +61,8 @@ class CheckpointFolder:
         self._first: Glimpse | None = None
         self._last: Glimpse | None = None
         self._begun = asyncio.Event()
+        self._looking: asyncio.Task[Sight] | None = None
+        """A look that a file server has not answered: no other is begun before it has."""
 
     async def begin(self, seen: Seen) -> None:
         """Watch from now on; *seen* is what was there before."""
@@ -70,7 +73,7 @@ class CheckpointFolder:
     async def run(self, cluster: Cluster, clock: Clock, name: str, namespace: str) -> None:
         """Until cancelled. What is new is also noted on the Job of this *name*, for a later life."""
         await self._begun.wait()
-        noted = self.seen
+        noted = NOTHING_SEEN
         while True:
             await clock.sleep(LOOK_EVERY)
             await self.look()
@@ -82,10 +85,15 @@ class CheckpointFolder:
 
     async def look(self) -> None:
         """One look. A folder that cannot be read, or does not answer, changes nothing."""
-        last = self._last
+        if self._looking is None:
+            work = partial(sight_of, self._folder, self._format, self._last)
+            self._looking = asyncio.create_task(in_thread(work, "look at checkpoints"))
+        done, _ = await asyncio.wait({self._looking}, timeout=LONGEST_LOOK)
+        if not done:
+            return
+        looked, self._looking = self._looking, None
         with suppress(OSError):
-            async with asyncio.timeout(LONGEST_LOOK):
-                self._take(await in_thread(lambda: sight_of(self._folder, self._format, last), "look at checkpoints"))
+            self._take(looked.result())
 
     def _take(self, sight: Sight) -> None:
         if sight.glimpse is not None:
@@ -151,7 +159,10 @@ def sight_of(folder: Path, format: str, last: Glimpse | None) -> Sight:  # noqa:
         wanted = declared(format) if format else None
     except UnknownFormat:
         wanted = None
-    return Sight(glimpse, next(iter(steps(folder, wanted)), None))
+    # Where it cannot be listed, or its names bring out a fault of ours: that it is there is known all the same.
+    with suppress(Exception):
+        return Sight(glimpse, next(iter(steps(folder, wanted)), None))
+    return Sight(glimpse)
 
 
 def glimpse_of(folder: Path) -> Glimpse | None:

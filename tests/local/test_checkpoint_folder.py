@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 from pathlib import Path
 
 import pytest
 
+from healthd.checkpoints.steps import Candidate
 from healthd.core.gang import Root
 from healthd.core.objects import ChosenCheckpoint
 from healthd.gangs.job import read_job
 from healthd.local import checkpoint_folder
-from healthd.local.checkpoint_folder import CheckpointFolder, Glimpse, WatchedCheckpoints
+from healthd.local.checkpoint_folder import CheckpointFolder, Glimpse, Sight, WatchedCheckpoints
 from healthd.local.gang import RunSpec, job_of
 from healthd.local.memory import NOTHING_SEEN, Seen
 
@@ -126,4 +128,41 @@ async def test_a_folder_that_did_not_change_is_not_read_again(tmp_path: Path, mo
     monkeypatch.setattr(checkpoint_folder, "steps", lambda *_: pytest.fail("the names were read"))
     await watch.look()
 
+    assert watch.seen.step == 5
+
+
+async def test_a_folder_that_cannot_be_listed_is_not_tried_every_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one with millions of names."""
+    tried = []
+
+    def refuse(*_: object) -> None:
+        tried.append(1)
+        raise OSError("too many names")
+
+    monkeypatch.setattr(checkpoint_folder, "steps", refuse)
+    watch = await watched(tmp_path)
+    await watch.look()
+
+    assert len(tried) == 1
+
+
+async def test_a_file_server_that_hangs_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answers = [], threading.Event()
+
+    def hang(*_: object) -> Sight:
+        asked.append(1)
+        answers.wait()
+        return Sight(None, Candidate(path=tmp_path / "step-5", step=5))
+
+    monkeypatch.setattr(checkpoint_folder, "LONGEST_LOOK", 0.0)
+    monkeypatch.setattr(checkpoint_folder, "sight_of", hang)
+    watch = await watched(tmp_path)
+    await watch.look()
+    monkeypatch.setattr(checkpoint_folder, "LONGEST_LOOK", 10.0)
+    answers.set()
+    await watch.look()
+
+    assert len(asked) == 1
     assert watch.seen.step == 5
