@@ -24,7 +24,7 @@ from healthd.local.once import Once
 log = structlog.get_logger(__name__)
 
 RESYNC = timedelta(seconds=1)
-"""Between looks while nothing happens: a back-off that ends makes no event."""
+"""Between looks while nothing happens, at most: what did not work is tried again."""
 RETRY = timedelta(milliseconds=100)
 """After a write that lost against another one."""
 
@@ -39,8 +39,12 @@ class JobController:
         new_suffix: Callable[[], str],
         free_port: Callable[[], int],
         backoff: timedelta = BACKOFF,
+        resync: timedelta = RESYNC,
     ) -> None:
         self._cluster = cluster
+        self._resync = resync
+        self._due: list[datetime] = []
+        """When a back-off ends, which makes no event."""
         self._drawn = Drawn(new_suffix=new_suffix, free_port=free_port, backoff=backoff)
         self._missed = False
         """A write did not happen: look again soon, but not for the same trouble again and again."""
@@ -48,17 +52,19 @@ class JobController:
 
     async def cycle(self, now: datetime) -> timedelta:
         """One look at every Job, then at every pod that has no slot. Returns when to look again at the latest."""
-        self._missed = False
+        self._missed, self._due = False, []
         jobs = (await self._cluster.list(Job)).items
         owned = _by_owner((await self._cluster.list(Pod)).items)
         unsettled = {job.metadata.uid for job in jobs if not await self._settle(job, owned, now)}
         await self._release_orphans(owned, {job.metadata.uid for job in jobs})
         await self._bind(unsettled, now)
-        return RETRY if self._missed else RESYNC
+        return RETRY if self._missed else min([self._resync, *(due - now for due in self._due)])
 
     async def _settle(self, job: Job, owned: dict[str, list[Pod]], now: datetime) -> bool:
         """Decide and act for one job. False: something was in the way, and the next cycle tries again."""
         plan = decide(job, owned.get(job.metadata.uid, []), now, self._drawn)
+        if plan.due is not None:
+            self._due.append(plan.due)
         try:
             await self._carry_out(job, plan)
         except (Conflict, NotFound, AlreadyExists):  # it has changed since the list

@@ -38,6 +38,8 @@ class Plan:
     delete: list[Pod] = field(default_factory=list)
     create: list[Pod] = field(default_factory=list)
     status: JobStatus
+    due: datetime | None = None
+    """When the first back-off ends; None while there is none. Nothing else here is a matter of time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,7 @@ def _go_on(view: _View, drawn: Drawn) -> Plan:
         delete=surplus,
         create=create,
         status=msgspec.structs.replace(status, start_time=view.job.status.start_time or view.now),
+        due=min(_backing_off(view, drawn.backoff).values(), default=None),
     )
 
 
@@ -188,13 +191,15 @@ def _new_pods(view: _View, drawn: Drawn) -> list[Pod]:
     return [new_pod(view.job, index, view.world, port, drawn.new_suffix()) for index in missing[:room]]
 
 
-def _backing_off(view: _View, backoff: timedelta) -> set[int]:
+def _backing_off(view: _View, backoff: timedelta) -> dict[int, datetime]:
+    """The indexes that wait after a failure, and until when."""
     since = view.job.status.start_time or view.now
     failures: dict[int, list[datetime]] = defaultdict(list)
     for pod in view.failed:
         if (pod.metadata.creation_timestamp or view.now) >= since:
             failures[_index(pod)].append(_finished_at(pod) or view.now)
-    return {index for index, times in failures.items() if view.now < max(times) + _delay(len(times), backoff)}
+    ends = {index: max(times) + _delay(len(times), backoff) for index, times in failures.items()}
+    return {index: end for index, end in ends.items() if view.now < end}
 
 
 def _delay(failures: int, backoff: timedelta) -> timedelta:

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster, Conflict, NotFound, Unavailable
-from healthd.core.objects import Job, Node, Pod
-from healthd.local.jobs.controller import RETRY, JobController
+from healthd.core.objects import ContainerState, ContainerStatus, Job, Node, Pod, Terminated
+from healthd.local.jobs.controller import RESYNC, RETRY, JobController
+from healthd.local.jobs.plan import BACKOFF
 from healthd.local.slots import register, slots_for
 from tests.builders import a_job
 from tests.fakes import START, ManualClock, counting_uids
@@ -29,9 +31,9 @@ def cluster(clock: ManualClock) -> Iterator[EmbeddedCluster]:
         yield embedded
 
 
-def a_controller(cluster: Cluster) -> JobController:
+def a_controller(cluster: Cluster, resync: timedelta = RESYNC) -> JobController:
     numbers = itertools.count()
-    return JobController(cluster, new_suffix=lambda: f"x{next(numbers)}", free_port=lambda: 29500)
+    return JobController(cluster, new_suffix=lambda: f"x{next(numbers)}", free_port=lambda: 29500, resync=resync)
 
 
 async def pods_of(cluster: EmbeddedCluster) -> dict[str, str]:
@@ -112,6 +114,23 @@ async def test_a_failed_pod_cannot_vanish_before_it_is_counted(cluster: Embedded
         await controller.cycle(START)
 
     assert (await cluster.get(Job, "train", "default")).status.failed == 1
+
+
+async def test_an_index_that_failed_gets_its_pod_when_the_back_off_ends(
+    cluster: EmbeddedCluster, clock: ManualClock
+) -> None:
+    await register(cluster, slots_for(2, []), boot_id="boot-1", now=START)
+    await cluster.create(a_job(backoff_limit=6))
+    controller = a_controller(cluster, resync=timedelta(hours=1))
+    assert await controller.cycle(clock.now()) == timedelta(hours=1)
+    end = ContainerStatus(name="main", state=ContainerState(terminated=Terminated(exit_code=1, finished_at=START)))
+    status = {"phase": "Failed", "containerStatuses": msgspec.to_builtins([end])}
+    await cluster.patch(Pod, "train-0-x0", {"status": status}, namespace="default", subresource="status")
+    clock.advance(await controller.cycle(clock.now()))
+    await controller.cycle(clock.now())
+
+    assert clock.now() == START + BACKOFF
+    assert sorted(await pods_of(cluster)) == ["train-0-x0", "train-0-x2", "train-1-x1"]
 
 
 async def test_pods_of_a_deleted_job_are_let_go(cluster: EmbeddedCluster) -> None:

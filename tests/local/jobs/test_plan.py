@@ -146,6 +146,15 @@ def test_a_failed_index_is_tried_again_after_a_back_off_that_doubles(failures: i
     assert early.status.failed == due.status.failed == failures
 
 
+def test_a_plan_says_when_the_first_back_off_ends() -> None:
+    pods = [member(0, "Failed"), member(1, "Failed", at=LATER)]
+    waiting = planned(the_job(), pods)
+    over = planned(the_job(), pods, LATER + timedelta(hours=1))
+
+    assert waiting.due == START + timedelta(seconds=10)
+    assert (names(over.create), over.due) == (["train-0-new0", "train-1-new1"], None)
+
+
 def test_failures_before_the_last_resume_do_not_delay_the_start() -> None:
     job = the_job(JobStatus(conditions=[Condition(type="Suspended", status="True")], failed=1))
     plan = planned(job, [member(1, "Failed")])
