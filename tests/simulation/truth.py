@@ -160,6 +160,9 @@ class Truth:
         await self._cluster.evict(name, namespace, grace_seconds=grace_seconds)
         self._lists.forget(Write(self._by, Pod, before, None))
 
+    def compact(self, before: str) -> None:
+        self._cluster.compact(before)
+
 
 def _where(obj: Any) -> tuple[str, str]:
     return obj.metadata.namespace, obj.metadata.name
