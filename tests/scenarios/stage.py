@@ -2,7 +2,8 @@
 A stage for stories: real agents, controller and Job controller on an embedded cluster in memory, simulated machines.
 
 The clock stands still until a story turns it. Whoever looks at the cluster looks when something changed or when it
-asked to be woken, as the real loops do, so an hour passes quickly. The invariants of the simulation hold here too.
+asked to be woken, as the real loops do: the clock jumps from one due time to the next, so an hour passes quickly. The
+invariants of the simulation hold here too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from tests.builders import a_job, a_node
 from tests.fakes import ManualClock, counting_uids
 from tests.simulation.conduct import Conduct, SeesRepairs
 from tests.simulation.invariants import WATCHED, Watchdog
-from tests.simulation.machines import Machine, Machines, Process
+from tests.simulation.machines import UNREACHABLE_AFTER, Machine, Machines, Process
 from tests.simulation.people import remove_definitions
 from tests.simulation.training import SeenCheckpoints, Store, Trainers
 from tests.simulation.truth import Reading as Listing
@@ -54,7 +55,9 @@ GPU = "0000:3b:00.0"
 OFF_THE_BUS = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
 APPLICATION = "NVRM: Xid (PCI:0000:3b:00): 13, pid=1234, name=python, Graphics Exception: ESR 0x404600=0x80000002"
 TICK = timedelta(seconds=1)
-"""Machines are looked at so often: fine enough for a grace period."""
+"""Machines are looked at again so long after a change. A story that waits for a phase looks so often."""
+RESYNC = timedelta(hours=1)
+"""Of the Job controller: no event is lost here, so it looks after each change and when a back-off ends."""
 LOOKS_EVERY = timedelta(seconds=15)
 """Where a story has readings."""
 METRICS = Metrics()
@@ -99,7 +102,9 @@ class Stage:
         for name in self.machines.all:
             self._loops[f"agent {name}"] = self._agent(name)
         self._due: dict[str, datetime] = {}
-        self._seen = ""
+        self._seen = self._rested_at = ""
+        """Versions of the cluster: that all looked at last, and that the world last came to rest at."""
+        self._changed_at = self.clock.now()
 
     # What a story does -----------------------------------------------------------------------------------------------
 
@@ -133,6 +138,8 @@ class Stage:
             self._check()
             self._seen = before
             if self._version() == before:
+                if before != self._rested_at:
+                    self._rested_at, self._changed_at = before, now
                 return
         raise AssertionError("the world does not come to rest")
 
@@ -367,23 +374,24 @@ class Stage:
             self.truth.seen_by("job-controller"),
             new_suffix=lambda: f"{dice.randrange(16**5):05x}",
             free_port=lambda: 29500,
+            resync=RESYNC,
         )
         return jobs.cycle
 
     def _turn_clock(self, end: datetime) -> None:
         """To the next moment at which anybody has something to do."""
         now = self.clock.now()
-        moments = [*self._due.values(), end, self.trainers.next_save(now)]
+        moments = [*self._due.values(), end, self._changed_at + TICK, self.trainers.next_save(now)]
         if ending := self.machines.next_end():
             moments.append(ending)
         silent = [m.kubelet_dead_since for m in self.machines.all.values() if m.kubelet_dead_since]
-        moments += [since + timedelta(seconds=40) for since in silent]
+        moments += [since + UNREACHABLE_AFTER for since in silent]
         later = [moment for moment in moments if moment > now]
         self.clock.advance(min(later) - now)
 
     def _work(self) -> None:
         now = self.clock.now()
-        self.trainers.work(at_once(self.cluster.list(Job)).items, now)
+        self.trainers.work(self.truth.world([Job])[Job], now)
         self.machines.work(now)
 
     def _version(self) -> str:
@@ -393,11 +401,11 @@ class Stage:
         self.watchdog(seen)
 
     def _check(self) -> None:
-        self.watchdog.check({kind: at_once(self.cluster.list(kind)).items for kind in WATCHED})
+        self.watchdog.check(self.truth.world(WATCHED))
 
     def _find_reasons(self) -> None:
         """Stories say themselves what they expect: here every attempt may be restarted."""
-        for job in at_once(self.cluster.list(Job)).items:
+        for job in self.truth.world([Job])[Job]:
             self.watchdog.disturbed.add((job.metadata.name, read_job(job).attempt))
 
 
