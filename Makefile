@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+SLOWEST := --durations=10 --durations-min=0.1
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 hash = $(shell { pwd; $(PYTHON) -VV; cat /dev/null $(1); } 2>/dev/null | cksum | cut -d ' ' -f 1)
@@ -16,8 +17,11 @@ INPUTS := $(call hash,pyproject.toml requirements.lock)
 FOR_USE := $(VENV)/.for-use-$(INPUTS)
 FOR_WORK := $(VENV)/.for-work-$(INPUTS)
 
-.PHONY: help demo test lab check lint form types layers format docs bench lock clean
+.PHONY: help demo test quick lab check lint form types layers format docs bench lock clean
 .DEFAULT_GOAL := help
+
+# Bytecode is kept even where the environment forbids it: each process of the tests would compile all of them anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +32,11 @@ demo: $(FOR_USE) ## show a training job that survives a broken GPU; options in A
 
 test: lab ## run all tests, with coverage; options in ARGS="-k words"
 	@echo "==> all tests, on $(WORKERS) processes; skipped tests are listed with their reasons"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term:skip-covered $(SLOWEST) $(ARGS)
+
+quick: $(FOR_WORK) ## run the tests that need neither the lab nor patience, while you work; options in ARGS="-k words"
+	@echo "==> quick tests, on $(WORKERS) processes"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not lab and not slow' $(SLOWEST) $(ARGS)
 
 lab: $(FOR_WORK) ## build the programs of the lab, where it can be done (five minutes, once)
 	@echo "==> programs of the lab: a real control plane, simulated nodes"

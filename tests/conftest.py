@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from tests.seeds import first_fresh_seed
 
-pytest_plugins = ["tests.lab.fixtures", "tests.lab.real.fixtures"]
+pytest_plugins = ["pytester", "tests.lab.fixtures", "tests.lab.real.fixtures", "tests.limits"]
 
 # The same examples in each run, and no clock on them: a test must not fail for luck or for a busy machine. `tests.fuzz`
 # is what looks for news.
