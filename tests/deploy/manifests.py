@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,12 @@ Manifest = dict[str, Any]
 
 def all_of(path: Path) -> list[Manifest]:
     """Every object in a file."""
-    return [manifest for manifest in yaml.safe_load_all(path.read_text()) if manifest]
+    return copy.deepcopy(_read(path.read_text()))
+
+
+@cache
+def _read(text: str) -> list[Manifest]:
+    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 
 
 def shipped() -> list[Manifest]:

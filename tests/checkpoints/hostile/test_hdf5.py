@@ -167,7 +167,7 @@ def nested_groups() -> list[tuple[int, bytes]]:
         (a_heap_that_is_one_name, "garbled"),
         (attributes_that_share_one_heap, "too many to verify"),
         (a_configuration_of_wide_letters, "too long"),
-        (nested_groups, "too many to verify"),
+        pytest.param(nested_groups, "too many to verify", marks=pytest.mark.slow),
     ],
 )
 def test_a_hostile_structure_is_refused_soon(

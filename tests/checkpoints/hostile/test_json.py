@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,15 @@ from tests.checkpoints.builders import REAL, a_sharded_step, refusal, safetensor
 from tests.checkpoints.judge import FAULT, Judge
 
 MB = 1 << 20
-WIDE = b'"' + "\U0001f525".encode() + b"x" * (60 * MB) + b'"'
-"""One letter that takes four bytes makes all others take as many."""
-LISTS = b"[" + b"[]," * 15_000_000 + b"1]"
+
+
+def wide() -> bytes:
+    """One letter that takes four bytes makes all others take as many."""
+    return b'"' + "\U0001f525".encode() + b"x" * (60 * MB) + b'"'
+
+
+def lists() -> bytes:
+    return b"[" + b"[]," * 15_000_000 + b"1]"
 
 
 @pytest.fixture
@@ -30,28 +37,36 @@ def a_state(told: bytes) -> bytes:
     return b'{"global_step":1,"log_history":' + told + b"}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "told",
-    [b"[NaN]", b"[-Infinity, Infinity]", b'"NaN, NaN"', b'"\\ud83d"', b"[NaN," + LISTS[1:], WIDE],
+    [
+        lambda: b"[NaN]",
+        lambda: b"[-Infinity, Infinity]",
+        lambda: b'"NaN, NaN"',
+        lambda: b'"\\ud83d"',
+        lambda: b"[NaN," + lists()[1:],
+        wide,
+    ],
     ids=range(6),
 )
-def test_a_history_is_not_held(judge: Judge, trainer: Path, told: bytes) -> None:
-    (trainer / "trainer_state.json").write_bytes(a_state(told))
+def test_a_history_is_not_held(judge: Judge, trainer: Path, told: Callable[[], bytes]) -> None:
+    (trainer / "trainer_state.json").write_bytes(a_state(told()))
 
     assert judge.verify(trainer).reason == ""
 
 
 @pytest.mark.parametrize(
-    "content", [a_state(b"[" * 1_000_000), b'{"global_step":' + b"9" * 1_000_000 + b"}"], ids=range(2)
+    "content", [lambda: a_state(b"[" * 1_000_000), lambda: b'{"global_step":' + b"9" * 1_000_000 + b"}"], ids=range(2)
 )
-def test_a_hostile_state_is_refused_soon(judge: Judge, trainer: Path, content: bytes) -> None:
-    (trainer / "trainer_state.json").write_bytes(content)
+def test_a_hostile_state_is_refused_soon(judge: Judge, trainer: Path, content: Callable[[], bytes]) -> None:
+    (trainer / "trainer_state.json").write_bytes(content())
 
     assert "not the whole state of a trainer" in judge.verify(trainer).reason
 
 
 def test_a_configuration_of_wide_letters_is_not_held(judge: Judge, trainer: Path) -> None:
-    (trainer / "config.json").write_bytes(WIDE)
+    (trainer / "config.json").write_bytes(wide())
 
     assert judge.verify(trainer).reason == ""
 
@@ -62,17 +77,19 @@ def names(count: int, entry: bytes) -> bytes:
 
 
 def test_arrays_without_end_are_refused(judge: Judge, tmp_path: Path) -> None:
-    (tmp_path / "_METADATA").write_bytes(b'{"tree_metadata":{"a":' + LISTS + b"}}")
+    (tmp_path / "_METADATA").write_bytes(b'{"tree_metadata":{"a":' + lists() + b"}}")
 
     assert "too many values to verify" in judge.verify(tmp_path).reason
 
 
+@pytest.mark.slow
 def test_items_without_end_are_refused(judge: Judge, tmp_path: Path) -> None:
     (tmp_path / "_CHECKPOINT_METADATA").write_bytes(b'{"item_handlers":' + names(3_000_000, b'""') + b"}")
 
     assert "too many values to verify" in judge.verify(tmp_path).reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", [b"0", b'{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'], ids=["0", "tensor"])
 def test_a_header_without_end_is_refused(judge: Judge, tmp_path: Path, entry: bytes) -> None:
     header = names(24_000_000 // (len(entry) + 8), entry)
@@ -91,6 +108,7 @@ def test_a_header_that_is_not_there_is_not_waited_for(judge: Judge, tmp_path: Pa
     assert told in judge.verify(tmp_path).reason
 
 
+@pytest.mark.slow
 def test_an_index_without_end_is_refused(judge: Judge, tmp_path: Path) -> None:
     step = a_sharded_step(tmp_path, 1)
     (step / "model.safetensors.index.json").write_bytes(b'{"weight_map":' + names(3_000_000, b'"a"') + b"}")
@@ -101,16 +119,18 @@ def test_an_index_without_end_is_refused(judge: Judge, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b'{"files":' + names(700_000, b'{"size":1}') + b"}", "too many values to verify"),
-        (b'{"files":[' + b'{"size":1,"name":"a"},' * 700_000 + b'{"size":1}]}', "too many values to verify"),
-        (b'{"files":{"a":{"size":1' + b"0" * 5000 + b"}}}", "not a whole manifest"),
-        (b'{"files":' + b"[" * 1_000_000 + b"}", "not a whole manifest"),
-        (b'{"files":{"../a":{"size":1}}}', "not inside the checkpoint"),
+        (lambda: b'{"files":' + names(700_000, b'{"size":1}') + b"}", "too many values to verify"),
+        (lambda: b'{"files":[' + b'{"size":1,"name":"a"},' * 700_000 + b'{"size":1}]}', "too many values to verify"),
+        (lambda: b'{"files":{"a":{"size":1' + b"0" * 5000 + b"}}}", "not a whole manifest"),
+        (lambda: b'{"files":' + b"[" * 1_000_000 + b"}", "not a whole manifest"),
+        (lambda: b'{"files":{"../a":{"size":1}}}', "not inside the checkpoint"),
     ],
     ids=range(5),
 )
-def test_a_hostile_manifest_is_refused_soon(judge: Judge, tmp_path: Path, content: bytes, told: str) -> None:
-    (tmp_path / "manifest.json").write_bytes(content)
+def test_a_hostile_manifest_is_refused_soon(
+    judge: Judge, tmp_path: Path, content: Callable[[], bytes], told: str
+) -> None:
+    (tmp_path / "manifest.json").write_bytes(content())
 
     assert told in judge.verify(tmp_path).reason
 
@@ -136,24 +156,27 @@ def a_tree(leaves: int, values: bytes) -> bytes:
     return a_header(sizes=b"%d" % len(tree)) + tree + b"end of trees\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (a_tree(4_000_000, b"12 " * 3_999_999 + b"12"), "claims 4,000,000 leaves"),
-        (a_tree(100, b"12 " * 3_999_999 + b"12"), "has not its 100 numbers"),
-        (a_tree(1, b"1\n" * 4_000_000), "lines"),
-        (a_header(sizes=b"7 " * 7_000_000) + b"Tree=0", "does not agree with itself"),
-        (a_header(sizes=b"7" * 4200) + b"Tree=0\n", "does not agree with itself"),
-        (b"tree\n" + b"a=\n" * 5_000_000 + b"\n\n", "lines"),
+        (lambda: a_tree(4_000_000, b"12 " * 3_999_999 + b"12"), "claims 4,000,000 leaves"),
+        (lambda: a_tree(100, b"12 " * 3_999_999 + b"12"), "has not its 100 numbers"),
+        (lambda: a_tree(1, b"1\n" * 4_000_000), "lines"),
+        (lambda: a_header(sizes=b"7 " * 7_000_000) + b"Tree=0", "does not agree with itself"),
+        (lambda: a_header(sizes=b"7" * 4200) + b"Tree=0\n", "does not agree with itself"),
+        (lambda: b"tree\n" + b"a=\n" * 5_000_000 + b"\n\n", "lines"),
         (
-            TREES.replace(b"pandas_categorical:null", b"pandas_categorical:" + b"[" * 100_000),
+            lambda: TREES.replace(b"pandas_categorical:null", b"pandas_categorical:" + b"[" * 100_000),
             "ends within its last lines",
         ),
     ],
     ids=range(7),
 )
-def test_a_hostile_model_in_text_is_refused_soon(judge: Judge, tmp_path: Path, content: bytes, told: str) -> None:
-    (tmp_path / "model.txt.snapshot_iter_5").write_bytes(content)
+def test_a_hostile_model_in_text_is_refused_soon(
+    judge: Judge, tmp_path: Path, content: Callable[[], bytes], told: str
+) -> None:
+    (tmp_path / "model.txt.snapshot_iter_5").write_bytes(content())
     reason = judge.verify(tmp_path).reason
 
     assert told in reason

@@ -104,6 +104,7 @@ def test_a_hostile_store_is_refused_soon(judge: Judge, tmp_path: Path, made: Cal
     assert told in judge.verify(made(tmp_path / "10")).reason
 
 
+@pytest.mark.slow
 def test_the_largest_node_of_small_keys_is_read(judge: Judge, tmp_path: Path) -> None:
     count = 900_000
     keys = sorted(struct.pack(">I", number)[1:] for number in range(count))

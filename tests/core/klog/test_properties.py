@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ faults = st.builds(
 )
 
 
+@pytest.mark.slow
 @small
 @given(st.text())
 def test_any_text_is_read_or_left(text: str) -> None:
