@@ -53,6 +53,7 @@ WRITES = 16
 """A recovery of this gang takes so many writes, or fewer."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", range(1, WRITES + 1))
 async def test_a_controller_that_dies_at_any_write_is_continued_by_the_next(number: int, after: bool) -> None:
@@ -89,6 +90,7 @@ async def test_two_controllers_at_once_restart_once() -> None:
     assert stage.root.attempt == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, CALLS + 1))
 async def test_a_controller_that_is_overtaken_while_it_opens_a_recovery_opens_no_second(number: int) -> None:
     stage = Stage()

@@ -82,6 +82,7 @@ async def test_a_healthy_gang_that_the_user_stops_is_none_of_our_business() -> N
     assert stage.root.suspended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, CALLS + 1, 3))
 async def test_a_person_who_cordons_a_node_of_the_gang_for_a_while_costs_no_spare(number: int) -> None:
     stage = Stage(spares=2)
