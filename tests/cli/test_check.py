@@ -18,6 +18,8 @@ from tests.checks.test_busy import a_process
 from tests.standin import cuda, nvml
 from tests.sysfs import Sysfs, link, made, set_link
 
+pytestmark = pytest.mark.slow
+
 GPU0, GPU1 = "0000:3b:00.0", "0000:3c:00.0"
 PASSIVE = ["inventory", "nvlink", "ecc", "pcie-width", "nics"]
 

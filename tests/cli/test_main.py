@@ -16,6 +16,8 @@ from healthd import __version__
 from healthd.cli.errors import UserError
 from healthd.cli.main import COMMANDS, Command, main
 
+pytestmark = pytest.mark.slow
+
 HERE = {"play": Command(__name__, "do as this test says"), "other": Command("no.such.module", "is never imported")}
 
 

@@ -266,6 +266,7 @@ def test_a_member_that_kept_its_place_while_the_gang_was_smaller_for_a_moment_is
     assert set(census.view(gang_ref(JOB)).let_go) == set()
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_members_that_were_forgotten() -> None:
     census = a_census(sized(2, 1), ranked(0), ranked(1))
     census.take(sized(1, 2))

@@ -17,6 +17,8 @@ from healthd.core.gang import GangOptions, Mount, Root
 from tests.checkpoints.builders import safetensors_bytes, write_files
 from tests.core.gangs import a_root
 
+pytestmark = pytest.mark.slow
+
 
 def saving_to(location: str, *mounts: Mount, namespace: str = "default") -> Root:
     """A gang that names *location*, and whose pods have these *mounts*."""

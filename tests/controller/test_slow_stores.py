@@ -21,6 +21,8 @@ from tests.fakes import settle
 from tests.scenarios.stage import METRICS, TICK, Stage
 from tests.simulation.training import SeenCheckpoints, Store
 
+pytestmark = pytest.mark.slow
+
 
 class Hanging(SeenCheckpoints):
     """Stores that never answer while they hang; *asking* are the reads that wait for them."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from healthd.core.model import CauseKind, Phase
 from healthd.core.readings import Reading
 from tests.scenarios.stage import GPU, Stage
+
+pytestmark = pytest.mark.slow
 
 NICS = [f"0000:{bus}:00.0" for bus in ("5d", "5e", "9a", "9b")]
 

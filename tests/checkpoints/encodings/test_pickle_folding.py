@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from healthd.checkpoints.encodings.pickle_folding import SKIMMED
 from healthd.checkpoints.encodings.pickles import BadPickle, Built, read_pickle
 
+pytestmark = pytest.mark.slow
+
 PAIR, SHAPE = f"{__name__}.Pair", f"{__name__}.Shape"
 
 

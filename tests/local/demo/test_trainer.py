@@ -16,6 +16,8 @@ import pytest
 from healthd.checkpoints.latest import latest
 from healthd.local.demo import trainer
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def gang(root: Path, *args: str, ranks: int = 4, **env: str) -> Iterator[list[subprocess.Popen[str]]]:

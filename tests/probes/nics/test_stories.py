@@ -18,6 +18,8 @@ from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import InfinibandCounters, VirtualFunctions
 from tests.sysfs import Sysfs, set_link, write
 
+pytestmark = pytest.mark.slow
+
 RAILS = range(8)
 PORTS = [f"0000:{at:02x}:06.0" for at in RAILS]
 PULLED = ("1: DOWN", "2: Polling")
