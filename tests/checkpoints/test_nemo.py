@@ -69,6 +69,7 @@ def test_an_archive_cut_within_its_members_is_refused(whole: Path) -> None:
     assert [length for length in held_when_cut(whole, whole, times=100) if length < end] == []
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_the_weights_is_refused(whole: Path) -> None:
     begin = whole.read_bytes().index(b"\1" * 64)
     held = held_when_flipped(whole, whole, times=2000)

@@ -6,8 +6,12 @@ import os
 import signal
 import sys
 
+import pytest
+
 from healthd.core.model import CauseKind
 from tests.e2e.driver import Stage
+
+pytestmark = pytest.mark.slow
 
 SPARE = ("--spares", "1")
 WINDOW = "1h"

@@ -51,5 +51,6 @@ class Credulous(JobAdapter):
         return super().read_any(obj)
 
 
+@pytest.mark.slow
 def test_an_adapter_with_a_fault_is_found_out() -> None:
     assert fuzz(OBJECTS, seed=1, adapters={**ADAPTERS, "Job": Credulous()}).failures

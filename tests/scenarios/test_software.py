@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 import msgspec
+import pytest
 
 from healthd.clock import Clock
 from healthd.core.gang import Heard
@@ -280,6 +281,7 @@ async def test_retries_of_the_user_are_not_used_up() -> None:
     assert pods == []
 
 
+@pytest.mark.slow
 async def test_more_faults_than_the_breaker_allows_are_not_restarted_until_the_window_has_passed() -> None:
     policy = RecoveryPolicy(breaker_restarts=2, breaker_window=timedelta(hours=1))
     stage = Stage(recovery=policy)
