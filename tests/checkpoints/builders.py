@@ -56,12 +56,12 @@ def refusal(path: Path, *, level: Level = Level.FULL, format: str = "") -> str: 
 
 
 def torch_zip_bytes(payload: bytes = b"\1" * 64, *, state: object = None) -> bytes:
-    """A file laid out as `torch.save` does: stored members, the pickle of *state* first."""
+    """A file laid out as `torch.save` does: stored members of no date, the pickle of *state* first."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("archive/data.pkl", pickle.dumps({} if state is None else state, protocol=2))
-        archive.writestr("archive/data/0", payload)
-        archive.writestr("archive/version", b"3\n")
+        archive.writestr(zipfile.ZipInfo("archive/data.pkl"), pickle.dumps({} if state is None else state, protocol=2))
+        archive.writestr(zipfile.ZipInfo("archive/data/0"), payload)
+        archive.writestr(zipfile.ZipInfo("archive/version"), b"3\n")
     return buffer.getvalue()
 
 

@@ -127,8 +127,8 @@ def _state() -> Seed:
 def _as_archive(pickle: bytes) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("archive/data.pkl", pickle)
-        archive.writestr("archive/data/0", bytes(64))
+        archive.writestr(zipfile.ZipInfo("archive/data.pkl"), pickle)
+        archive.writestr(zipfile.ZipInfo("archive/data/0"), bytes(64))
     return buffer.getvalue()
 
 
