@@ -12,7 +12,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from healthd.core.shares import may_begin
+from healthd.core.fair_shares import may_begin
 
 T = TypeVar("T")
 

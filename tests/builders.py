@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from healthd.core.model import Action, Blame, CauseKind, Finding, Severity, Verdict
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_COMPLETION_INDEX,
     LABEL_GANG,
     LABEL_SPARE,
@@ -44,6 +43,7 @@ from healthd.core.objects import (
     Taint,
     Toleration,
 )
+from healthd.core.api.model import Action, Blame, CauseKind, Finding, Severity, Verdict
 from tests.fakes import START
 
 A_CONTAINER = Container(name="main", image="busybox:1.36", command=["sleep", "3600"])

@@ -25,17 +25,17 @@ from healthd.agent.node_view import AskedNode, NodeView
 from healthd.agent.publish import Reporter, repaired_at
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, Conflict, Unusable
-from healthd.core import quarantine
-from healthd.core.blindness import KERNEL_LOG, Sources
-from healthd.core.findings import BY_DEFAULT
-from healthd.core.model import Finding, KernelRecord
-from healthd.core.objects import Device, KernelLogCursor, Nic, Node, NodeHealthStatus, RepairSeen
-from healthd.core.pod_lives import PodLives, PodTasks
-from healthd.core.policy import JudgePolicy, QuarantinePolicy
-from healthd.core.readings import Look
-from healthd.core.shape import NO_SHAPE, expecting, grown
-from healthd.core.signals.rule import Rule
-from healthd.core.waits import Luck, Waits, alone
+from healthd.core.api import Device, KernelLogCursor, Nic, Node, NodeHealthStatus, RepairSeen
+from healthd.core.api.model import Finding, KernelRecord
+from healthd.core.backoff import Luck, Waits, alone
+from healthd.core.config import JudgePolicy, QuarantinePolicy
+from healthd.core.diagnosis.blindness import KERNEL_LOG, Sources
+from healthd.core.diagnosis.findings import BY_DEFAULT
+from healthd.core.diagnosis.node_shape import NO_SHAPE, expecting, grown
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.signals.rule import Rule
+from healthd.core.node import quarantine
+from healthd.core.node.pod_liveness import PodLives, PodTasks
 from healthd.telemetry.events import Announce, about, silently
 from healthd.telemetry.metrics import Metrics
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from healthd.cluster.nodes import owned_by
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
-from healthd.core.budget import SlotSet, slot_sets
-from healthd.core.objects import LABEL_NODE, Lease, LeaseSpec, Node, ObjectMeta
-from healthd.core.policy import QuarantinePolicy
+from healthd.core.api import LABEL_NODE, Lease, LeaseSpec, Node, ObjectMeta
+from healthd.core.config import QuarantinePolicy
+from healthd.core.node.budget import SlotSet, slot_sets
 
 MOST_BLIND_TRIES = 4
 SLOTS_WORTH_A_TRY = 100

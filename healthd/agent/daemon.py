@@ -23,15 +23,15 @@ from healthd.agent.probing import Poll, Probe, Prober
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
-from healthd.core.blindness import Sources, expected_by
-from healthd.core.klog import parse_message
-from healthd.core.objects import Device, KernelLogCursor, Nic
-from healthd.core.pod_lives import PodTasks
-from healthd.core.policy import Config
-from healthd.core.readings import Look
-from healthd.core.signals.tables import rules_of
-from healthd.core.waits import Luck, Waits
-from healthd.core.xid import judge
+from healthd.core.api import Device, KernelLogCursor, Nic
+from healthd.core.backoff import Luck, Waits
+from healthd.core.config import Config
+from healthd.core.diagnosis.blindness import Sources, expected_by
+from healthd.core.diagnosis.klog import parse_message
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.signals.tables import rules_of
+from healthd.core.diagnosis.xid import judge
+from healthd.core.node.pod_liveness import PodTasks
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.log import KernelLog
 from healthd.probes.nvml.inventory import Inventory

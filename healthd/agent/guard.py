@@ -1,9 +1,9 @@
 """
 Take a node out of service and give it back, as its findings ask for and the budget allows.
 
-`core.quarantine` decides, here it is done. A slot comes before the cordon and goes after it, so there are never more
-cordons than slots. On the way back the report of the node's health goes first of all: a node in service with the report
-of its fault would pass for bad again.
+`core.node.quarantine` decides, here it is done. A slot comes before the cordon and goes after it, so there are never
+more cordons than slots. On the way back the report of the node's health goes first of all: a node in service with the
+report of its fault would pass for bad again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from healthd.agent.node_view import NodeView
 from healthd.clock import Clock
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster
-from healthd.core import quarantine
-from healthd.core.model import Finding
-from healthd.core.objects import Node
-from healthd.core.policy import QuarantinePolicy
-from healthd.core.waits import Luck, Waits
+from healthd.core.api import Node
+from healthd.core.api.model import Finding
+from healthd.core.backoff import Luck, Waits
+from healthd.core.config import QuarantinePolicy
+from healthd.core.node import quarantine
 from healthd.telemetry.events import NORMAL, WARNING
 from healthd.telemetry.metrics import Metrics
 

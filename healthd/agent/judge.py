@@ -14,17 +14,17 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from healthd.core.causes import cause_of
-from healthd.core.findings import Ledger
-from healthd.core.growth import Meter, port_count, watched_of, with_growth
-from healthd.core.model import Finding, KernelRecord, Verdict
-from healthd.core.objects import Nic
-from healthd.core.policy import JudgePolicy
-from healthd.core.readings import Look
-from healthd.core.signals.engine import Engine
-from healthd.core.signals.entering import reconcile
-from healthd.core.signals.rule import Rule
-from healthd.core.tiers import tier
+from healthd.core.api import Nic
+from healthd.core.api.model import Finding, KernelRecord, Verdict
+from healthd.core.config import JudgePolicy
+from healthd.core.diagnosis.causes import cause_of
+from healthd.core.diagnosis.findings import Ledger
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.signals.engine import Engine
+from healthd.core.diagnosis.signals.reconcile_findings import reconcile
+from healthd.core.diagnosis.signals.rule import Rule
+from healthd.core.diagnosis.tiers import tier
+from healthd.core.fabric.counter_rates import Meter, port_count, watched_of, with_growth
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)

@@ -16,8 +16,8 @@ import structlog
 
 from healthd.agent.agent import Agent, KernelNews
 from healthd.clock import Clock
-from healthd.core.model import KernelRecord
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
+from healthd.core.api.model import KernelRecord
 from healthd.probes.klog.log import Batch, KernelLog
 from healthd.telemetry.metrics import Metrics
 

@@ -14,8 +14,8 @@ import structlog
 
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, EventType, NotFound, Unavailable, Unusable
-from healthd.core.objects import Node
-from healthd.core.waits import Luck, Waits
+from healthd.core.api import Node
+from healthd.core.backoff import Luck, Waits
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)

@@ -18,8 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from healthd.clock import Clock
-from healthd.core.readings import Look
-from healthd.core.waits import Luck
+from healthd.core.backoff import Luck
+from healthd.core.diagnosis.readings import Look
 from healthd.telemetry.metrics import Metrics
 from healthd.threads import Call, Worker
 

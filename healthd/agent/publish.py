@@ -11,13 +11,13 @@ import msgspec
 
 from healthd.cluster.nodes import owned_by
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
-from healthd.core import conditions
-from healthd.core.model import Finding
-from healthd.core.objects import ANNOTATION_REPAIRED, Node, NodeHealth, NodeHealthStatus, ObjectMeta
+from healthd.core.api import ANNOTATION_REPAIRED, Node, NodeHealth, NodeHealthStatus, ObjectMeta
+from healthd.core.api.model import Finding
+from healthd.core.backoff import Luck
+from healthd.core.node import conditions
+from healthd.core.node.reporting import REFRESH_AFTER, write_at
 from healthd.core.patches import diff
-from healthd.core.reporting import REFRESH_AFTER, write_at
 from healthd.core.untrusted import Moment
-from healthd.core.waits import Luck
 
 
 class Reporter:

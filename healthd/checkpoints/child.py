@@ -23,7 +23,7 @@ if __name__ == "__main__":
 
 from healthd.checkpoints.cache import Cache
 from healthd.checkpoints.report import Inquiry, report_on
-from healthd.core.verification import fitted
+from healthd.core.checkpoint.verification import fitted
 
 MEMORY = 300 << 20
 """Bytes of data. No format needs more, whatever the files say."""

@@ -27,8 +27,8 @@ from healthd.checkpoints.tree import (
     refuse_changes,
     survey,
 )
+from healthd.core.checkpoint.verification import Save
 from healthd.core.printable import printable
-from healthd.core.verification import Save
 
 __all__ = [
     "UNKNOWN_STEP",

@@ -23,7 +23,7 @@ import msgspec
 
 from healthd.checkpoints.child import MEMORY, MOST_ANSWER
 from healthd.checkpoints.report import Inquiry
-from healthd.core.verification import Report, read_report
+from healthd.core.checkpoint.verification import Report, read_report
 
 # -P: no module of the directory that we happen to run in may stand in for a real one.
 PROGRAM = (sys.executable, "-P", str(Path(__file__).with_name("child.py")))

@@ -15,9 +15,9 @@ from healthd.checkpoints.formats import UnknownFormat
 from healthd.checkpoints.latest import Cache, Checkpoint, Level, Rejected, latest, newest_step
 from healthd.checkpoints.stores.local import confined_to
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate
-from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
+from healthd.core.api import ChosenCheckpoint, RejectedCheckpoint
+from healthd.core.checkpoint.verification import Report, Save
 from healthd.core.printable import printable
-from healthd.core.verification import Report, Save
 
 
 class Inquiry(Struct, frozen=True, kw_only=True, omit_defaults=True):

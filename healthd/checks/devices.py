@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from healthd.core.objects import Nic
-from healthd.core.readings import NODE, Look
+from healthd.core.api import Nic
+from healthd.core.diagnosis.readings import NODE, Look
 
 Value = float | str
 Places = Mapping[str, Mapping[tuple[str, str], Value]]
@@ -54,7 +54,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     netdev: str = ""
     rail: int | None = None
     state: str
-    """A word of `healthd.core.links.Link`, or the kernel's own where nothing is said of the port."""
+    """A word of `healthd.core.diagnosis.link_state.Link`, or the kernel's own where nothing is said of the port."""
     rate_gbps: float = 0
 
 

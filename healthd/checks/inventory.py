@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from healthd.checks.check import Bench, Figures, Result, judged, skipped
 from healthd.checks.devices import Gpu
-from healthd.core.readings import NODE
+from healthd.core.diagnosis.readings import NODE
 
 
 class Inventory:

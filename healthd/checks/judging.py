@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from healthd.core.blindness import KERNEL_LOG, NOT_BLIND, Sources
-from healthd.core.findings import Ledger
-from healthd.core.model import Finding, KernelRecord, Verdict
-from healthd.core.policy import JudgePolicy
-from healthd.core.readings import Look
-from healthd.core.signals.engine import Engine
-from healthd.core.signals.entering import reconcile
-from healthd.core.signals.tables import rules_of
+from healthd.core.api.model import Finding, KernelRecord, Verdict
+from healthd.core.config import JudgePolicy
+from healthd.core.diagnosis.blindness import KERNEL_LOG, NOT_BLIND, Sources
+from healthd.core.diagnosis.findings import Ledger
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.signals.engine import Engine
+from healthd.core.diagnosis.signals.reconcile_findings import reconcile
+from healthd.core.diagnosis.signals.tables import rules_of
 
 
 class SeenNow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -55,7 +55,7 @@ class Onlooker:
         expected: Mapping[str, str] = NOT_BLIND,
         trust_user_space: bool = False,
     ) -> None:
-        """*expected*: see `healthd.core.blindness.Sources`."""
+        """*expected*: see `healthd.core.diagnosis.blindness.Sources`."""
         rules = rules_of(policy)
         at_once = [msgspec.structs.replace(rule, holds=timedelta(0)) for rule in rules]
         self._boot_id = boot_id

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
-from healthd.core.model import KernelRecord
-from healthd.core.readings import Look
+from healthd.core.api.model import KernelRecord
+from healthd.core.diagnosis.readings import Look
 from healthd.probes.klog.log import KernelLog
 from healthd.probes.nvml.health import Nvml
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from healthd.checks.check import Bench, Figures, Result, judged, skipped
 from healthd.checks.devices import Port, number
-from healthd.core.links import Link
+from healthd.core.diagnosis.link_state import Link
 
 _BAD = {Link.DOWN, Link.DOWN_OFF_RAIL, Link.NO_MANAGER, Link.NEVER_UP}
 """A port that somebody switched off, or never used, is no fault."""

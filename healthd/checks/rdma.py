@@ -8,7 +8,7 @@ import time
 from healthd.checks import programs
 from healthd.checks.check import Bench, Figures, Result, judged, skipped
 from healthd.checks.devices import Port
-from healthd.core.links import Link
+from healthd.core.diagnosis.link_state import Link
 
 PROGRAM = "ib_write_bw"
 FIRST_SOCKET = 18_600

@@ -19,9 +19,9 @@ from healthd.checks.nccl import Nccl
 from healthd.checks.ports import Nics
 from healthd.checks.rdma import RdmaLoopback
 from healthd.checks.report import Done
-from healthd.core.blindness import blind_now
-from healthd.core.objects import Nic
-from healthd.core.readings import Look
+from healthd.core.api import Nic
+from healthd.core.diagnosis.blindness import blind_now
+from healthd.core.diagnosis.readings import Look
 
 
 def all_checks(dcgm_level: int = 1) -> tuple[Check, ...]:

@@ -11,9 +11,9 @@ import msgspec
 
 from healthd.checks import devices
 from healthd.checks.judging import SeenNow
-from healthd.core.model import Finding, Severity, Verdict
-from healthd.core.objects import NodeHealth
-from healthd.core.reporting import is_silent
+from healthd.core.api import NodeHealth
+from healthd.core.api.model import Finding, Severity, Verdict
+from healthd.core.node.reporting import is_silent
 
 _BADNESS = [Severity.FATAL, Severity.ERROR, Severity.WARNING, Severity.INFO]
 

@@ -22,10 +22,10 @@ from healthd.agent.probing import Probe
 from healthd.cli.probes import probes_of
 from healthd.clock import Clock
 from healthd.cluster.remote import Connection, Limits, connect
-from healthd.core.objects import Device, KernelLogCursor, Nic
-from healthd.core.pod_lives import PodTasks
-from healthd.core.policy import Config
-from healthd.core.site_rules import beginnings
+from healthd.core.api import Device, KernelLogCursor, Nic
+from healthd.core.config import Config
+from healthd.core.diagnosis.site_rules import beginnings
+from healthd.core.node.pod_liveness import PodTasks
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.log import KernelLog

@@ -32,8 +32,8 @@ from healthd.cli.errors import UserError
 from healthd.cli.probes import probes_of
 from healthd.cli.terminal import console
 from healthd.clock import SystemClock
-from healthd.core.objects import Nic
-from healthd.core.policy import Config, parse_duration
+from healthd.core.api import Nic
+from healthd.core.config import Config, parse_duration
 from healthd.probes.nics.rdma import read_nics
 
 FAILED = 3

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from healthd.core.verification import LAST_WORDS
+from healthd.core.checkpoint.verification import LAST_WORDS
 
 _LONGEST = 1e6
 """Seconds. The pod has a deadline of its own."""
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 0 when there is an answer, also where there is no checkpoint."""
     from healthd.checkpoints.processes import Processes
     from healthd.checkpoints.report import Inquiry
-    from healthd.core.verification import Save, fitted
+    from healthd.core.checkpoint.verification import Save, fitted
 
     place = str(args.path.absolute())
     doubted = tuple(Save(*map(int, each.split(":"))) for each in args.doubted)

@@ -22,11 +22,11 @@ import yaml
 
 from healthd.cli.config_keys import Key, Value, keys_of, sections_of
 from healthd.cli.errors import UserError
-from healthd.core.foreign import check_name, parse_row
-from healthd.core.locations import parse_allowed
-from healthd.core.policy import Config, Policy, parse_duration
-from healthd.core.signals.tables import check_rule, known_rules, parse_limit
-from healthd.core.site_rules import check_reading, check_site_rule, check_tier, parse_pattern, parse_tier
+from healthd.core.api.locations import parse_allowed
+from healthd.core.config import Config, Policy, parse_duration
+from healthd.core.diagnosis.signals.tables import check_rule, known_rules, parse_limit
+from healthd.core.diagnosis.site_rules import check_reading, check_site_rule, check_tier, parse_pattern, parse_tier
+from healthd.core.recovery.foreign_signs import check_name, parse_row
 from healthd.telemetry.address import parse_address
 
 __all__ = ["ConfigError", "Problem", "load", "parse"]
@@ -215,7 +215,7 @@ def _read_scalar(node: yaml.Node, key: Key, path: str) -> Value:
 
 
 def _check_tier(text: str) -> None:
-    from healthd.core.listing import check_tier_of  # as below
+    from healthd.core.diagnosis.rule_reference import check_tier_of  # as below
 
     check_tier_of(*parse_tier(text))
 
@@ -225,7 +225,9 @@ def _check_reading(name: str) -> None:
 
 
 def _check_pattern(pattern: str) -> str:
-    from healthd.core.listing import check_pattern  # here: who names no pattern need not hold every rule
+    from healthd.core.diagnosis.rule_reference import (
+        check_pattern,  # here: who names no pattern need not hold every rule
+    )
 
     return check_pattern(pattern)
 

@@ -1,4 +1,4 @@
-"""Every key of the configuration file with its type, limits and meaning, as `healthd.core.policy` declares them."""
+"""Every key of the configuration file with its type, limits and meaning, as `healthd.core.config` declares them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from healthd.core.policy import Policy, format_duration
+from healthd.core.config import Policy, format_duration
 
 Value = bool | int | float | str | timedelta | StrEnum | tuple[str | Policy, ...] | None
 """What a key can hold."""

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 
 from healthd.cli.config_keys import Key, keys_of, sections_of, spell
-from healthd.core.policy import Config, Policy
+from healthd.core.config import Config, Policy
 
 _HEAD = """\
 # Configuration
 
-<!-- Written by `healthd config --reference`: to change it, change the descriptions in healthd/core/policy. -->
+<!-- Written by `healthd config --reference`: to change it, change the descriptions in healthd/core/config. -->
 
 healthd reads one YAML file: `healthd run --config healthd.yaml …`. Every section and every key may be left out; an
 empty file means all defaults. A key that does not exist, a value that is not allowed or a key given twice stops the

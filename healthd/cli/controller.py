@@ -24,7 +24,7 @@ from healthd.cluster.remote import connect
 from healthd.controller.daemon import ControllerDaemon
 from healthd.controller.lookup import FileCheckpoints
 from healthd.controller.verifier import VerifierPods, image_of
-from healthd.core.policy import CheckpointsPolicy, Config
+from healthd.core.config import CheckpointsPolicy, Config
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.address import AddressError
 from healthd.telemetry.logs import configure

@@ -15,7 +15,7 @@ from pathlib import Path
 from healthd.cli.errors import UserError
 from healthd.cli.terminal import console
 from healthd.clock import Clock, SystemClock
-from healthd.core.policy import LogFormat, LogLevel
+from healthd.core.config import LogFormat, LogLevel
 from healthd.local.demo.kernel_logs import Writable, is_real_device, machine_log, own_log
 from healthd.local.demo.outcome import Outcome, judge
 from healthd.local.demo.play import Stage, play

@@ -22,11 +22,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster, ClusterError, Forbidden, NotFound, Reader
 from healthd.cluster.remote import connect
 from healthd.controller.declaration import why_no_format
-from healthd.core.doctor import Chart, HintPolicy, Level, Remark, examine
-from healthd.core.doctor.rights import needed
-from healthd.core.gang import Root
-from healthd.core.locations import allowed_in
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_LAUNCHER,
@@ -41,8 +37,12 @@ from healthd.core.objects import (
     PodManifest,
     StatefulSetManifest,
 )
-from healthd.core.policy import CheckpointsPolicy, Config
-from healthd.core.telling import kind_named
+from healthd.core.api.locations import allowed_in
+from healthd.core.config import CheckpointsPolicy, Config
+from healthd.core.recovery.gang import Root
+from healthd.core.recovery.recovery_status import kind_named
+from healthd.core.report.doctor import Chart, HintPolicy, Level, Remark, examine
+from healthd.core.report.doctor.rights import needed
 from healthd.gangs import ADAPTERS
 from healthd.gangs.annotations import metadata_of_root
 from healthd.gangs.manifests import remembered

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from healthd.cluster.port import Cluster, Forbidden, Invalid, NotFound, Reader
-from healthd.core.doctor import Right, Verifier
-from healthd.core.doctor.rights import ACCOUNT, CONTROLLER, GROUPS, NAMESPACE, verifiers_of
-from healthd.core.objects import (
+from healthd.core.api import (
     AccessReviewSpec,
     LocalSubjectAccessReview,
     ObjectMeta,
@@ -15,7 +13,9 @@ from healthd.core.objects import (
     ResourceAttributes,
     SubjectAccessReview,
 )
-from healthd.core.policy import CheckpointsPolicy
+from healthd.core.config import CheckpointsPolicy
+from healthd.core.report.doctor import Right, Verifier
+from healthd.core.report.doctor.rights import ACCOUNT, CONTROLLER, GROUPS, NAMESPACE, verifiers_of
 
 
 async def ask_about(cluster: Cluster, rights: Iterable[Right]) -> Mapping[Right, bool | None]:
@@ -38,7 +38,7 @@ async def _has(cluster: Cluster, right: Right) -> bool | None:
 async def find_verifiers(
     cluster: Reader, location: str, namespace: str, policy: CheckpointsPolicy | None
 ) -> tuple[Verifier, ...] | None:
-    """As `core.doctor.rights.verifiers_of`, with the controller's pods that are there. Raises ClusterError."""
+    """As `core.report.doctor.rights.verifiers_of`, with the controller's pods that are there. Raises ClusterError."""
     try:
         pods = (await cluster.list(Pod, namespace=NAMESPACE, labels=CONTROLLER)).items
     except (NotFound, Forbidden):

@@ -26,15 +26,15 @@ from healthd.cli.which_run import known_runs
 from healthd.cli.which_world import World
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound, Reader
-from healthd.core.calm import tell_calm
-from healthd.core.explain import Explanation, explain
-from healthd.core.explain_text import Section, columns, row, tell
-from healthd.core.gang import Root
-from healthd.core.model import ENDED, Phase
-from healthd.core.objects import Node, NodeHealth, Recovery
-from healthd.core.stake import Stake, at_stake
-from healthd.core.telling import blamed, gang_text, kind_named
-from healthd.core.terms import KUBERNETES, ONE_SERVER, Terms
+from healthd.core.api import Node, NodeHealth, Recovery
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.checkpoint.restart_cost import Stake, at_stake
+from healthd.core.recovery.gang import Root
+from healthd.core.recovery.recovery_status import blamed, gang_text, kind_named
+from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER, Terms
+from healthd.core.report.calm import tell_calm
+from healthd.core.report.explain import Explanation, explain
+from healthd.core.report.explain_text import Section, columns, row, tell
 from healthd.local.state import runs_dir
 
 T = TypeVar("T", Node, NodeHealth)

@@ -2,8 +2,8 @@
 `healthd klog`: what healthd reads in a kernel log, line by line.
 
 Streams: neither a large file nor a long line is ever held as a whole, and a row is printed as soon as its line is read.
-Every message stands for itself here; what the agent makes of several together is in `healthd.core.findings`. With
-`--config` the rules and tiers of the site count, too: each of its rules that fits a line makes a row of its own.
+Every message stands for itself here; what the agent makes of several together is in `healthd.core.diagnosis.findings`.
+With `--config` the rules and tiers of the site count, too: each of its rules that fits a line makes a row of its own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ import msgspec
 
 from healthd.cli.errors import UserError
 from healthd.cli.terminal import complain, console
-from healthd.core.judgement import Judgement, in_tier
-from healthd.core.klog import (
+from healthd.core.api.model import Action, Severity
+from healthd.core.config import JudgePolicy
+from healthd.core.diagnosis.judgement import Judgement, in_tier
+from healthd.core.diagnosis.klog import (
     CONTRACT,
     LONGEST_MESSAGE,
     LONGEST_PREFIX,
@@ -33,12 +35,10 @@ from healthd.core.klog import (
     says_who_wrote,
     stitch,
 )
-from healthd.core.model import Action, Severity
-from healthd.core.policy import JudgePolicy
-from healthd.core.readings import NODE
-from healthd.core.site_rules import judge_line, tier_chosen
-from healthd.core.tiers import tier
-from healthd.core.xid import judge
+from healthd.core.diagnosis.readings import NODE
+from healthd.core.diagnosis.site_rules import judge_line, tier_chosen
+from healthd.core.diagnosis.tiers import tier
+from healthd.core.diagnosis.xid import judge
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,8 +8,8 @@ from pathlib import Path
 from string import Template
 
 from healthd.agent.probing import Probe
-from healthd.core.objects import Device, Nic
-from healthd.core.policy import ProbesPolicy
+from healthd.core.api import Device, Nic
+from healthd.core.config import ProbesPolicy
 from healthd.probes.host.disks import Disks, FileSystems
 from healthd.probes.host.edac import Edac
 from healthd.probes.host.machine import Host, KernelClock

@@ -17,9 +17,9 @@ from healthd.cli.errors import UserError
 from healthd.cli.which_world import World
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound
-from healthd.core.objects import ANNOTATION_REPAIRED, Node
-from healthd.core.quarantine import read_record
-from healthd.core.terms import KUBERNETES, ONE_SERVER
+from healthd.core.api import ANNOTATION_REPAIRED, Node
+from healthd.core.node.quarantine import read_record
+from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER
 
 FEW = 16
 """So many names of nodes are told to whoever named one that is not there."""

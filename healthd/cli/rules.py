@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from healthd.cli.terminal import complain, console
-from healthd.core.listing import KERNEL_LOG, Mode, Outcome, RuleRow, all_rules, rules_under
+from healthd.core.diagnosis.rule_reference import KERNEL_LOG, Mode, Outcome, RuleRow, all_rules, rules_under
 
 NOT_FOUND = 1
 

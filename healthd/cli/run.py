@@ -27,9 +27,9 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
 from healthd.controller.declaration import why_no_format
-from healthd.core.objects import Node
-from healthd.core.policy import Config, LogFormat, parse_duration
-from healthd.core.site_rules import beginnings
+from healthd.core.api import Node
+from healthd.core.config import Config, LogFormat, parse_duration
+from healthd.core.diagnosis.site_rules import beginnings
 from healthd.local.gang import RunSpec
 from healthd.local.launchers import find_launcher, what_to_know, why_not_launch
 from healthd.local.lines import Lines

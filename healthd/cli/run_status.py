@@ -20,14 +20,14 @@ from healthd.cli.errors import UserError
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError, NotFound
-from healthd.core.breaker import hold_of
-from healthd.core.gang import Ending, attempt_of, index_of, is_terminal
-from healthd.core.model import ENDED, Phase
-from healthd.core.objects import Job, Node, Pod, Recovery
-from healthd.core.quarantine import read_record
-from healthd.core.spares import is_spare
-from healthd.core.stake import at_stake, tell_stake
-from healthd.core.terms import ONE_SERVER
+from healthd.core.api import Job, Node, Pod, Recovery
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.checkpoint.restart_cost import at_stake, tell_stake
+from healthd.core.node.quarantine import read_record
+from healthd.core.recovery.breaker import hold_of
+from healthd.core.recovery.gang import Ending, attempt_of, index_of, is_terminal
+from healthd.core.recovery.spares import is_spare
+from healthd.core.recovery.terms import ONE_SERVER
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
 from healthd.local.known import KnownRun, Standing, read_run

@@ -35,12 +35,12 @@ from healthd.cli.status_page import Page
 from healthd.cli.terminal import console
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.port import NotFound
-from healthd.core.blindness import expected_by
-from healthd.core.model import KernelRecord, Verdict
-from healthd.core.objects import Nic, NodeHealth
-from healthd.core.policy import Config
-from healthd.core.readings import Look
-from healthd.core.site_rules import beginnings
+from healthd.core.api import Nic, NodeHealth
+from healthd.core.api.model import KernelRecord, Verdict
+from healthd.core.config import Config
+from healthd.core.diagnosis.blindness import expected_by
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.site_rules import beginnings
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.which_source import open_kernel_log

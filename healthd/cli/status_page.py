@@ -12,8 +12,8 @@ from healthd.checks.judging import SeenNow
 from healthd.checks.status import Status, spoken
 from healthd.cli.klog import printable
 from healthd.cli.terminal import console
-from healthd.core.model import Finding, Severity, Verdict
-from healthd.core.readings import NODE
+from healthd.core.api.model import Finding, Severity, Verdict
+from healthd.core.diagnosis.readings import NODE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

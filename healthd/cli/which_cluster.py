@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from healthd.clock import Clock
-from healthd.core.policy import Config
+from healthd.core.config import Config
 
 if TYPE_CHECKING:
     from healthd.cluster.remote import Connection

@@ -7,9 +7,9 @@ from typing import Any
 
 from healthd.cli.errors import UserError
 from healthd.cluster.port import Cluster, Forbidden, NotFound
-from healthd.core.gang import Root
-from healthd.core.objects import GangRef
-from healthd.core.telling import gang_text, kind_named
+from healthd.core.api import GangRef
+from healthd.core.recovery.gang import Root
+from healthd.core.recovery.recovery_status import gang_text, kind_named
 from healthd.gangs import ADAPTERS
 from healthd.gangs.adapter import GangAdapter
 

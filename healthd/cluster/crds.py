@@ -1,7 +1,7 @@
 """
 The CustomResourceDefinitions of healthd's own kinds, made from the structs that read and write them.
 
-A field is declared once, in `healthd.core.objects`; its docstring is what `kubectl explain` shows. What a struct cannot
+A field is declared once, in `healthd.core.api`; its docstring is what `kubectl explain` shows. What a struct cannot
 say is in the tables below: what must hold between two versions of an object, and what `kubectl get` prints.
 `python -m healthd.cluster.crds` writes `deploy/crds.yaml`; nothing reads this module at run time.
 """
@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 import msgspec.inspect as shapes
 import yaml
 
-from healthd.core.model import ENDED, Phase, Verdict
-from healthd.core.objects import (
+from healthd.core.api import (
     RESOURCES,
     Cause,
     FencedPod,
@@ -35,12 +34,13 @@ from healthd.core.objects import (
     PodHint,
     Recovery,
 )
-from healthd.core.objects.meta import Slim
-from healthd.core.objects.recoveries import LONGEST_MESSAGE, GangRef, RecoverySpec, RecoveryStatus
+from healthd.core.api.meta import Slim
+from healthd.core.api.model import ENDED, Phase, Verdict
+from healthd.core.api.recoveries import LONGEST_MESSAGE, GangRef, RecoverySpec, RecoveryStatus
 from healthd.core.untrusted import LARGEST_GANG
 
 HEAD = """\
-# healthd's own kinds. Written by `make docs` from healthd/core/objects: change the structs there, not this file.
+# healthd's own kinds. Written by `make docs` from healthd/core/api: change the structs there, not this file.
 """
 
 Schema = dict[str, Any]

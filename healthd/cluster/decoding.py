@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from healthd.cluster.port import Unreadable
-from healthd.core.objects import RESOURCES, Slim
+from healthd.core.api import RESOURCES, Slim
 
 T = TypeVar("T", bound=Slim)
 

@@ -21,7 +21,7 @@ from healthd.clock import Clock
 from healthd.cluster.mirror import Mirror, Watched
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound, Unusable
 from healthd.cluster.waiting import first, within
-from healthd.core.objects import Lease, LeaseSpec, ObjectMeta
+from healthd.core.api import Lease, LeaseSpec, ObjectMeta
 
 log = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, EventType, Unusable
 from healthd.cluster.waiting import first
-from healthd.core.objects import Slim
+from healthd.core.api import Slim
 
 log = structlog.get_logger(__name__)
 

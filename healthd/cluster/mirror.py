@@ -33,8 +33,8 @@ from healthd.cluster.port import (
 )
 from healthd.cluster.selection import selection
 from healthd.cluster.shelf import Departed, Key, Shelf, Watched
-from healthd.core.objects import RESOURCES, Pod, Slim
-from healthd.core.waits import Waits, alone
+from healthd.core.api import RESOURCES, Pod, Slim
+from healthd.core.backoff import Waits, alone
 
 __all__ = ["Change", "Departed", "Mirror", "Watched", "without_containers"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from healthd.cluster.port import Cluster
-from healthd.core.objects import Node, OwnerReference
+from healthd.core.api import Node, OwnerReference
 
 
 async def patch_node(cluster: Cluster, node: Node, patch: dict[str, Any]) -> Node:

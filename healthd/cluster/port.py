@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from healthd.core.objects import Slim
+from healthd.core.api import Slim
 
 T = TypeVar("T", bound=Slim)
 

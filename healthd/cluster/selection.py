@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from healthd.cluster.port import Fields, Invalid, Labels
-from healthd.core.objects import Pod, Slim
+from healthd.core.api import Pod, Slim
 
 _FIELDS: dict[str, Callable[[Any], str]] = {
     "metadata.name": lambda obj: str(obj.metadata.name),

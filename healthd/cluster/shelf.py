@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from healthd.cluster.port import Fields, Labels
 from healthd.cluster.selection import Selection
-from healthd.core.objects import ObjectMeta, Slim
+from healthd.core.api import ObjectMeta, Slim
 
 T = TypeVar("T", bound=Slim)
 

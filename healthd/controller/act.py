@@ -12,10 +12,7 @@ from typing import Any, assert_never
 
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
-from healthd.core import spares
-from healthd.core.acts import ClaimSpare, ReleasePods, RemovePods, StartGang, StopGang
-from healthd.core.gang import GangView
-from healthd.core.objects import (
+from healthd.core.api import (
     FINALIZER_FENCE,
     FINALIZER_JOB,
     HINT_CURRENT,
@@ -27,8 +24,11 @@ from healthd.core.objects import (
     stored,
 )
 from healthd.core.patches import changes
-from healthd.core.spares import ReturnSpare, SettleSpare
-from healthd.core.telling import dressed
+from healthd.core.recovery import spares
+from healthd.core.recovery.actions import ClaimSpare, ReleasePods, RemovePods, StartGang, StopGang
+from healthd.core.recovery.gang import GangView
+from healthd.core.recovery.recovery_status import dressed
+from healthd.core.recovery.spares import ReturnSpare, SettleSpare
 from healthd.gangs.adapter import GangAdapter
 
 Deed = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang

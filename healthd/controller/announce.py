@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from healthd.core.model import Phase
-from healthd.core.objects import Node, ObjectReference, Recovery, RecoveryStatus, TimelineEntry
-from healthd.core.telling import blamed, gang_text
+from healthd.core.api import Node, ObjectReference, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api.model import Phase
+from healthd.core.recovery.recovery_status import blamed, gang_text
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about, about_gang
 

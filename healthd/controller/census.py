@@ -18,10 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from healthd.core.fabric import compared
-from healthd.core.gang import GangView, Root, is_terminal, with_seats
-from healthd.core.model import ENDED
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_CLAIM,
     FINALIZER_FENCE,
     GangRef,
@@ -32,8 +29,11 @@ from healthd.core.objects import (
     Recovery,
     Slim,
 )
-from healthd.core.quarantine import read_record
-from healthd.core.spares import is_spare
+from healthd.core.api.model import ENDED
+from healthd.core.fabric.rail_comparison import compared
+from healthd.core.node.quarantine import read_record
+from healthd.core.recovery.gang import GangView, Root, is_terminal, with_seats
+from healthd.core.recovery.spares import is_spare
 from healthd.core.untrusted import number_or
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.isolation import Isolation, named

@@ -30,16 +30,17 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.port import ClusterError
 from healthd.controller.census import GangKey, key_of
-from healthd.core.gang import Root
-from healthd.core.objects import ChosenCheckpoint, GangRef, Recovery
-from healthd.core.shares import may_begin
-from healthd.core.verification import Save, saves
-from healthd.core.waits import Luck, Waits, alone
+from healthd.core.api import ChosenCheckpoint, GangRef, Recovery
+from healthd.core.backoff import Luck, Waits, alone
+from healthd.core.checkpoint.verification import Save, saves
+from healthd.core.fair_shares import may_begin
+from healthd.core.recovery.gang import Root
 
 log = structlog.get_logger()
 
 AT_ONCE = 32
-"""Reads at the same time, as `core.shares` counts them. Most only wait for one of a few processes, or for a pod."""
+"""Reads at the same time, as `core.fair_shares` counts them. Most only wait for one of a few processes, or for a
+pod."""
 RETRY, RETRY_MOST = timedelta(seconds=1), timedelta(minutes=1)
 """After a read that failed: the first wait, and the longest; doubled in between."""
 

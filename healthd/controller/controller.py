@@ -41,9 +41,19 @@ from healthd.controller.ports import (
     Witnesses,
 )
 from healthd.controller.tidy import Tidier
-from healthd.core import breaker, foreign
-from healthd.core.acts import FindCheckpoint, ReadAhead, StartGang
-from healthd.core.choosing import (
+from healthd.core.api import ANNOTATION_PROGRESS, LABEL_GANG, Cause, ChosenCheckpoint, GangRef, Recovery
+from healthd.core.api.model import ENDED, CauseKind, Phase
+from healthd.core.backoff import Luck, Waits, alone
+from healthd.core.config import ForeignPolicy, HangPolicy, RecoveryPolicy
+from healthd.core.node.reporting import silence
+from healthd.core.recovery import breaker, foreign_signs
+from healthd.core.recovery.actions import FindCheckpoint, ReadAhead, StartGang
+from healthd.core.recovery.decide import Decision, decide, open_recovery, stopped_at
+from healthd.core.recovery.faults import find_faults
+from healthd.core.recovery.gang import Ending, GangView, Root, left_stopped
+from healthd.core.recovery.progress import advance
+from healthd.core.recovery.recovery_status import label_value
+from healthd.core.recovery.resume_point import (
     ASK_AGAIN,
     await_answer,
     await_read,
@@ -53,16 +63,6 @@ from healthd.core.choosing import (
     unread,
     why_unread,
 )
-from healthd.core.faults import find_faults
-from healthd.core.gang import Ending, GangView, Root, left_stopped
-from healthd.core.model import ENDED, CauseKind, Phase
-from healthd.core.objects import ANNOTATION_PROGRESS, LABEL_GANG, Cause, ChosenCheckpoint, GangRef, Recovery
-from healthd.core.policy import ForeignPolicy, HangPolicy, RecoveryPolicy
-from healthd.core.progress import advance
-from healthd.core.recovery import Decision, decide, open_recovery, stopped_at
-from healthd.core.reporting import silence
-from healthd.core.telling import label_value
-from healthd.core.waits import Luck, Waits, alone
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import WARNING, Announce, about, about_gang, silently
 from healthd.telemetry.isolation import Isolation
@@ -110,7 +110,7 @@ class Controller:
         mirror: Reader | None = None,
         activity: Activity | None = None,
         witnesses: Witnesses | None = None,
-        foreign_signs: ForeignPolicy | None = None,
+        foreign: ForeignPolicy | None = None,
         look_every: timedelta = timedelta(seconds=10),
         together: Together = one_by_one,
         luck: Luck = alone,
@@ -127,7 +127,7 @@ class Controller:
         self._witnesses = witnesses or UnknownWitnesses()
         self._recovery = recovery
         self._hang = hang
-        self._foreign = foreign.rules_of(foreign_signs or ForeignPolicy())
+        self._foreign = foreign_signs.rules_of(foreign or ForeignPolicy())
         self._metrics = metrics
         self._look_every = look_every
         self._luck = luck
@@ -462,7 +462,7 @@ class Controller:
 
     def _with_signs(self, view: GangView, now: datetime) -> GangView:
         """And what other detectors say of the nodes."""
-        return dataclasses.replace(view, sign_on=foreign.reader(view.nodes, self._foreign, now))
+        return dataclasses.replace(view, sign_on=foreign_signs.reader(view.nodes, self._foreign, now))
 
     # Progress -------------------------------------------------------------------------------------------------------
 
@@ -533,7 +533,7 @@ class Controller:
             self._left_alone = {uid: why for uid, why in self._left_alone.items() if why and uid in uids}
         try:
             with self._isolation.of("tidy", "the cluster"):
-                await self._tidier.tidy(lambda nodes: foreign.reader(nodes, self._foreign, now))
+                await self._tidier.tidy(lambda nodes: foreign_signs.reader(nodes, self._foreign, now))
                 if is_time:
                     await self._tidier.forget_old(self._recovery, now)
                 self._metrics.loop_succeeded("controller", now)

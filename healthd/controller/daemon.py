@@ -23,7 +23,7 @@ from healthd.controller.feed import Feed
 from healthd.controller.ports import Checkpoints, Looker
 from healthd.controller.precheck import Prechecks
 from healthd.controller.tending import Tending, in_parallel
-from healthd.core.policy import Config
+from healthd.core.config import Config
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import Announcer
 from healthd.telemetry.isolation import Isolation
@@ -117,7 +117,7 @@ class ControllerDaemon:
             together=in_parallel(),
             luck=self._luck,
             announce=self._announcer,
-            foreign_signs=self._config.foreign,
+            foreign=self._config.foreign,
         )
         self.metrics.leading.set(1)
         try:

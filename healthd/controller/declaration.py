@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from healthd.checkpoints.formats import UnknownFormat, declared
 from healthd.controller.lookup import why_no_place
-from healthd.core.gang import Root
-from healthd.core.objects import ANNOTATION_CHECKPOINT, ANNOTATION_CHECKPOINT_FORMAT
+from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_CHECKPOINT_FORMAT
+from healthd.core.recovery.gang import Root
 
 
 def misdeclared(root: Root) -> str:

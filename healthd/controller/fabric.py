@@ -15,7 +15,7 @@ import structlog
 
 from healthd.clock import Clock
 from healthd.controller.census import Census
-from healthd.core.fabric import Congestion, Fabric, Outlier, Survey
+from healthd.core.fabric.rail_comparison import Congestion, Fabric, Outlier, Survey
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about, silently
 from healthd.telemetry.metrics import Metrics
 

@@ -20,7 +20,7 @@ from healthd.cluster.mirror import Change, Mirror, Watched
 from healthd.cluster.port import Cluster, ClusterError, Fields, Labels, Listed, NotFound
 from healthd.controller.census import Census, ObjectKey
 from healthd.controller.notice import noticed_kinds
-from healthd.core.objects import LABEL_GANG, RESOURCES, Node, NodeHealth, Pod, Recovery, Slim
+from healthd.core.api import LABEL_GANG, RESOURCES, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.isolation import Isolation
 

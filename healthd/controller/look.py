@@ -36,14 +36,14 @@ import structlog
 
 from healthd.cluster.port import Cluster, Invalid, NotFound
 from healthd.controller.census import Census, ObjectKey, latest_first
-from healthd.core.fence import is_another_boot
-from healthd.core.gang import GangView, Root, members
-from healthd.core.model import ENDED, Phase
-from healthd.core.objects import LABEL_GANG, Cause, GangRef, Node, NodeHealth, Pod, Recovery, Slim
-from healthd.core.occupants import occupant
-from healthd.core.spares import is_spare
-from healthd.core.stand_ins import deserted, refused
-from healthd.core.telling import label_value
+from healthd.core.api import LABEL_GANG, Cause, GangRef, Node, NodeHealth, Pod, Recovery, Slim
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.recovery.conflicting_pods import occupant
+from healthd.core.recovery.fence import is_another_boot
+from healthd.core.recovery.gang import GangView, Root, members
+from healthd.core.recovery.recovery_status import label_value
+from healthd.core.recovery.replacement_nodes import deserted, refused
+from healthd.core.recovery.spares import is_spare
 from healthd.gangs.adapter import GangAdapter
 
 log = structlog.get_logger()

@@ -33,11 +33,11 @@ from healthd.checkpoints.report import Inquiry
 from healthd.checkpoints.stores.urls import is_bucket
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.readers import Readers
-from healthd.core.gang import Mount, Root
-from healthd.core.locations import allowed_in, is_below, parts_of
-from healthd.core.objects import ChosenCheckpoint, Recovery, RejectedCheckpoint
-from healthd.core.precheck import refusing
-from healthd.core.verification import Report, saves
+from healthd.core.api import ChosenCheckpoint, Recovery, RejectedCheckpoint
+from healthd.core.api.locations import allowed_in, is_below, parts_of
+from healthd.core.checkpoint.precheck import refusing
+from healthd.core.checkpoint.verification import Report, saves
+from healthd.core.recovery.gang import Mount, Root
 from healthd.threads import Threads
 
 LONGEST_LOOK = 10.0
@@ -47,7 +47,7 @@ LONGEST_REPORT = 120.0
 KEPT_REJECTIONS = 20
 """They are stored in the Recovery, and an object has a size limit; the newest tell the story."""
 PLACERS = 6
-"""Threads that ask for the folders of claims, as `core.shares` counts them."""
+"""Threads that ask for the folders of claims, as `core.fair_shares` counts them."""
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from healthd.controller.census import Census
-from healthd.core.breaker import hold_of
-from healthd.core.model import ENDED, Phase
-from healthd.core.objects import Recovery, RecoveryStatus
+from healthd.core.api import Recovery, RecoveryStatus
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.recovery.breaker import hold_of
 from healthd.telemetry.metrics import Metrics
 
 

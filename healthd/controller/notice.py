@@ -7,7 +7,7 @@ from typing import Any
 
 from healthd.cluster.port import Labels, NotFound, Reader
 from healthd.controller.census import Census
-from healthd.core.objects import Node, NodeHealth, Pod, Recovery, Slim
+from healthd.core.api import Node, NodeHealth, Pod, Recovery, Slim
 from healthd.gangs.adapter import GangAdapter
 
 

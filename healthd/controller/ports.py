@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from healthd.core.gang import Heard, Root, not_known_to_be_heard
-from healthd.core.objects import ChosenCheckpoint, Pod, Recovery, RejectedCheckpoint
-from healthd.core.verification import Report
+from healthd.core.api import ChosenCheckpoint, Pod, Recovery, RejectedCheckpoint
+from healthd.core.checkpoint.verification import Report
+from healthd.core.recovery.gang import Heard, Root, not_known_to_be_heard
 
 
 class CheckpointAnswer(NamedTuple):

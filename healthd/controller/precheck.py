@@ -23,10 +23,9 @@ from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
 from healthd.controller.census import Census
 from healthd.controller.declaration import misdeclared
 from healthd.controller.ports import Looker
-from healthd.core.gang import Root
-from healthd.core.objects import ANNOTATION_SAVES
-from healthd.core.policy import PrecheckPolicy
-from healthd.core.precheck import (
+from healthd.core.api import ANNOTATION_SAVES
+from healthd.core.api.save_stats import NO_SAVES, Saves
+from healthd.core.checkpoint.precheck import (
     Worry,
     is_checked,
     lost_work,
@@ -38,9 +37,10 @@ from healthd.core.precheck import (
     usual_interval,
     worries,
 )
-from healthd.core.saves import NO_SAVES, Saves
-from healthd.core.shares import may_begin
-from healthd.core.verification import Report
+from healthd.core.checkpoint.verification import Report
+from healthd.core.config import PrecheckPolicy
+from healthd.core.fair_shares import may_begin
+from healthd.core.recovery.gang import Root
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about_gang, silently
 from healthd.telemetry.metrics import GangSaves, Metrics
@@ -48,7 +48,7 @@ from healthd.telemetry.metrics import GangSaves, Metrics
 log = structlog.get_logger()
 
 AT_ONCE = 4
-"""Gangs that are looked at at the same time, as `core.shares` counts them: file servers have other work."""
+"""Gangs that are looked at at the same time, as `core.fair_shares` counts them: file servers have other work."""
 TICK = timedelta(seconds=5)
 
 

@@ -25,14 +25,14 @@ from functools import partial
 from healthd.checkpoints.child import MEMORY as LARGE
 from healthd.checkpoints.processes import PROGRAM, Asking, Ended, Processes
 from healthd.checkpoints.report import Inquiry
-from healthd.core.shares import may_begin
-from healthd.core.verification import Report
+from healthd.core.checkpoint.verification import Report
+from healthd.core.fair_shares import may_begin
 from healthd.threads import in_thread
 
 SMALL = 64 << 20
 """Bytes of data for one small process. It has 17 MiB when it rests, and 25 after a checkpoint of 10,000 files."""
 VERIFIERS, LOOKERS, LARGE_ONES = 2, 2, 1
-"""Processes for one namespace alone, as `core.shares` counts them; a pool has up to twice as many."""
+"""Processes for one namespace alone, as `core.fair_shares` counts them; a pool has up to twice as many."""
 CONTROLLER = 243 << 20
 """Bytes that the controller itself takes in the largest cluster that it is tried with."""
 SHARED = 13 << 20

@@ -18,15 +18,15 @@ from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound, TooM
 from healthd.controller.act import release_pod, settle, take_hint_away
 from healthd.controller.census import Census, GangKey, ObjectKey
 from healthd.controller.look import Lookout
-from healthd.core import spares
-from healthd.core.foreign import Sign
-from healthd.core.gang import Ending, Root, attempt_of, will_not_run
-from healthd.core.keeping import outdated
-from healthd.core.model import ENDED, Phase
-from healthd.core.objects import LABEL_HINT, GangRef, Node, Pod, Recovery
-from healthd.core.placement import held_nodes
-from healthd.core.policy import RecoveryPolicy
-from healthd.core.spares import Claim, read_claim
+from healthd.core.api import LABEL_HINT, GangRef, Node, Pod, Recovery
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.config import RecoveryPolicy
+from healthd.core.recovery import spares
+from healthd.core.recovery.foreign_signs import Sign
+from healthd.core.recovery.gang import Ending, Root, attempt_of, will_not_run
+from healthd.core.recovery.placement import held_nodes
+from healthd.core.recovery.retention import outdated
+from healthd.core.recovery.spares import Claim, read_claim
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.isolation import Isolation
 

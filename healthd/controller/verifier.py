@@ -25,10 +25,7 @@ from healthd.clock import Clock
 from healthd.cluster.port import AlreadyExists, Cluster, Conflict, Forbidden, Invalid, NotFound
 from healthd.controller.lookup import OnClaim, Place, in_pods, on_claim, seen_there
 from healthd.controller.ports import CheckpointAnswer, Checkpoints, Looker
-from healthd.core.gang import Root, RunsAs
-from healthd.core.looks import next_look
-from healthd.core.model import Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     RESOURCES,
     ChosenCheckpoint,
     OwnerReference,
@@ -37,12 +34,25 @@ from healthd.core.objects import (
     RecoveryStatus,
     RejectedCheckpoint,
 )
-from healthd.core.policy import CheckpointsPolicy
-from healthd.core.precheck import refusing
-from healthd.core.shares import may_begin
-from healthd.core.telling import blamed
-from healthd.core.verification import VOLUME, Broken, Busy, Order, Report, Verdict, judge_verifier, saves, verifier_pod
-from healthd.core.waits import Waits, alone
+from healthd.core.api.model import Phase
+from healthd.core.backoff import Waits, alone
+from healthd.core.checkpoint.poll_interval import next_look
+from healthd.core.checkpoint.precheck import refusing
+from healthd.core.checkpoint.verification import (
+    VOLUME,
+    Broken,
+    Busy,
+    Order,
+    Report,
+    Verdict,
+    judge_verifier,
+    saves,
+    verifier_pod,
+)
+from healthd.core.config import CheckpointsPolicy
+from healthd.core.fair_shares import may_begin
+from healthd.core.recovery.gang import Root, RunsAs
+from healthd.core.recovery.recovery_status import blamed
 
 log = structlog.get_logger()
 
@@ -51,8 +61,8 @@ KEPT_FOR = timedelta(seconds=30)
 LONGEST_KEPT = timedelta(minutes=10)
 """The same for answers that hold a gang, in the end: each one costs a pod, and reads all that there is."""
 AT_ONCE = 8
-"""Pods that read at the same time, as `core.shares` counts them: a rack may lose its power, and the file server has
-other work."""
+"""Pods that read at the same time, as `core.fair_shares` counts them: a rack may lose its power, and the file server
+has other work."""
 POLL = timedelta(seconds=5)
 FORGOTTEN_AFTER = timedelta(minutes=1)
 """A pod that nobody asked about for so long is of a recovery that went another way."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from healthd.cluster.port import Cluster, Labels, NotFound, Reader
-from healthd.core.gang import Root, StartHint
-from healthd.core.objects import RESOURCES, GangRef, ObjectMeta, Pod, Slim
+from healthd.core.api import RESOURCES, GangRef, ObjectMeta, Pod, Slim
+from healthd.core.recovery.gang import Root, StartHint
 from healthd.core.untrusted import Unreadable, shown
 from healthd.gangs.annotations import metadata_of_root
 

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from healthd.core.gang import GangOptions, Root, StartHint
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
@@ -37,10 +36,11 @@ from healthd.core.objects import (
     PodTemplate,
     Toleration,
 )
-from healthd.core.policy import parse_duration
-from healthd.core.progress import NO_PROGRESS, Progress
-from healthd.core.saves import NO_SAVES, Saves
-from healthd.core.spares import reservation
+from healthd.core.api.save_stats import NO_SAVES, Saves
+from healthd.core.config import parse_duration
+from healthd.core.recovery.gang import GangOptions, Root, StartHint
+from healthd.core.recovery.progress import NO_PROGRESS, Progress
+from healthd.core.recovery.spares import reservation
 from healthd.core.untrusted import LARGEST_GANG, Unreadable, number_or, read_json, read_number, read_text, shown
 
 V = TypeVar("V")

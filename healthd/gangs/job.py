@@ -22,8 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from healthd.cluster.port import Cluster, Forbidden, Invalid, Labels
-from healthd.core.gang import Ending, Root, StartHint
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_LAUNCHER_OF,
     ANNOTATION_RESUME_FROM,
     ANNOTATION_RESUME_STEP,
@@ -34,7 +33,8 @@ from healthd.core.objects import (
     ObjectMeta,
     Pod,
 )
-from healthd.core.terms import KUBERNETES, ONE_SERVER
+from healthd.core.recovery.gang import Ending, Root, StartHint
+from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
     checked_world,

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from healthd.cluster.port import Cluster, Labels
-from healthd.core.gang import Ending, Mount, Numbered, Root, StartHint
-from healthd.core.objects import JobSet, JobSpec, Pod
+from healthd.core.api import JobSet, JobSpec, Pod
+from healthd.core.recovery.gang import Ending, Mount, Numbered, Root, StartHint
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
     RESTARTED,

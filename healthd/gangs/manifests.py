@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from healthd.core.gang import Mount, StartHint
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_MADE_BY,
     ANNOTATION_RESUME_FROM,
@@ -27,6 +26,7 @@ from healthd.core.objects import (
     PodManifest,
     PodSpec,
 )
+from healthd.core.recovery.gang import Mount, StartHint
 from healthd.core.untrusted import Unreadable, inflated
 from healthd.gangs.annotations import hint_annotations, tolerating_reservation
 from healthd.gangs.volumes import read_mounts

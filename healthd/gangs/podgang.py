@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 
 from healthd.cluster.port import AlreadyExists, Cluster, Conflict, Labels, NotFound, Reader
-from healthd.core.gang import Ending, Root, StartHint, attempt_of, is_plain_member, will_not_run
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
@@ -38,6 +37,7 @@ from healthd.core.objects import (
     PodGangSpec,
     PodManifest,
 )
+from healthd.core.recovery.gang import Ending, Root, StartHint, attempt_of, is_plain_member, will_not_run
 from healthd.core.untrusted import Unreadable, read_text, shown
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (

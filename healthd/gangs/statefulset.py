@@ -13,8 +13,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from healthd.cluster.port import Cluster, NotFound, Reader
-from healthd.core.gang import Numbered, Root, StartHint
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_LAUNCHER,
     ANNOTATION_LAUNCHER_OF,
@@ -27,7 +26,8 @@ from healthd.core.objects import (
     StatefulSet,
     StatefulSetManifest,
 )
-from healthd.core.placement import BESIDE
+from healthd.core.recovery.gang import Numbered, Root, StartHint
+from healthd.core.recovery.placement import BESIDE
 from healthd.core.untrusted import LARGEST_GANG, Unreadable, read_number, read_text
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from healthd.core.gang import Mount, RunsAs
-from healthd.core.objects import PodSpec, SecurityContext
+from healthd.core.api import PodSpec, SecurityContext
+from healthd.core.recovery.gang import Mount, RunsAs
 
 OURS = "healthd.dev/"
 """How the keys of all taints of healthd begin."""

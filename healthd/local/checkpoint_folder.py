@@ -23,8 +23,8 @@ from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError
 from healthd.controller.lookup import FileCheckpoints
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.gang import Root
-from healthd.core.objects import ChosenCheckpoint, Job, Recovery, RejectedCheckpoint
+from healthd.core.api import ChosenCheckpoint, Job, Recovery, RejectedCheckpoint
+from healthd.core.recovery.gang import Root
 from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of, remembered
 from healthd.threads import in_thread
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from healthd.core.gang import index_of, is_terminal
-from healthd.core.objects import ChosenCheckpoint, Pod
+from healthd.core.api import ChosenCheckpoint, Pod
+from healthd.core.recovery.gang import index_of, is_terminal
 
 EARLY = timedelta(seconds=5)
 """Ranks of one gang end together; the first saves a last time, perhaps, so that one has left is no alarm."""

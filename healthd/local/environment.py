@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from healthd.core.gang import attempt_of, index_of, is_terminal
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_RESUME_FROM,
     ANNOTATION_RESUME_STEP,
     Node,
     Pod,
 )
+from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.core.untrusted import number_or
 from healthd.local.slots import device_uuids
 

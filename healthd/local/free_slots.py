@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from healthd.cluster.port import Cluster, Conflict
-from healthd.core.objects import ANNOTATION_CLAIM, LABEL_SPARE, TAINT_RESERVED, Node
-from healthd.core.quarantine import read_record
-from healthd.core.spares import is_fit
+from healthd.core.api import ANNOTATION_CLAIM, LABEL_SPARE, TAINT_RESERVED, Node
+from healthd.core.node.quarantine import read_record
+from healthd.core.recovery.spares import is_fit
 
 KEPT_FREE = frozenset({LABEL_SPARE, TAINT_RESERVED})
 TRIES = 5

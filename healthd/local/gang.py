@@ -12,9 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
-from healthd.core.gang import Ending, Root, StartHint
-from healthd.core.model import Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
@@ -35,7 +33,9 @@ from healthd.core.objects import (
     Recovery,
     RejectedCheckpoint,
 )
-from healthd.core.policy import StartFresh, format_duration
+from healthd.core.api.model import Phase
+from healthd.core.config import StartFresh, format_duration
+from healthd.core.recovery.gang import Ending, Root, StartHint
 from healthd.core.untrusted import number_or
 from healthd.gangs.annotations import hint_annotations
 from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of

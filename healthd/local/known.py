@@ -20,10 +20,10 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
 from healthd.controller.lookup import path_of
-from healthd.core.gang import Ending, Root
-from healthd.core.model import Phase
-from healthd.core.objects import ChosenCheckpoint, Job, Node, Recovery
-from healthd.core.quarantine import read_record
+from healthd.core.api import ChosenCheckpoint, Job, Node, Recovery
+from healthd.core.api.model import Phase
+from healthd.core.node.quarantine import read_record
+from healthd.core.recovery.gang import Ending, Root
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE, restarts_of, since_of
 from healthd.local.memory import seen_of

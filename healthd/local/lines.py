@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from healthd.core.printable import printable
-from healthd.core.terms import ONE_SERVER
+from healthd.core.recovery.terms import ONE_SERVER
 
 Event = Mapping[str, Any]
 

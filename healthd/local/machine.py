@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
 from healthd.local.slots import Slot
 from healthd.probes.klog.log import KernelLog
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from healthd.core.gang import Root
-from healthd.core.objects import Job, Recovery
+from healthd.core.api import Job, Recovery
+from healthd.core.recovery.gang import Root
 
 ANNOTATION_SEEN = "healthd.dev/run-seen"
 """On the Job: JSON of `Seen`."""

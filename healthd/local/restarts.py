@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from healthd.core.breaker import hold_of
-from healthd.core.faults import blames_node
-from healthd.core.model import ENDED, Hold, Phase
-from healthd.core.objects import Cause, ChosenCheckpoint, Recovery
+from healthd.core.api import Cause, ChosenCheckpoint, Recovery
+from healthd.core.api.model import ENDED, Hold, Phase
+from healthd.core.recovery.breaker import hold_of
+from healthd.core.recovery.faults import blames_node
 from healthd.local.endings import saved_at
 
 SLOW = timedelta(seconds=15)

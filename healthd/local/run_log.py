@@ -14,8 +14,8 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.lookup import FileCheckpoints
-from healthd.core.gang import Root, attempt_of
-from healthd.core.objects import ChosenCheckpoint, Job, Pod, Recovery
+from healthd.core.api import ChosenCheckpoint, Job, Pod, Recovery
+from healthd.core.recovery.gang import Root, attempt_of
 from healthd.gangs.job import read_job
 from healthd.local.endings import doubts, left_early, told
 from healthd.local.environment import threads_env

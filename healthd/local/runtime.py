@@ -24,9 +24,7 @@ from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.controller import Controller
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.precheck import Prechecks
-from healthd.core.gang import Ending, Root, StartHint, attempt_of, is_terminal
-from healthd.core.model import ENDED, Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_STOPPED_BY,
     ChosenCheckpoint,
     Job,
@@ -36,7 +34,9 @@ from healthd.core.objects import (
     Recovery,
     Slim,
 )
-from healthd.core.policy import Config
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.config import Config
+from healthd.core.recovery.gang import Ending, Root, StartHint, attempt_of, is_terminal
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import JobAdapter, read_job
 from healthd.local.aside import move_aside, why_not_aside
@@ -135,7 +135,7 @@ class LocalRuntime:
             activity=self._runner,
             witnesses=self._witnesses,
             look_every=config.recovery.look_every,
-            foreign_signs=config.foreign,
+            foreign=config.foreign,
         )
         self._prechecks = Prechecks(
             cluster, clock, self._controller.census, ADAPTERS, self._checkpoints, config.precheck, self.metrics

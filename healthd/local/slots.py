@@ -12,7 +12,7 @@ from itertools import count, islice
 import msgspec
 
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
-from healthd.core.objects import (
+from healthd.core.api import (
     LABEL_SPARE,
     Condition,
     Device,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from healthd.agent.agent import Agent
 from healthd.agent.listen import Listener
-from healthd.core.gang import Heard
+from healthd.core.recovery.gang import Heard
 
 
 class LocalWitnesses:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from healthd.core.pod_lives import ContainerTasks, PodTasks
+from healthd.core.node.pod_liveness import ContainerTasks, PodTasks
 from healthd.probes.errors import CannotRead
 from healthd.probes.sysfs import KeptOpen, read_text
 

@@ -16,7 +16,7 @@ import structlog
 
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, Unavailable
-from healthd.core.objects import (
+from healthd.core.api import (
     RESOURCES,
     EventSource,
     GangRef,

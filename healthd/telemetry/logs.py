@@ -20,7 +20,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from healthd.clock import Clock, SystemClock
-from healthd.core.policy import LogFormat, LogLevel, format_duration
+from healthd.core.config import LogFormat, LogLevel, format_duration
 
 _LEVELS = {
     LogLevel.DEBUG: logging.DEBUG,

@@ -24,11 +24,11 @@ from prometheus_client import (
 )
 
 from healthd import __version__
-from healthd.core.model import ENDED, CauseKind, Crowd, Finding, Hold, Phase, Verdict
-from healthd.core.saves import Concern
+from healthd.core.api.model import ENDED, CauseKind, Crowd, Finding, Hold, Phase, Verdict
+from healthd.core.api.save_stats import Concern
 
 if TYPE_CHECKING:  # agents have no gangs, and need not hold what knows them
-    from healthd.core.gang import Root
+    from healthd.core.recovery.gang import Root
 
 _QUARANTINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from healthd.core.policy import HttpPolicy
+from healthd.core.config import HttpPolicy
 from healthd.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

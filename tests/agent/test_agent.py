@@ -11,8 +11,7 @@ from healthd.agent.agent import Agent, KernelNews
 from healthd.agent.budget_slots import held_slots, take_slots
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
-from healthd.core.model import KernelRecord, Verdict
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_REPAIRED,
     Lease,
@@ -21,10 +20,11 @@ from healthd.core.objects import (
     NodeHealth,
     ObjectReference,
 )
-from healthd.core.policy import GiveBack, QuarantinePolicy
-from healthd.core.readings import Look, Reading
-from healthd.core.signals import roce
-from healthd.core.signals.rule import Rule
+from healthd.core.api.model import KernelRecord, Verdict
+from healthd.core.config import GiveBack, QuarantinePolicy
+from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.signals import roce
+from healthd.core.diagnosis.signals.rule import Rule
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids

@@ -14,11 +14,11 @@ from healthd.agent.daemon import LOOK_AT_PODS, REPORT_WITHIN, AgentDaemon, NodeS
 from healthd.agent.probing import Probe
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable, Unusable
-from healthd.core.model import Verdict
-from healthd.core.objects import ANNOTATION_QUARANTINE, Device, KernelLogCursor, Nic, Node, NodeHealth, Occurrence, Slim
-from healthd.core.pod_lives import PodTasks
-from healthd.core.policy import Config, HttpPolicy, ProbesPolicy
-from healthd.core.readings import Look, Reading
+from healthd.core.api import ANNOTATION_QUARANTINE, Device, KernelLogCursor, Nic, Node, NodeHealth, Occurrence, Slim
+from healthd.core.api.model import Verdict
+from healthd.core.config import Config, HttpPolicy, ProbesPolicy
+from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.node.pod_liveness import PodTasks
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import open_kmsg
 from healthd.probes.klog.log import KernelLog

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from healthd.agent.judge import Bench, Judge
-from healthd.core.findings import BY_DEFAULT
-from healthd.core.model import Action, Blame, Finding, Severity
-from healthd.core.policy import JudgePolicy
-from healthd.core.readings import Look, Reading
-from healthd.core.signals.rule import Rule
-from healthd.core.signals.tables import known_rules
+from healthd.core.api.model import Action, Blame, Finding, Severity
+from healthd.core.config import JudgePolicy
+from healthd.core.diagnosis.findings import BY_DEFAULT
+from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.signals.rule import Rule
+from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.telemetry.metrics import Metrics
 
 NIC = "0000:5d:00.0"

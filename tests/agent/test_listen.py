@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 
 from healthd.agent.listen import TELL_EVERY, Listener, Losses
-from healthd.core.model import KernelRecord
+from healthd.core.api.model import KernelRecord
 from healthd.probes.klog.log import Batch
 from healthd.telemetry.metrics import Metrics
 from tests.fakes import START, ManualClock

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import pytest
 
 from healthd.cluster.port import Cluster
-from healthd.core.conditions import ACCELERATOR_HEALTHY
-from healthd.core.model import Verdict
-from healthd.core.objects import Lease, Node, NodeHealth, Slim
-from healthd.core.policy import QuarantinePolicy
-from healthd.core.quarantine import read_record
+from healthd.core.api import Lease, Node, NodeHealth, Slim
+from healthd.core.api.model import Verdict
+from healthd.core.config import QuarantinePolicy
+from healthd.core.node.conditions import ACCELERATOR_HEALTHY
+from healthd.core.node.quarantine import read_record
 from healthd.probes.klog import opener as opener_file
 from tests.builders import a_node
 from tests.lab.control_plane import ControlPlane

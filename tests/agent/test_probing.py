@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 from healthd.agent.probing import DEADLINE, Probe, Prober
-from healthd.core.readings import Look, Reading
+from healthd.core.diagnosis.readings import Look, Reading
 from healthd.telemetry.metrics import Metrics
 from tests.fakes import ManualClock, settle
 

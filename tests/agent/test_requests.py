@@ -14,8 +14,7 @@ from healthd.agent.budget_slots import take_slots
 from healthd.agent.node_view import STALE_AFTER, WatchedNode
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, Unavailable
-from healthd.core.model import KernelRecord
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_REPAIRED,
     Condition,
@@ -25,9 +24,10 @@ from healthd.core.objects import (
     NodeHealth,
     Taint,
 )
-from healthd.core.pod_lives import PodTasks
-from healthd.core.policy import QuarantinePolicy
-from healthd.core.waits import Luck
+from healthd.core.api.model import KernelRecord
+from healthd.core.backoff import Luck
+from healthd.core.config import QuarantinePolicy
+from healthd.core.node.pod_liveness import PodTasks
 from healthd.telemetry.metrics import Metrics
 from tests.agent.counting import CountingCluster
 from tests.builders import a_node

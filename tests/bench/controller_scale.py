@@ -21,8 +21,8 @@ import msgspec
 
 from healthd.controller.census import Census
 from healthd.controller.controller import Controller
-from healthd.core.objects import ANNOTATION_RESTART, Job, JobStatus, Node, Pod, PodStatus
-from healthd.core.policy import HangPolicy, RecoveryPolicy
+from healthd.core.api import ANNOTATION_RESTART, Job, JobStatus, Node, Pod, PodStatus
+from healthd.core.config import HangPolicy, RecoveryPolicy
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.bench._figures import machine, spread

@@ -20,9 +20,9 @@ import msgspec
 
 from healthd.controller.census import Census
 from healthd.controller.fabric import AT_ONCE
-from healthd.core.fabric import Survey
-from healthd.core.growth import WATCHED
-from healthd.core.objects import Nic, NodeHealth, NodeHealthStatus, ObjectMeta
+from healthd.core.api import Nic, NodeHealth, NodeHealthStatus, ObjectMeta
+from healthd.core.fabric.counter_rates import WATCHED
+from healthd.core.fabric.rail_comparison import Survey
 from healthd.gangs import ADAPTERS
 from tests.bench._figures import machine
 

@@ -58,8 +58,8 @@ async def be_an_agent(store: Path) -> None:
     from healthd.clock import SystemClock
     from healthd.cluster.embedded import EmbeddedCluster
     from healthd.cluster.loop import cycle_on_change
-    from healthd.core.objects import Node, ObjectMeta
-    from healthd.core.policy import LogFormat, LogLevel, QuarantinePolicy
+    from healthd.core.api import Node, ObjectMeta
+    from healthd.core.config import LogFormat, LogLevel, QuarantinePolicy
     from healthd.probes.klog.kmsg import open_kmsg, read_boot_id
     from healthd.telemetry.logs import configure
     from healthd.telemetry.metrics import Metrics

@@ -131,8 +131,8 @@ async def be_an_agent(folder: Path) -> None:
     from healthd.cli.agent_process import this_node
     from healthd.clock import SystemClock
     from healthd.cluster.embedded import EmbeddedCluster
-    from healthd.core.objects import Node, ObjectMeta
-    from healthd.core.policy import Config, HttpPolicy, LogFormat, LogLevel, PodsPolicy, ProbesPolicy, QuarantinePolicy
+    from healthd.core.api import Node, ObjectMeta
+    from healthd.core.config import Config, HttpPolicy, LogFormat, LogLevel, PodsPolicy, ProbesPolicy, QuarantinePolicy
     from healthd.telemetry.logs import configure
 
     configure(LogFormat.JSON, LogLevel.INFO, sys.stderr)

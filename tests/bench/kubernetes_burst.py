@@ -22,9 +22,9 @@ from contextlib import aclosing
 from typing import Any
 
 from healthd.cluster.port import Cluster
-from healthd.core.objects import Lease, Node
-from healthd.core.policy import LogFormat, LogLevel, QuarantinePolicy
-from healthd.core.quarantine import read_record
+from healthd.core.api import Lease, Node
+from healthd.core.config import LogFormat, LogLevel, QuarantinePolicy
+from healthd.core.node.quarantine import read_record
 from healthd.telemetry.logs import configure
 from tests.bench._figures import machine
 from tests.bench._lab import a_lab

@@ -21,8 +21,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from healthd.core.objects import ANNOTATION_RESTART, Job, JobSpec, ObjectMeta, PodSpec, PodTemplate
-from healthd.core.policy import LogFormat, LogLevel, QuarantinePolicy
+from healthd.core.api import ANNOTATION_RESTART, Job, JobSpec, ObjectMeta, PodSpec, PodTemplate
+from healthd.core.config import LogFormat, LogLevel, QuarantinePolicy
 from healthd.telemetry.logs import configure
 from tests.bench._figures import machine
 from tests.bench._lab import a_lab, controller_process

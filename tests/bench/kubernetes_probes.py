@@ -31,7 +31,7 @@ from typing import Any
 import aiohttp
 
 from healthd.clock import SystemClock
-from healthd.core.objects import ANNOTATION_REPAIRED, NodeHealth
+from healthd.core.api import ANNOTATION_REPAIRED, NodeHealth
 from tests.bench._figures import machine, spread
 from tests.bench._lab import a_lab
 from tests.bench.idle import children, cpu, megabytes

@@ -29,7 +29,7 @@ from typing import Any
 
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
-from healthd.core.objects import ANNOTATION_REPAIRED, Lease, Node
+from healthd.core.api import ANNOTATION_REPAIRED, Lease, Node
 from healthd.probes.klog import opener as opener_file
 from tests.bench._figures import machine, spread
 from tests.bench._lab import a_lab

@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from healthd.cluster.port import Cluster, EventType
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_RESTART,
     LABEL_SPARE,
     Job,
@@ -35,7 +35,7 @@ from healthd.core.objects import (
     Recovery,
     TimelineEntry,
 )
-from healthd.core.policy import LogFormat, LogLevel, QuarantinePolicy
+from healthd.core.config import LogFormat, LogLevel, QuarantinePolicy
 from healthd.telemetry.logs import configure
 from tests.bench._figures import machine, spread
 from tests.bench._lab import DEPLOY, a_lab, controller_process

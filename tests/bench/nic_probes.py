@@ -16,9 +16,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from healthd.core.readings import Look
-from healthd.core.signals import efa, ethernet, infiniband, roce
-from healthd.core.signals.engine import Engine
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.signals import efa, ethernet, infiniband, roce
+from healthd.core.diagnosis.signals.engine import Engine
 from healthd.probes.nics.counter_files import RANGES
 from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetStatistics
 from healthd.probes.nics.infiniband import Infiniband

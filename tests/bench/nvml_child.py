@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from healthd.core.signals.engine import Engine
-from healthd.core.signals.nvml import RULES
+from healthd.core.diagnosis.signals.engine import Engine
+from healthd.core.diagnosis.signals.nvml import RULES
 from healthd.probes.nvml.health import Nvml, NvmlPulse
 from healthd.probes.nvml.process import USUAL, Pace, Process, asking
 from tests.bench._figures import machine, spread

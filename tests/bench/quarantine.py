@@ -30,8 +30,8 @@ from healthd.agent.listen import Listener
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.loop import cycle_on_change
-from healthd.core.objects import ANNOTATION_REPAIRED, TAINT_QUARANTINED, Node, ObjectMeta, Slim
-from healthd.core.policy import LogFormat, LogLevel, QuarantinePolicy
+from healthd.core.api import ANNOTATION_REPAIRED, TAINT_QUARANTINED, Node, ObjectMeta, Slim
+from healthd.core.config import LogFormat, LogLevel, QuarantinePolicy
 from healthd.probes.klog.kmsg import Kmsg, open_kmsg, read_boot_id
 from healthd.probes.klog.log import Batch
 from healthd.telemetry.logs import configure

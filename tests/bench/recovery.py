@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from healthd.clock import SystemClock
-from healthd.core.model import Phase
-from healthd.core.objects import Recovery
+from healthd.core.api import Recovery
+from healthd.core.api.model import Phase
 from healthd.local.demo import trainer
 from tests.bench._figures import machine, spread
 from tests.e2e.driver import Life, Stage

@@ -25,7 +25,7 @@ from healthd.checkpoints.latest import (
     verify,
 )
 from healthd.checkpoints.tree import Damaged, Tree, survey
-from healthd.core.verification import Save
+from healthd.core.checkpoint.verification import Save
 from tests.checkpoints.builders import REAL, a_sharded_step, refusal, safetensors_bytes, shard_name, torch_zip_bytes
 
 

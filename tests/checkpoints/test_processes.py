@@ -16,7 +16,7 @@ import pytest
 from healthd.checkpoints.child import MEMORY, OUT_OF_ROOM
 from healthd.checkpoints.processes import PROGRAM, Asking, Ended, Processes
 from healthd.checkpoints.report import Inquiry
-from healthd.core.verification import Report
+from healthd.core.checkpoint.verification import Report
 from tests.checkpoints.builders import safetensors_bytes
 
 SLEEPER = (sys.executable, "-c", "import sys, time; print('{}', flush=True); sys.stdin.readline(); time.sleep(600)")

@@ -11,7 +11,7 @@ from typing import Any
 
 from healthd.checks.check import Bench, Expected
 from healthd.checks.devices import Gpu, Port, by_name
-from healthd.core.readings import Look, Reading
+from healthd.core.diagnosis.readings import Look, Reading
 
 GPU0, GPU1 = "0000:3b:00.0", "0000:3c:00.0"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 from healthd.checks import bandwidth
 from healthd.checks.check import Bench, InUse, Outcome
 from healthd.checks.cuda import GpuMemory, PcieBandwidth
-from healthd.core.readings import Reading
+from healthd.core.diagnosis.readings import Reading
 from tests.checks.benches import GPU0, GPU1, a_bench, a_gpu
 from tests.standin.cuda import StandIn, build
 

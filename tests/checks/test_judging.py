@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from healthd.checks.judging import Judged, Onlooker
-from healthd.core.findings import BY_DEFAULT
-from healthd.core.model import KernelRecord, Verdict
-from healthd.core.readings import Look, Reading
+from healthd.core.api.model import KernelRecord, Verdict
+from healthd.core.diagnosis.findings import BY_DEFAULT
+from healthd.core.diagnosis.readings import Look, Reading
 from tests.checks.benches import GPU0, NOW
 
 FALLEN = KernelRecord(sequence=7, at=NOW, text="NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.")

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 
 from healthd.checks.looking import Heard, Lookout, read_to_end
-from healthd.core.model import KernelRecord
-from healthd.core.readings import NODE, Look, Reading
+from healthd.core.api.model import KernelRecord
+from healthd.core.diagnosis.readings import NODE, Look, Reading
 from healthd.probes.klog.log import Batch
 from tests.checks.benches import NOW
 

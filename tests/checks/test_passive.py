@@ -9,7 +9,7 @@ from healthd.checks.inventory import Inventory
 from healthd.checks.links import NvLinks, PcieWidth
 from healthd.checks.memory import SIGNS, Ecc
 from healthd.checks.ports import Nics
-from healthd.core.readings import NODE, Reading
+from healthd.core.diagnosis.readings import NODE, Reading
 from tests.checks.benches import GPU0, GPU1, a_bench, a_gpu, a_port
 
 

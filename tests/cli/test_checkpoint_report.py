@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from healthd.cli.main import main
-from healthd.core.verification import Report
+from healthd.core.checkpoint.verification import Report
 from tests.checkpoints.builders import safetensors_bytes
 
 

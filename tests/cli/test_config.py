@@ -13,8 +13,8 @@ from healthd.cli.config_keys import Key, keys_of, sections_of, spell
 from healthd.cli.config_reference import reference
 from healthd.cli.errors import UserError
 from healthd.cli.main import main
-from healthd.core.model import Blame
-from healthd.core.policy import Config, KernelLogSource, LogLevel, StartFresh, format_duration, parse_duration
+from healthd.core.api.model import Blame
+from healthd.core.config import Config, KernelLogSource, LogLevel, StartFresh, format_duration, parse_duration
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,16 +13,16 @@ from healthd.cli.doctor import as_json, as_text, parse_target, read_chart
 from healthd.cli.errors import UserError
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Forbidden
-from healthd.core.doctor import HintPolicy, Level, Remark, examine
-from healthd.core.doctor.rights import CONTROLLER
-from healthd.core.objects import (
+from healthd.core.api import (
     AccessReviewStatus,
     Job,
     LocalSubjectAccessReview,
     MutatingAdmissionPolicy,
     ObjectMeta,
 )
-from healthd.core.policy import CheckpointsPolicy, Config
+from healthd.core.config import CheckpointsPolicy, Config
+from healthd.core.report.doctor import HintPolicy, Level, Remark, examine
+from healthd.core.report.doctor.rights import CONTROLLER
 from tests.builders import a_job, a_node, a_nodehealth, a_pod
 from tests.fakes import ManualClock, counting_uids
 from tests.gangs.builders import a_statefulset

@@ -13,8 +13,7 @@ import pytest
 
 from healthd.cli.main import main
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.model import Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_RESTART,
     ANNOTATION_SAVES,
@@ -25,7 +24,8 @@ from healthd.core.objects import (
     RecoveryStatus,
     TimelineEntry,
 )
-from healthd.core.saves import Save, Saves
+from healthd.core.api.model import Phase
+from healthd.core.api.save_stats import Save, Saves
 from healthd.local.state import database
 from tests.builders import a_job, a_recovery
 from tests.fakes import START, ManualClock, counting_uids

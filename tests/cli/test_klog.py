@@ -13,7 +13,7 @@ from rich.console import Console
 
 from healthd.cli.klog import LONGEST_LINE, printable, read_log, show
 from healthd.cli.main import main
-from healthd.core.model import Severity
+from healthd.core.api.model import Severity
 
 LOG = """\
 [    1.000001] usb 1-1: new high-speed USB device

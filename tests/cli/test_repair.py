@@ -14,7 +14,7 @@ from healthd.checks.report import Done, Report
 from healthd.cli.main import main
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.objects import ANNOTATION_REPAIRED, Node, ObjectMeta
+from healthd.core.api import ANNOTATION_REPAIRED, Node, ObjectMeta
 from healthd.local.state import database
 from tests.fakes import ManualClock, counting_uids
 

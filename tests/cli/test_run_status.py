@@ -14,7 +14,7 @@ from healthd.cli.main import main
 from healthd.cli.run import say_no_gpu
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.objects import ChosenCheckpoint, Job, PodStatus
+from healthd.core.api import ChosenCheckpoint, Job, PodStatus
 from healthd.local.gang import NAMESPACE, RunSpec, job_of
 from healthd.local.slots import Slot, register
 from healthd.local.state import database, make_private, runs_dir

@@ -23,8 +23,8 @@ from healthd.cli.main import main
 from healthd.cli.status import EXIT
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.model import Action, Blame, Finding, Severity, Verdict
-from healthd.core.objects import Device, Nic, NodeHealth, NodeHealthStatus, ObjectMeta
+from healthd.core.api import Device, Nic, NodeHealth, NodeHealthStatus, ObjectMeta
+from healthd.core.api.model import Action, Blame, Finding, Severity, Verdict
 from healthd.local.state import database
 from tests.fakes import START, ManualClock, counting_uids
 from tests.standin.nvml import StandIn, build

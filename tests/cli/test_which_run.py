@@ -14,7 +14,7 @@ from healthd.cli.errors import UserError
 from healthd.cli.which_run import add_arguments, find_state, name_of, name_of_folder, run_name, run_of
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.objects import ChosenCheckpoint
+from healthd.core.api import ChosenCheckpoint
 from healthd.local.gang import RunSpec, job_of
 from healthd.local.state import database, forget, make_private, runs_dir
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from healthd.cluster.port import Cluster, ClusterError, Event, Fields, Labels, Listed
-from healthd.core.objects import Slim
+from healthd.core.api import Slim
 
 A = TypeVar("A")
 T = TypeVar("T", bound=Slim)

@@ -11,9 +11,7 @@ import pytest
 
 from healthd.cluster.crds import definitions
 from healthd.controller.lookup import KEPT_REJECTIONS
-from healthd.core.growth import power_of
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     Attempt,
     Cause,
     ChosenCheckpoint,
@@ -26,11 +24,13 @@ from healthd.core.objects import (
     TimelineEntry,
     stored,
 )
-from healthd.core.objects.health import MOST_POWER
-from healthd.core.telling import dressed
+from healthd.core.api.health import MOST_POWER
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.fabric.counter_rates import power_of
+from healthd.core.recovery.recovery_status import dressed
 from healthd.core.untrusted import LARGEST_GANG, LARGEST_NUMBER, LARGEST_STEP
+from tests.core.api.test_pod_packs import pods_of
 from tests.core.gangs import a_recovery_in
-from tests.core.test_pod_packs import pods_of
 from tests.fakes import START
 
 SCHEMAS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from healthd.cluster.embedded.store import Key, Store
 from healthd.cluster.mirror import Mirror, Watched
 from healthd.cluster.port import EventType, Invalid, Unavailable, Unreadable
 from healthd.cluster.remote import wire
-from healthd.core.objects import Job, NodeHealth, Pod, PodManifest, Recovery, to_wire
+from healthd.core.api import Job, NodeHealth, Pod, PodManifest, Recovery, to_wire
 from tests.builders import a_job, a_nodehealth, a_pod, a_recovery
 from tests.fakes import ManualClock, counting_uids, settle
 

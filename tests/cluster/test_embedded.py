@@ -16,7 +16,7 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.embedded.store import Key
 from healthd.cluster.embedded.watch import FOREIGN_TICK
 from healthd.cluster.port import Event, EventType, Gone, Invalid, Unavailable
-from healthd.core.objects import ChosenCheckpoint, Lease, Node, Pod, Recovery
+from healthd.core.api import ChosenCheckpoint, Lease, Node, Pod, Recovery
 from tests.builders import a_job, a_lease, a_node, a_pod, a_recovery
 from tests.fakes import ManualClock, counting_uids, settle
 

@@ -13,7 +13,7 @@ from healthd.clock import Clock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.leader import Candidacy, Deposed, lead
 from healthd.cluster.port import Cluster, Unavailable
-from healthd.core.objects import Lease
+from healthd.core.api import Lease
 from tests.cluster.link import Link
 from tests.fakes import ManualClock, settle
 

@@ -13,7 +13,7 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.loop import RETRY, cycle_on_change, cycle_when_woken
 from healthd.cluster.mirror import Mirror, Watched
 from healthd.cluster.port import Unusable
-from healthd.core.objects import Node
+from healthd.core.api import Node
 from tests.builders import a_node
 from tests.fakes import ManualClock, counting_uids, settle
 

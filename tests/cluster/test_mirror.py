@@ -14,7 +14,7 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.mirror import Change, Mirror, Watched, without_containers
 from healthd.cluster.port import Gone, NotFound, Unavailable
 from healthd.cluster.shelf import Key
-from healthd.core.objects import LABEL_GANG, Pod
+from healthd.core.api import LABEL_GANG, Pod
 from tests.builders import a_pod
 from tests.cluster.link import Link
 from tests.fakes import ManualClock, settle

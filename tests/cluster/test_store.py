@@ -13,7 +13,7 @@ import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import Unavailable
-from healthd.core.objects import Lease
+from healthd.core.api import Lease
 from tests.builders import a_lease
 from tests.fakes import ManualClock, counting_uids
 

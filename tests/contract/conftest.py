@@ -17,7 +17,7 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster
 from healthd.cluster.remote import connect
 from healthd.cluster.remote.kubeconfig import from_kubeconfig
-from healthd.core.objects import Node
+from healthd.core.api import Node
 from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids
 from tests.lab.control_plane import ControlPlane, Options

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from healthd.cluster.port import Cluster, Event, EventType, NotFound
-from healthd.core.objects import Slim
+from healthd.core.api import Slim
 
 T = TypeVar("T", bound=Slim)
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from healthd.cluster.port import AlreadyExists, Cluster, Invalid
-from healthd.core.model import Phase
-from healthd.core.objects import Lease, Recovery, RecoveryStatus
+from healthd.core.api import Lease, Recovery, RecoveryStatus
+from healthd.core.api.model import Phase
 from tests.builders import a_lease, a_node, a_pod, a_recovery
 from tests.fakes import START
 

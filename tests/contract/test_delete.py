@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from healthd.cluster.port import AlreadyExists, Cluster, Conflict, EventType, Invalid, NotFound
-from healthd.core.objects import Job, Lease, Node, Pod, Recovery
+from healthd.core.api import Job, Lease, Node, Pod, Recovery
 from tests.builders import a_job, a_lease, a_pod, a_recovery
 from tests.contract.following import exists, next_object
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from healthd.cluster.port import Cluster, EventType, NotFound
-from healthd.core.objects import Node, Pod
+from healthd.core.api import Node, Pod
 from tests.builders import a_pod
 from tests.contract.following import exists, next_object
 

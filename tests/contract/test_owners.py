@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.cluster.port import Cluster, EventType, Invalid
-from healthd.core.objects import Job, Lease, Node, Pod, Recovery
+from healthd.core.api import Job, Lease, Node, Pod, Recovery
 from tests.builders import a_job, a_lease, a_node, a_pod, a_recovery, owned_by
 from tests.contract.following import exists, next_object, until_gone
 

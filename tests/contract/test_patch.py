@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from healthd.cluster.port import Cluster, ClusterError, Conflict, Invalid, NotFound
-from healthd.core.model import Phase
-from healthd.core.objects import Job, Lease, Node, Recovery, Taint
+from healthd.core.api import Job, Lease, Node, Recovery, Taint
+from healthd.core.api.model import Phase
 from tests.builders import a_job, a_lease, a_node, a_recovery
 
 

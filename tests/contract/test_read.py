@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from healthd.cluster.port import Cluster, Invalid, NotFound
-from healthd.core.objects import Lease, Node, NodeHealth, Pod
+from healthd.core.api import Lease, Node, NodeHealth, Pod
 from tests.builders import a_lease, a_node, a_nodehealth, a_pod
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from healthd.cluster.port import Cluster, EventType, Gone
-from healthd.core.objects import Lease, Node, Pod
+from healthd.core.api import Lease, Node, Pod
 from tests.builders import a_lease, a_node, a_pod
 from tests.contract.following import next_change, next_object
 

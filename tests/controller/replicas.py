@@ -11,9 +11,9 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster, NotFound, Unavailable
 from healthd.controller.daemon import LEASE, ControllerDaemon
 from healthd.controller.ports import Checkpoints
-from healthd.core.objects import ANNOTATION_RESTART, Job, Lease, Node, Pod, Recovery
-from healthd.core.policy import Config
-from healthd.core.quarantine import Record, cordon_patch
+from healthd.core.api import ANNOTATION_RESTART, Job, Lease, Node, Pod, Recovery
+from healthd.core.config import Config
+from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_node, a_pod
 from tests.fakes import START, ManualClock, counting_uids, settle

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.controller.act import NotKept, perform, record
-from healthd.core.acts import RemovePods, StopGang
-from healthd.core.gang import GangView
-from healthd.core.model import Phase
-from healthd.core.objects import FINALIZER_JOB, Pod, Slim
+from healthd.core.api import FINALIZER_JOB, Pod, Slim
+from healthd.core.api.model import Phase
+from healthd.core.recovery.actions import RemovePods, StopGang
+from healthd.core.recovery.gang import GangView
 from healthd.gangs import ADAPTERS
 from tests.builders import a_pod, a_recovery
 from tests.core.gangs import a_root

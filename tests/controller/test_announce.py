@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from healthd.controller.announce import Told, tell_move
-from healthd.core.model import Phase
-from healthd.core.objects import Node, RecoveryStatus, RejectedCheckpoint, TimelineEntry
+from healthd.core.api import Node, RecoveryStatus, RejectedCheckpoint, TimelineEntry
+from healthd.core.api.model import Phase
 from healthd.gangs import ADAPTERS
 from tests.builders import a_cause, a_node, a_recovery
 from tests.fakes import START

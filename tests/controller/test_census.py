@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from healthd.controller.census import KEPT_DEPARTED, Census, GangKey, ObjectKey
-from healthd.core.model import Phase, Verdict
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_RESTART,
     Condition,
     Device,
@@ -24,6 +23,7 @@ from healthd.core.objects import (
     RecoveryStatus,
     Taint,
 )
+from healthd.core.api.model import Phase, Verdict
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_node, a_nodehealth, a_pod, a_recovery, gang_ref
 from tests.fakes import START

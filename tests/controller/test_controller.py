@@ -9,10 +9,10 @@ from healthd.controller.census import Census, ObjectKey
 from healthd.controller.controller import Controller
 from healthd.controller.notice import read_everything
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.gang import Root
-from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, NodeHealth, Pod
-from healthd.core.policy import RecoveryPolicy
+from healthd.core.api import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, NodeHealth, Pod
+from healthd.core.api.model import Phase
+from healthd.core.config import RecoveryPolicy
+from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_pod
 from tests.fakes import ManualClock

@@ -14,15 +14,15 @@ from structlog.testing import capture_logs
 from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.daemon import ControllerDaemon
 from healthd.controller.feed import ASK_AGAIN, TOO_OLD
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     JobSet,
     Node,
     Occurrence,
     Pod,
 )
-from healthd.core.policy import Config
-from healthd.core.quarantine import Record, cordon_patch
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.config import Config
+from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.gangs import ADAPTERS
 from tests.builders import a_node
 from tests.controller.replicas import Link, Stage

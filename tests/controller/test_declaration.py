@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from healthd.controller.declaration import misdeclared
-from healthd.core.gang import GangOptions
+from healthd.core.recovery.gang import GangOptions
 from tests.core.gangs import a_root
 
 LAYOUT = 'steps: "snap_{step}"\nfiles: ["weights-*.raw"]\nmarker: DONE\n'

@@ -11,7 +11,7 @@ import pytest
 
 from healthd.controller.census import Census
 from healthd.controller.fabric import EVERY, OVER_AFTER, Rails
-from healthd.core.objects import Nic, NodeHealth, NodeHealthStatus, ObjectMeta, ObjectReference
+from healthd.core.api import Nic, NodeHealth, NodeHealthStatus, ObjectMeta, ObjectReference
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_node

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from healthd.core.model import Hold, Phase
-from healthd.core.objects import ObjectMeta, Occurrence, Pod, PodGang, PodGangSpec
+from healthd.core.api import ObjectMeta, Occurrence, Pod, PodGang, PodGangSpec
+from healthd.core.api.model import Hold, Phase
 from tests.builders import a_job, a_pod, a_recovery
 from tests.controller.replicas import Stage
 from tests.gangs.builders import a_jobset, a_part, a_statefulset

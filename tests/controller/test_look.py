@@ -15,8 +15,8 @@ from healthd.controller.census import Census
 from healthd.controller.look import Look, Lookout, hinges, one_by_one
 from healthd.controller.notice import read_everything
 from healthd.controller.tending import in_parallel
-from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_RESTART, FencedPod, Job, Node, Pod, Recovery, RecoveryStatus
+from healthd.core.api import ANNOTATION_RESTART, FencedPod, Job, Node, Pod, Recovery, RecoveryStatus
+from healthd.core.api.model import Phase
 from healthd.gangs import ADAPTERS
 from tests.builders import a_cause, a_job, a_node, a_pod, a_recovery
 from tests.core.gangs import a_recovery_in, a_root

@@ -13,7 +13,7 @@ import pytest
 
 from healthd.controller.lookup import FileCheckpoints, Place, place_of
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.gang import GangOptions, Mount, Root
+from healthd.core.recovery.gang import GangOptions, Mount, Root
 from tests.checkpoints.builders import safetensors_bytes, write_files
 from tests.core.gangs import a_root
 

@@ -10,8 +10,7 @@ import pytest
 
 from healthd.controller.census import Census
 from healthd.controller.measure import measure_move, measure_world
-from healthd.core.model import Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_RESTART,
     ChosenCheckpoint,
@@ -19,7 +18,8 @@ from healthd.core.objects import (
     RejectedCheckpoint,
     TimelineEntry,
 )
-from healthd.core.quarantine import Record, cordon_patch
+from healthd.core.api.model import Phase
+from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_node, a_recovery

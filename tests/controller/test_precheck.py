@@ -13,8 +13,7 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.census import Census
 from healthd.controller.precheck import AT_ONCE, Prechecks
-from healthd.core.gang import Root
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_PROGRESS,
@@ -25,9 +24,10 @@ from healthd.core.objects import (
     ObjectReference,
     RejectedCheckpoint,
 )
-from healthd.core.policy import PrecheckPolicy
-from healthd.core.saves import Saves
-from healthd.core.verification import Report
+from healthd.core.api.save_stats import Saves
+from healthd.core.checkpoint.verification import Report
+from healthd.core.config import PrecheckPolicy
+from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_recovery

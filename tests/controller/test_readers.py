@@ -12,7 +12,7 @@ import pytest
 from healthd.checkpoints.processes import Processes
 from healthd.checkpoints.report import Inquiry
 from healthd.controller.readers import LOOKERS, MOST, VERIFIERS, Pool, Readers
-from healthd.core.verification import Report
+from healthd.core.checkpoint.verification import Report
 from tests.checkpoints.builders import safetensors_bytes
 
 MANIFEST = Path(__file__).parents[2] / "deploy" / "controller.yaml"

@@ -12,9 +12,9 @@ import pytest
 from healthd.cluster.port import Unavailable
 from healthd.controller.controller import Controller
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.gang import Root
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import ANNOTATION_CHECKPOINT, ChosenCheckpoint
+from healthd.core.api import ANNOTATION_CHECKPOINT, ChosenCheckpoint
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from tests.controller.replicas import Stage as Replicas
 from tests.fakes import settle

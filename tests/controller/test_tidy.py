@@ -14,9 +14,7 @@ from healthd.controller.census import Census
 from healthd.controller.look import Lookout, one_by_one
 from healthd.controller.notice import read_everything
 from healthd.controller.tidy import Tidier, needs_hint
-from healthd.core.gang import Ending, Root, no_sign
-from healthd.core.model import Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_RESTART,
     ANNOTATION_STOPPED_BY,
     FINALIZER_FENCE,
@@ -30,7 +28,9 @@ from healthd.core.objects import (
     PodStatus,
     Recovery,
 )
-from healthd.core.policy import RecoveryPolicy
+from healthd.core.api.model import Phase
+from healthd.core.config import RecoveryPolicy
+from healthd.core.recovery.gang import Ending, Root, no_sign
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.isolation import Isolation
 from tests.builders import a_job, a_pod, a_recovery

@@ -15,9 +15,9 @@ from healthd.cluster.port import Unavailable
 from healthd.controller.census import Census, GangKey, ObjectKey
 from healthd.controller.controller import RETRY, RETRY_MOST, Controller
 from healthd.controller.tending import APART, Tending
-from healthd.core.gang import Root
-from healthd.core.objects import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, Pod, Recovery
-from healthd.core.policy import HangPolicy, RecoveryPolicy
+from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, Pod, Recovery
+from healthd.core.config import HangPolicy, RecoveryPolicy
+from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_recovery

@@ -18,11 +18,11 @@ from healthd.cluster.port import AlreadyExists, Forbidden, NotFound
 from healthd.controller.lookup import FileCheckpoints
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.verifier import AT_ONCE, VerifierPods, image_of
-from healthd.core.gang import GangOptions, Mount, Root, RunsAs
-from healthd.core.model import Phase
-from healthd.core.objects import ChosenCheckpoint, Container, Pod, PodManifest, Recovery, RejectedCheckpoint
-from healthd.core.policy import CheckpointsPolicy
-from healthd.core.verification import Report
+from healthd.core.api import ChosenCheckpoint, Container, Pod, PodManifest, Recovery, RejectedCheckpoint
+from healthd.core.api.model import Phase
+from healthd.core.checkpoint.verification import Report
+from healthd.core.config import CheckpointsPolicy
+from healthd.core.recovery.gang import GangOptions, Mount, Root, RunsAs
 from tests.builders import a_job, a_pod, gang_ref
 from tests.core.gangs import a_recovery_in, a_root
 from tests.fakes import ManualClock, counting_uids

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from healthd.core.gang import GangOptions, Root
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import Cause, GangRef, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api import Cause, GangRef, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.recovery.gang import GangOptions, Root
 from tests.builders import a_cause, a_recovery
 from tests.fakes import START
 

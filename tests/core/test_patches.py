@@ -6,8 +6,8 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from healthd.cluster.embedded.rules import merged
-from healthd.core.model import Phase
-from healthd.core.objects import ChosenCheckpoint, FencedPod, RecoveryStatus
+from healthd.core.api import ChosenCheckpoint, FencedPod, RecoveryStatus
+from healthd.core.api.model import Phase
 from healthd.core.patches import diff
 
 BEFORE = RecoveryStatus(

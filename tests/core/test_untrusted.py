@@ -8,8 +8,8 @@ import zlib
 
 import pytest
 
-from healthd.core.gang import attempt_of, index_of
-from healthd.core.progress import Progress
+from healthd.core.recovery.gang import attempt_of, index_of
+from healthd.core.recovery.progress import Progress
 from healthd.core.untrusted import Unreadable, inflated, read_json, read_number, read_text, shown
 from tests.builders import a_pod
 

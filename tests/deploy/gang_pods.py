@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from healthd.clock import SystemClock
-from healthd.core.model import CauseKind
-from healthd.core.objects import (
+from healthd.core.api import (
     HINT_CURRENT,
     LABEL_GANG,
     LABEL_HINT,
@@ -20,6 +19,7 @@ from healthd.core.objects import (
     RecoveryStatus,
     to_wire,
 )
+from healthd.core.api.model import CauseKind
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.core.objects import Node, Taint, to_wire
-from healthd.core.spares import Claim, claim_patch, return_patch, settle_patch
+from healthd.core.api import Node, Taint, to_wire
+from healthd.core.recovery.spares import Claim, claim_patch, return_patch, settle_patch
 from tests.builders import a_node
 from tests.deploy.accounts import SYSTEM, Request, answer, refuser, token_of_controller
 from tests.deploy.verifier_pods import a_verifier

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from healthd.core.objects import LABEL_GANG, LABEL_RESTARTED, TAINT_RESERVED, PodHint
-from healthd.core.telling import KEPT_NODES
+from healthd.core.api import LABEL_GANG, LABEL_RESTARTED, TAINT_RESERVED, PodHint
+from healthd.core.recovery.recovery_status import KEPT_NODES
 from tests.deploy.gang_pods import (
     HINT,
     NAME,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.core.objects import LABEL_GANG, LABEL_RESTARTED
+from healthd.core.api import LABEL_GANG, LABEL_RESTARTED
 from tests.deploy.manifests import Manifest, of_kind
 
 MUTATING = of_kind("MutatingAdmissionPolicy")

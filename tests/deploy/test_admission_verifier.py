@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from healthd.core.gang import RunsAs
+from healthd.core.recovery.gang import RunsAs
 from tests.deploy.accounts import token_of_controller
 from tests.deploy.verifier_pods import IMAGE, a_verifier, as_ordered, confined
 from tests.lab.api import Json

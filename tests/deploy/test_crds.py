@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from healthd.cluster.crds import as_yaml, definitions
-from healthd.core.objects import RESOURCES, NodeHealth, Recovery
+from healthd.core.api import RESOURCES, NodeHealth, Recovery
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KINDS = {definition["spec"]["names"]["kind"]: definition for definition in definitions()}

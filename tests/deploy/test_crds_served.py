@@ -10,10 +10,10 @@ import pytest
 
 from healthd.cluster.crds import definitions
 from healthd.controller.act import record
-from healthd.core.model import Phase
-from healthd.core.objects import Recovery, stored
+from healthd.core.api import Recovery, stored
+from healthd.core.api.model import Phase
 from healthd.core.recovery.situation import enter
-from tests.core.test_pod_packs import a_large_status
+from tests.core.api.test_pod_packs import a_large_status
 from tests.deploy.accounts import as_holder_of
 from tests.lab.api import ApiError, Json
 from tests.lab.control_plane import ControlPlane

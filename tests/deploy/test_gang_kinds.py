@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from healthd.core.gang import Root
-from healthd.core.objects import LABEL_RESTARTED, TAINT_RESERVED, Job, PodHint
+from healthd.core.api import LABEL_RESTARTED, TAINT_RESERVED, Job, PodHint
+from healthd.core.recovery.gang import Root
 from healthd.gangs.job import JobAdapter, read_job
 from tests.deploy.accounts import as_holder_of, token_of_controller
 from tests.deploy.gang_pods import HINT, NAME, TOLD, create, env_of, is_told, required, tell

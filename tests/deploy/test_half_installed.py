@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from healthd.core.objects import LABEL_GANG, LABEL_RESTARTED
+from healthd.core.api import LABEL_GANG, LABEL_RESTARTED
 from tests.deploy.conftest import DEPLOY, await_kinds
 from tests.deploy.gang_pods import env_of
 from tests.deploy.test_installed import recover_a_job

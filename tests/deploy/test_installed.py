@@ -13,9 +13,9 @@ from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
 from healthd.controller.daemon import ControllerDaemon
 from healthd.controller.lookup import FileCheckpoints
-from healthd.core.model import KernelRecord, Phase
-from healthd.core.objects import ANNOTATION_ATTEMPT, LABEL_SPARE, Node, Recovery
-from healthd.core.policy import Config, QuarantinePolicy
+from healthd.core.api import ANNOTATION_ATTEMPT, LABEL_SPARE, Node, Recovery
+from healthd.core.api.model import KernelRecord, Phase
+from healthd.core.config import Config, QuarantinePolicy
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.deploy.accounts import SYSTEM, as_holder_of, token_of_agent, token_of_controller

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from healthd.cli.config import load
-from healthd.core.policy import Config
+from healthd.core.config import Config
 from tests.deploy.manifests import DEPLOY, all_of, containers, of_kind, pod_specs, shipped
 
 UNPRIVILEGED = sorted(set(containers()) - {"opener"})

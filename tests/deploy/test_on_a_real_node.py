@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.model import Verdict
+from healthd.core.api.model import Verdict
 from tests.deploy.accounts import SYSTEM
 from tests.deploy.manifests import ROOT
 from tests.lab.api import ApiError, Json

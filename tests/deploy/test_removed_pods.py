@@ -6,9 +6,9 @@ import pytest
 
 from healthd.cluster.port import Cluster
 from healthd.controller.act import perform
-from healthd.core.acts import RemovePods
-from healthd.core.gang import GangView
-from healthd.core.objects import Job, Pod
+from healthd.core.api import Job, Pod
+from healthd.core.recovery.actions import RemovePods
+from healthd.core.recovery.gang import GangView
 from healthd.gangs import ADAPTERS
 from tests.builders import a_recovery
 from tests.deploy.accounts import as_holder_of, token_of_controller

@@ -19,12 +19,12 @@ from healthd.cluster.port import Cluster
 from healthd.controller.daemon import ControllerDaemon
 from healthd.controller.lookup import FileCheckpoints
 from healthd.controller.verifier import VerifierPods, image_of
-from healthd.core.doctor import examine
-from healthd.core.model import Phase
-from healthd.core.objects import ChosenCheckpoint, RejectedCheckpoint
-from healthd.core.policy import Config, PrecheckPolicy
-from healthd.core.stake import at_stake
-from healthd.core.verification import LABEL_VERIFIER, Report, fitted
+from healthd.core.api import ChosenCheckpoint, RejectedCheckpoint
+from healthd.core.api.model import Phase
+from healthd.core.checkpoint.restart_cost import at_stake
+from healthd.core.checkpoint.verification import LABEL_VERIFIER, Report, fitted
+from healthd.core.config import Config, PrecheckPolicy
+from healthd.core.report.doctor import examine
 from healthd.gangs import ADAPTERS
 from tests.checkpoints.builders import safetensors_bytes
 from tests.deploy.accounts import SYSTEM, as_holder_of, token_of_agent, token_of_controller

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from healthd.core.gang import RunsAs
-from healthd.core.objects import OwnerReference, Toleration, to_wire
-from healthd.core.verification import Order, verifier_pod
+from healthd.core.api import OwnerReference, Toleration, to_wire
+from healthd.core.checkpoint.verification import Order, verifier_pod
+from healthd.core.recovery.gang import RunsAs
 from tests.lab.api import Json
 
 Fields = Mapping[str, Any]

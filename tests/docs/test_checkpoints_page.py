@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from healthd.core.saves import Concern
+from healthd.core.api.save_stats import Concern
 from tests.checkpoints.builders import safetensors_bytes
 from tests.docs.page import ROOT
 from tests.lab.control_plane import ControlPlane

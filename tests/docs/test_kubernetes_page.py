@@ -13,12 +13,12 @@ import yaml
 
 from healthd.checkpoints.latest import latest
 from healthd.cli.main import COMMANDS
-from healthd.core import objects
-from healthd.core.foreign import known_rows
+from healthd.core import api
+from healthd.core.recovery.foreign_signs import known_rows
 from tests.docs.page import PAGE, TEXT, anchors, commands, files
 
 SETTINGS = {
-    value for name, value in vars(objects).items() if name.startswith(("ANNOTATION_", "FINALIZER_", "LABEL_", "TAINT_"))
+    value for name, value in vars(api).items() if name.startswith(("ANNOTATION_", "FINALIZER_", "LABEL_", "TAINT_"))
 }
 
 

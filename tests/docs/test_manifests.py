@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from healthd.cli.doctor import parse_target, read_chart
-from healthd.core.doctor import HintPolicy, Level, examine
+from healthd.core.report.doctor import HintPolicy, Level, examine
 from tests.docs.page import ROOT, files, fragment, kustomizations
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import connected

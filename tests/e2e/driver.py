@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.objects import Recovery
+from healthd.core.api import Recovery
 from healthd.local.processes.marks import readable
 from healthd.local.state import database
 from tests.standin.nvml import StandIn, built

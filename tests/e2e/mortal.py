@@ -22,7 +22,7 @@ from healthd.cli.run import add_arguments
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Event, Fields, Labels, Listed
-from healthd.core.objects import RESOURCES, Slim
+from healthd.core.api import RESOURCES, Slim
 from healthd.local.gang import RunSpec
 from healthd.local.machine import this_machine
 from healthd.local.runtime import LocalRuntime

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.model import Phase
+from healthd.core.api.model import Phase
 from tests.checkpoints.builders import safetensors_bytes
 from tests.e2e.driver import Stage
 

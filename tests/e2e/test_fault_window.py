@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from healthd.core.model import CauseKind
+from healthd.core.api.model import CauseKind
 from tests.e2e.driver import Stage
 
 pytestmark = pytest.mark.slow

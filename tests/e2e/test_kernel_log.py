@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from healthd.core.model import Phase, Verdict
-from healthd.core.objects import NodeHealth
+from healthd.core.api import NodeHealth
+from healthd.core.api.model import Phase, Verdict
 from tests.e2e.driver import Stage
 from tests.kernel_log import RealLog, Unwritable, kernel_log
 

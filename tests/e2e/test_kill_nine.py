@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from healthd.core.model import CauseKind, Phase
+from healthd.core.api.model import CauseKind, Phase
 from tests.e2e.driver import Life, Stage
 
 WRITES = ["create", "Stopping", "Fencing", "Choosing", "Reserving", "Starting", "Confirming"]

@@ -7,7 +7,7 @@ from signal import SIGINT, SIGTERM
 
 import pytest
 
-from healthd.core.model import CauseKind, Phase
+from healthd.core.api.model import CauseKind, Phase
 from tests.e2e.driver import Stage
 
 pytestmark = pytest.mark.slow

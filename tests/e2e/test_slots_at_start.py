@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from healthd.core.model import Phase
+from healthd.core.api.model import Phase
 from tests.e2e.driver import Stage
 
 pytestmark = pytest.mark.slow

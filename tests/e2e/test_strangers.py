@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.model import Phase
+from healthd.core.api.model import Phase
 from healthd.local.known import read_run
 from tests.e2e.driver import FIRST_BUS, ROOT, Stage
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from healthd.core.objects import (
+from healthd.core.api import (
     RESOURCES,
     AnyObject,
     GangRef,

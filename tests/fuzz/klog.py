@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from healthd.cli.klog import Reading, read_text
-from healthd.core.klog import Kind, parse_line
+from healthd.core.diagnosis.klog import Kind, parse_line
 from healthd.probes.klog.record import may_matter
-from tests.core.klog.forged import COMMS, FILES, FORMATS
-from tests.core.xid.messages import ENDED, HARMLESS, RAISED
+from tests.core.diagnosis.klog.forged import COMMS, FILES, FORMATS
+from tests.core.diagnosis.xid.messages import ENDED, HARMLESS, RAISED
 
 LIMIT = 0.005
 """Seconds of processor time that reading one line may take, the best of three tries."""

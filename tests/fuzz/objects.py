@@ -29,10 +29,10 @@ from msgspec.structs import replace
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.embedded import store as kept
 from healthd.controller.daemon import ControllerDaemon
-from healthd.core.gang import attempt_of
-from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_ATTEMPT, RESOURCES, Job, Node, Pod, Recovery
-from healthd.core.policy import Config
+from healthd.core.api import ANNOTATION_ATTEMPT, RESOURCES, Job, Node, Pod, Recovery
+from healthd.core.api.model import Phase
+from healthd.core.config import Config
+from healthd.core.recovery.gang import attempt_of
 from healthd.gangs import ADAPTERS
 from healthd.gangs.adapter import GangAdapter
 from tests.builders import a_job, a_node, a_pod

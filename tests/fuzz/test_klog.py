@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from healthd.cli.klog import Reading
-from healthd.core.klog import Kind
+from healthd.core.diagnosis.klog import Kind
 from tests.fuzz.klog import Author, Read, fuzz, made_lines, read_line
 
 LINES = 3000

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from healthd.core.gang import Root
-from healthd.core.objects import RESOURCES, Job, JobSet, Node, NodeHealth, Pod, PodGang, Recovery, StatefulSet
+from healthd.core.api import RESOURCES, Job, JobSet, Node, NodeHealth, Pod, PodGang, Recovery, StatefulSet
+from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import JobAdapter
 from tests.fuzz.hostile import BOMB, NOTES, objects

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.gang import StartHint
-from healthd.core.objects import (
+from healthd.core.api import (
     ChosenCheckpoint,
     ClaimRetention,
     ClaimSource,
@@ -25,6 +24,7 @@ from healthd.core.objects import (
     Volume,
     VolumeMount,
 )
+from healthd.core.recovery.gang import StartHint
 from tests.builders import A_CONTAINER
 from tests.fakes import ManualClock, counting_uids
 

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.gang import Root
-from healthd.core.objects import (
+from healthd.core.api import (
     Job,
     JobManifest,
     JobSet,
@@ -20,6 +19,7 @@ from healthd.core.objects import (
     StatefulSetManifest,
     to_wire,
 )
+from healthd.core.recovery.gang import Root
 from healthd.gangs.job import JobAdapter
 from healthd.gangs.jobset import JobSetAdapter
 from healthd.gangs.podgang import PodGangAdapter

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from healthd.core.gang import Root
-from healthd.core.objects import JobStatus, ObjectMeta, PodGang, PodGangMember, PodGangSpec
+from healthd.core.api import JobStatus, ObjectMeta, PodGang, PodGangMember, PodGangSpec
+from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job
 from tests.gangs.builders import ENABLED, a_jobset, a_part, a_statefulset

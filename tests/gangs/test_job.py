@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
-from healthd.core.gang import Ending, GangOptions, Root, StartHint
-from healthd.core.objects import ChosenCheckpoint, Condition, Job, JobStatus, Toleration
+from healthd.core.api import ChosenCheckpoint, Condition, Job, JobStatus, Toleration
+from healthd.core.recovery.gang import Ending, GangOptions, Root, StartHint
 from healthd.gangs.job import JobAdapter, read_job
 from tests.builders import a_job
 from tests.fakes import ManualClock, counting_uids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from healthd.core.objects import ChosenCheckpoint, GangRef, ObjectMeta, PodManifest
+from healthd.core.api import ChosenCheckpoint, GangRef, ObjectMeta, PodManifest
 from healthd.gangs.manifests import made_again, packed, remembered, unpacked
 from tests.gangs.builders import A_STEP, a_hint
 

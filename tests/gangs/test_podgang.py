@@ -11,8 +11,8 @@ from msgspec.structs import replace as replace_struct
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, NotFound
-from healthd.core.gang import Ending, Mount, Root, attempt_of, index_of
-from healthd.core.objects import GangRef, Pod, PodGang, PodManifest
+from healthd.core.api import GangRef, Pod, PodGang, PodManifest
+from healthd.core.recovery.gang import Ending, Mount, Root, attempt_of, index_of
 from healthd.gangs.podgang import PodGangAdapter
 from tests.builders import a_job, a_pod
 from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster, mounting

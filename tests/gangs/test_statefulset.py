@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
-from healthd.core.gang import Ending, Mount, Root, index_of
-from healthd.core.objects import GangRef, Job, OwnerReference, StatefulSet, StatefulSetStatus
+from healthd.core.api import GangRef, Job, OwnerReference, StatefulSet, StatefulSetStatus
+from healthd.core.recovery.gang import Ending, Mount, Root, index_of
 from healthd.gangs.job import JobAdapter
 from healthd.gangs.statefulset import StatefulSetAdapter
 from tests.builders import a_job, a_pod

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from healthd.core.model import Verdict
-from healthd.core.saves import Concern
+from healthd.core.api.model import Verdict
+from healthd.core.api.save_stats import Concern
 from healthd.telemetry.metrics import GangSaves, Metrics
 from tests.fakes import START
 from tests.lab.build import PROMTOOL, program

@@ -14,7 +14,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.crds import definitions
 from healthd.cluster.remote import RemoteCluster, connect
 from healthd.cluster.remote.kubeconfig import from_kubeconfig
-from healthd.core.policy import LogFormat, LogLevel
+from healthd.core.config import LogFormat, LogLevel
 from healthd.telemetry.logs import configure
 from tests.deploy.accounts import bind_controller
 from tests.kubernetes.replicas import Replicas, replicas_of

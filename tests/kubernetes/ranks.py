@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from healthd.core.gang import attempt_of, index_of, is_terminal
-from healthd.core.objects import Pod
+from healthd.core.api import Pod
+from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 
 
 class Ranks:

@@ -19,10 +19,10 @@ from healthd.clock import SystemClock
 from healthd.cluster.mirror import Change, Mirror, Watched
 from healthd.cluster.remote import RemoteCluster
 from healthd.cluster.shelf import Key
-from healthd.core.gang import attempt_of, will_not_run
-from healthd.core.model import Phase, Verdict
-from healthd.core.objects import ANNOTATION_QUARANTINE, LABEL_SPARE, Node, NodeHealth, Pod, Recovery
-from healthd.core.policy import QuarantinePolicy
+from healthd.core.api import ANNOTATION_QUARANTINE, LABEL_SPARE, Node, NodeHealth, Pod, Recovery
+from healthd.core.api.model import Phase, Verdict
+from healthd.core.config import QuarantinePolicy
+from healthd.core.recovery.gang import attempt_of, will_not_run
 from tests.kubernetes.gangs import GANGS, LAUNCHER, Gang, Manifest
 from tests.kubernetes.ranks import Ranks, rank_of
 from tests.lab.api import ApiError

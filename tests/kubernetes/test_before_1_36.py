@@ -15,9 +15,9 @@ import yaml
 from healthd.cli.doctor import parse_target, read_chart
 from healthd.cluster.crds import definitions
 from healthd.cluster.remote import RemoteCluster
-from healthd.core.doctor import HintPolicy, examine
-from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_RESUME_FROM
+from healthd.core.api import ANNOTATION_RESUME_FROM
+from healthd.core.api.model import Phase
+from healthd.core.report.doctor import HintPolicy, examine
 from tests.deploy.test_apply import with_component
 from tests.kubernetes.conftest import DEPLOY, SYSTEM
 from tests.kubernetes.gangs import GANGS

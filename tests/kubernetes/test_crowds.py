@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from healthd.core.model import Phase
-from healthd.core.quarantine import read_record
+from healthd.core.api.model import Phase
+from healthd.core.node.quarantine import read_record
 from tests.kubernetes.replicas import Replicas
 from tests.kubernetes.stage import Stage
 from tests.lab.programs import wait_until

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from healthd.clock import SystemClock
-from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_FENCE_OVERRIDE, ANNOTATION_POWERED_OFF
+from healthd.core.api import ANNOTATION_FENCE_OVERRIDE, ANNOTATION_POWERED_OFF
+from healthd.core.api.model import Phase
 from tests.kubernetes.replicas import Replicas
 from tests.kubernetes.stage import Stage
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from healthd.core.model import Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_RESUME_FROM,
     TAINT_QUARANTINED,
     TAINT_RESERVED,
 )
-from healthd.core.quarantine import read_record
+from healthd.core.api.model import Phase
+from healthd.core.node.quarantine import read_record
 from tests.checkpoints.builders import a_sharded_step, shard_name
 from tests.kubernetes.gangs import template
 from tests.kubernetes.replicas import Replicas

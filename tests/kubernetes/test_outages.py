@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 import pytest
 
-from healthd.core.model import Phase
+from healthd.core.api.model import Phase
 from tests.kubernetes.replicas import Replica, Replicas
 from tests.kubernetes.stage import Stage
 from tests.kubernetes.traps import Point, Trap, When

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from healthd.core.model import Phase
-from healthd.core.objects.pod_packs import PACKED_ABOVE
+from healthd.core.api.model import Phase
+from healthd.core.api.pod_packs import PACKED_ABOVE
 from tests.kubernetes.replicas import Replicas
 from tests.kubernetes.stage import Stage
 from tests.kubernetes.whole import IS_WHOLE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthd.core.objects import ANNOTATION_ATTEMPT, Pod, PodStatus
+from healthd.core.api import ANNOTATION_ATTEMPT, Pod, PodStatus
 from tests.builders import a_pod
 from tests.kubernetes.ranks import Ranks
 

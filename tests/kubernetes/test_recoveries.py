@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.core.model import Phase
+from healthd.core.api.model import Phase
 from tests.kubernetes.gangs import GANGS
 from tests.kubernetes.replicas import Replicas
 from tests.kubernetes.stage import Stage

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from healthd.core.model import Phase
+from healthd.core.api.model import Phase
 from tests.kubernetes.gangs import template
 from tests.kubernetes.replicas import Replicas
 from tests.kubernetes.stage import Stage

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from healthd.core.model import Phase
+from healthd.core.api.model import Phase
 from tests.kubernetes.replicas import Replicas
 from tests.kubernetes.stage import MEMBERS, Stage
 from tests.kubernetes.traps import Point, Trap, When

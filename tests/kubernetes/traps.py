@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from healthd.core.model import Phase
+from healthd.core.api.model import Phase
 from tests.kubernetes.gate import Moment, Request
 from tests.kubernetes.replicas import Replica, Replicas
 

@@ -20,9 +20,9 @@ from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster
 from healthd.cluster.remote import RemoteCluster, connect
 from healthd.cluster.remote.kubeconfig import from_kubeconfig
-from healthd.core.model import KernelRecord
-from healthd.core.pod_lives import PodTasks
-from healthd.core.policy import QuarantinePolicy
+from healthd.core.api.model import KernelRecord
+from healthd.core.config import QuarantinePolicy
+from healthd.core.node.pod_liveness import PodTasks
 from healthd.telemetry.metrics import Metrics
 from tests.lab.control_plane import ControlPlane
 

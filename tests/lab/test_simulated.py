@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.clock import SystemClock
-from healthd.core.fence import fence_pods
-from healthd.core.gang import GangView
-from healthd.core.objects import Pod, PodStatus
+from healthd.core.api import Pod, PodStatus
+from healthd.core.recovery.fence import fence_pods
+from healthd.core.recovery.gang import GangView
 from tests.lab.control_plane import ControlPlane
 from tests.lab.pods import Pods, a_gang
 from tests.lab.programs import wait_until

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from healthd.cluster.port import Cluster
-from healthd.core.objects import Container, Pod, Slim
+from healthd.core.api import Container, Pod, Slim
 from healthd.local.processes.marks import readable
 from healthd.local.processes.runner import ProcessRunner
 

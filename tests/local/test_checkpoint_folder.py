@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.steps import Candidate
-from healthd.core.gang import Root
-from healthd.core.objects import ChosenCheckpoint
+from healthd.core.api import ChosenCheckpoint
+from healthd.core.recovery.gang import Root
 from healthd.gangs.job import read_job
 from healthd.local import checkpoint_folder
 from healthd.local.checkpoint_folder import CheckpointFolder, Glimpse, Sight, WatchedCheckpoints

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from healthd.core.objects import ChosenCheckpoint, ContainerState, ContainerStatus, Pod, PodStatus, Terminated
+from healthd.core.api import ChosenCheckpoint, ContainerState, ContainerStatus, Pod, PodStatus, Terminated
 from healthd.local.endings import EARLY, NO_CHECKPOINT, doubts, left_early
 from tests.builders import a_pod
 from tests.fakes import START

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from healthd.core.objects import ANNOTATION_CHECKPOINT_FORMAT, ChosenCheckpoint
+from healthd.core.api import ANNOTATION_CHECKPOINT_FORMAT, ChosenCheckpoint
 from healthd.gangs.job import read_job
 from healthd.local.gang import RunSpec, changed_options, job_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.objects import ChosenCheckpoint, Job
+from healthd.core.api import ChosenCheckpoint, Job
 from healthd.gangs.job import read_job
 from healthd.local.gang import RunSpec, job_of, restarts_of
 from healthd.local.known import KnownRun, Standing, is_held, known_runs, read_run, who_saved

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import Attempt, Cause, ChosenCheckpoint, FencedPod, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api import Attempt, Cause, ChosenCheckpoint, FencedPod, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api.model import CauseKind, Phase
 from healthd.local.restarts import AGAIN, SLOW, Kind, Restarts, spoken
 from tests.builders import a_recovery
 from tests.fakes import START

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.objects import LABEL_SPARE, Device, Node, Taint
-from healthd.core.spares import is_ready
+from healthd.core.api import LABEL_SPARE, Device, Node, Taint
+from healthd.core.recovery.spares import is_ready
 from healthd.local.slots import device_uuids, keep_places, node_of, offered, register, slots_for
 from tests.fakes import START, ManualClock, counting_uids
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from healthd.agent.listen import Listener
-from healthd.core.gang import Heard
+from healthd.core.recovery.gang import Heard
 from healthd.local.witnesses import LocalWitnesses
 from healthd.probes.klog.log import Batch
 from healthd.telemetry.metrics import Metrics

@@ -18,9 +18,7 @@ import msgspec
 from healthd.agent.agent import Agent, KernelNews
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.controller import Controller
-from healthd.core.gang import Root
-from healthd.core.model import Finding, Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_REPAIRED,
     FINALIZER_FENCE,
@@ -33,9 +31,11 @@ from healthd.core.objects import (
     Recovery,
     Taint,
 )
-from healthd.core.policy import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
-from healthd.core.readings import Look, Reading
-from healthd.core.signals.tables import known_rules
+from healthd.core.api.model import Finding, Phase
+from healthd.core.config import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.signals.tables import known_rules
+from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import read_job
 from healthd.local.jobs.controller import JobController

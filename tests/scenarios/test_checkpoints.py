@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from healthd.core.model import Phase
-from healthd.core.policy import RecoveryPolicy, StartFresh
+from healthd.core.api.model import Phase
+from healthd.core.config import RecoveryPolicy, StartFresh
 from tests.scenarios.stage import Stage
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from healthd.core.model import Phase
-from healthd.core.objects import Node, Pod
-from healthd.core.policy import RecoveryPolicy
+from healthd.core.api import Node, Pod
+from healthd.core.api.model import Phase
+from healthd.core.config import RecoveryPolicy
 from tests.scenarios.stage import IsOvertaken, Stage
 from tests.simulation.faulty import StaleMirror
 from tests.simulation.turns import Crashed, at_once

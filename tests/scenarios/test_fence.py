@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from healthd.core.model import Phase
-from healthd.core.objects import Pod
-from healthd.core.policy import RecoveryPolicy
+from healthd.core.api import Pod
+from healthd.core.api.model import Phase
+from healthd.core.config import RecoveryPolicy
 from tests.scenarios.stage import Stage
 from tests.simulation.turns import at_once
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthd.core.model import CauseKind, Phase
+from healthd.core.api.model import CauseKind, Phase
 from tests.scenarios.stage import APPLICATION, Stage
 
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.core.model import CauseKind, Phase
-from healthd.core.readings import Reading
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.diagnosis.readings import Reading
 from tests.scenarios.stage import GPU, Stage
 
 pytestmark = pytest.mark.slow

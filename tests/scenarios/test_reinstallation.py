@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthd.core.model import Phase
+from healthd.core.api.model import Phase
 from tests.scenarios.stage import Stage
 
 

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from healthd.clock import Clock
-from healthd.core.gang import Heard
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import Pod
-from healthd.core.policy import HangPolicy, RecoveryPolicy
+from healthd.core.api import Pod
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.config import HangPolicy, RecoveryPolicy
+from healthd.core.recovery.gang import Heard
 from healthd.core.recovery.stopping import BAD_STATE
 from tests.scenarios.stage import Stage
 

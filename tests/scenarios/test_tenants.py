@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import ChosenCheckpoint, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api import ChosenCheckpoint, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api.model import CauseKind, Phase
 from tests.builders import a_cause, a_recovery
 from tests.fakes import START
 from tests.scenarios.stage import Stage

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.core.model import Phase
-from healthd.core.policy import RecoveryPolicy
+from healthd.core.api.model import Phase
+from healthd.core.config import RecoveryPolicy
 from tests.scenarios.stage import IsOvertaken, Stage
 
 WAITING = [Phase.STOPPING, Phase.CHOOSING, Phase.STARTING, Phase.CONFIRMING]

@@ -12,8 +12,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import median
 
-from healthd.core.readings import Look, Reading
-from healthd.core.signals.rule import AtLeast, Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule
+from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.signals.rule import (
+    AtLeast,
+    Below,
+    Changes,
+    FellBelowBest,
+    Grows,
+    Is,
+    IsNot,
+    OutOfLine,
+    Rule,
+)
 
 NOTHING = timedelta(0)
 DOUBT = timedelta(minutes=2)

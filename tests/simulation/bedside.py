@@ -17,10 +17,10 @@ from typing import Any
 from healthd.agent.agent import Agent, KernelNews
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError
-from healthd.core.objects import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Node, NodeHealth
-from healthd.core.policy import Config, JudgePolicy, QuarantinePolicy
-from healthd.core.readings import Look
-from healthd.core.signals.tables import known_rules
+from healthd.core.api import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Node, NodeHealth
+from healthd.core.config import Config, JudgePolicy, QuarantinePolicy
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.signals.tables import known_rules
 from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids
 from tests.simulation.conduct import Conduct, SeesRepairs

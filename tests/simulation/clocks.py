@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from healthd.core.findings.ledger import CLOCK_DRIFTS
+from healthd.core.diagnosis.findings.ledger import CLOCK_DRIFTS
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

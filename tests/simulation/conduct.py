@@ -18,12 +18,12 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from healthd.agent.agent import Agent
-from healthd.core.causes import TOLD_BY_THE_KERNEL, stands_for
-from healthd.core.model import Finding
-from healthd.core.objects import ANNOTATION_REPAIRED, Node, NodeHealth
-from healthd.core.readings import Look
-from healthd.core.signals.tables import known_rules
-from healthd.core.tiers import tier
+from healthd.core.api import ANNOTATION_REPAIRED, Node, NodeHealth
+from healthd.core.api.model import Finding
+from healthd.core.diagnosis.causes import TOLD_BY_THE_KERNEL, stands_for
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.signals.tables import known_rules
+from healthd.core.diagnosis.tiers import tier
 from tests.simulation.account import Account, place_of
 from tests.simulation.invariants import expect
 

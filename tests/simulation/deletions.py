@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from healthd.core.budget import slot_sets
-from healthd.core.objects import ANNOTATION_QUARANTINE, Lease, Node, NodeHealth
+from healthd.core.api import ANNOTATION_QUARANTINE, Lease, Node, NodeHealth
+from healthd.core.node.budget import slot_sets
 from tests.simulation.invariants import expect
 from tests.simulation.turns import at_once
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from healthd.cluster.port import ClusterError, NotFound
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_REPAIRED,
     ANNOTATION_STOPPED_BY,

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from healthd.cluster.port import Conflict, Event, Fields, Labels, Listed, NotFound, Unavailable
-from healthd.core.objects import Slim
+from healthd.core.api import Slim
 from tests.simulation.truth import Truth
 from tests.simulation.turns import TURN, Crashed
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from healthd.cluster.port import NotFound
-from healthd.core.objects import ANNOTATION_RESTART, ANNOTATION_STOPPED_BY, Job, Recovery
+from healthd.core.api import ANNOTATION_RESTART, ANNOTATION_STOPPED_BY, Job, Recovery
 from tests.simulation.people import some_gang
 from tests.simulation.turns import at_once
 

@@ -12,10 +12,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from healthd.core.readings import Look, Reading
-from healthd.core.signals.rule import AtLeast, Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule, Test
-from healthd.core.signals.tables import known_rules
-from healthd.core.tiers import tier
+from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.signals.rule import (
+    AtLeast,
+    Below,
+    Changes,
+    FellBelowBest,
+    Grows,
+    Is,
+    IsNot,
+    OutOfLine,
+    Rule,
+    Test,
+)
+from healthd.core.diagnosis.signals.tables import known_rules
+from healthd.core.diagnosis.tiers import tier
 from tests.simulation.machines import PCI
 
 NICS = tuple(f"0000:{bus}:00.0" for bus in ("5d", "5e", "9a", "9b"))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from healthd.core.objects import Job, Lease, Node, NodeHealth, Pod, Recovery, Slim
-from healthd.core.policy import Config, StartFresh
-from healthd.core.signals.tables import known_rules
+from healthd.core.api import Job, Lease, Node, NodeHealth, Pod, Recovery, Slim
+from healthd.core.config import Config, StartFresh
+from healthd.core.diagnosis.signals.tables import known_rules
 from tests.simulation.machines import Machines, root_of
 from tests.simulation.training import Store
 from tests.simulation.truth import Reading, Write

@@ -16,8 +16,7 @@ import msgspec
 from healthd.cluster.port import ClusterError
 from healthd.controller.census import Census
 from healthd.controller.notice import noticed_kinds
-from healthd.core.model import Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_CLAIM,
     ANNOTATION_FENCE_OVERRIDE,
     ANNOTATION_PLACEMENT,
@@ -33,8 +32,9 @@ from healthd.core.objects import (
     Slim,
     Taint,
 )
-from healthd.core.pod_lives import PodTasks
-from healthd.core.spares import is_ready
+from healthd.core.api.model import Phase
+from healthd.core.node.pod_liveness import PodTasks
+from healthd.core.recovery.spares import is_ready
 from healthd.gangs import ADAPTERS
 from tests.simulation.machines import Machine, Machines
 from tests.simulation.truth import Truth, Write

@@ -16,9 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from healthd.cluster.port import NotFound
-from healthd.core.gang import attempt_of, index_of, is_terminal
-from healthd.core.model import KernelRecord
-from healthd.core.objects import (
+from healthd.core.api import (
     Condition,
     ContainerState,
     ContainerStatus,
@@ -30,6 +28,8 @@ from healthd.core.objects import (
     Running,
     Terminated,
 )
+from healthd.core.api.model import KernelRecord
+from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.gangs.job import LABEL_JOB_NAME
 from tests.kernel_log import tags_of
 from tests.simulation.truth import Truth

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from healthd.cluster.port import NotFound
-from healthd.core.model import ENDED
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_CLAIM,
     ANNOTATION_QUARANTINE,
     LABEL_SPARE,
@@ -24,6 +23,7 @@ from healthd.core.objects import (
     Pod,
     Recovery,
 )
+from healthd.core.api.model import ENDED
 from tests.simulation.truth import Truth
 from tests.simulation.turns import at_once
 

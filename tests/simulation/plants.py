@@ -17,13 +17,13 @@ from healthd.agent.judge import Bench, Judge
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster
 from healthd.controller.controller import Controller
-from healthd.core import quarantine
-from healthd.core.model import Finding
-from healthd.core.objects import ANNOTATION_QUARANTINE, Attempt, FencedPod, Node, Recovery
-from healthd.core.policy import JudgePolicy
-from healthd.core.readings import Look
-from healthd.core.signals.rule import Rule
-from healthd.core.signals.tables import known_rules
+from healthd.core.api import ANNOTATION_QUARANTINE, Attempt, FencedPod, Node, Recovery
+from healthd.core.api.model import Finding
+from healthd.core.config import JudgePolicy
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.signals.rule import Rule
+from healthd.core.diagnosis.signals.tables import known_rules
+from healthd.core.node import quarantine
 from tests.simulation.simulation import Parts
 
 

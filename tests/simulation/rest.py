@@ -7,9 +7,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from healthd.core.gang import index_of, is_terminal
-from healthd.core.model import ENDED, Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_CLAIM,
     ANNOTATION_PLACEMENT,
     ANNOTATION_QUARANTINE,
@@ -22,7 +20,9 @@ from healthd.core.objects import (
     Recovery,
     RecoveryStatus,
 )
-from healthd.core.placement import NO_NODE
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.recovery.gang import index_of, is_terminal
+from healthd.core.recovery.placement import NO_NODE
 from tests.simulation.machines import root_of
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from healthd.agent.agent import Agent, KernelNews
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.controller.controller import Controller
-from healthd.core.model import Phase, Verdict
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_STOPPED_BY,
     LABEL_SPARE,
@@ -34,10 +33,11 @@ from healthd.core.objects import (
     Taint,
     Toleration,
 )
-from healthd.core.policy import Config, HangPolicy, JudgePolicy, QuarantinePolicy, RecoveryPolicy
-from healthd.core.readings import Look
-from healthd.core.signals.rule import Rule
-from healthd.core.signals.tables import known_rules
+from healthd.core.api.model import Phase, Verdict
+from healthd.core.config import Config, HangPolicy, JudgePolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.signals.rule import Rule
+from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
 from tests.builders import a_job, a_node

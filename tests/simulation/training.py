@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.gang import Root
-from healthd.core.objects import ChosenCheckpoint, Job, RejectedCheckpoint
+from healthd.core.api import ChosenCheckpoint, Job, RejectedCheckpoint
+from healthd.core.recovery.gang import Root
 from tests.simulation.machines import Machines, Process
 from tests.simulation.turns import TURN
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Event, Fields, Labels, Listed, NotFound
 from healthd.cluster.selection import selection
-from healthd.core.objects import Pod, Slim
+from healthd.core.api import Pod, Slim
 from tests.simulation.turns import at_once
 
 T = TypeVar("T", bound=Slim)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from healthd.cluster.port import Listed
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_CLAIM,
     ANNOTATION_PROGRESS,
     ANNOTATION_QUARANTINE,

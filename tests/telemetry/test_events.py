@@ -11,7 +11,7 @@ import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Forbidden, Unavailable
-from healthd.core.objects import ObjectReference, Occurrence
+from healthd.core.api import ObjectReference, Occurrence
 from healthd.telemetry.events import BURST, EVERY, LONGEST_MESSAGE, NORMAL, QUEUE, RETRY, WARNING, Announcer, about
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_node, a_recovery

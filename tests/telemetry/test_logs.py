@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import structlog
 
-from healthd.core.model import KernelRecord, Verdict
-from healthd.core.policy import LogFormat, LogLevel
+from healthd.core.api.model import KernelRecord, Verdict
+from healthd.core.config import LogFormat, LogLevel
 from healthd.telemetry import logs
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from prometheus_client import generate_latest
 
-from healthd.core.model import Action, Blame, CauseKind, Finding, Phase, Severity, Verdict
-from healthd.core.objects import GangRef
-from healthd.core.progress import NO_PROGRESS, Progress
-from healthd.core.saves import Concern
+from healthd.core.api import GangRef
+from healthd.core.api.model import Action, Blame, CauseKind, Finding, Phase, Severity, Verdict
+from healthd.core.api.save_stats import Concern
+from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.telemetry.metrics import SHOWN_GANGS, GangSaves, Metrics
 from tests.core.gangs import a_root
 

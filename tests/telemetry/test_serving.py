@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from healthd.core.policy import HttpPolicy
+from healthd.core.config import HttpPolicy
 from healthd.telemetry.address import AddressError
 from healthd.telemetry.metrics import Metrics
 from healthd.telemetry.serving import serving

@@ -24,7 +24,7 @@ from healthd.cluster.embedded.store import Key, Store
 from healthd.cluster.embedded.watch import Watchers, selected
 from healthd.cluster.port import AlreadyExists, Event, EventType, Fields, Invalid, Labels, Listed, NotFound, Unreadable
 from healthd.cluster.selection import selectable, selection
-from healthd.core.objects import RESOURCES, AnyObject, Pod, Resource, Slim, to_wire
+from healthd.core.api import RESOURCES, AnyObject, Pod, Resource, Slim, to_wire
 
 T = TypeVar("T", bound=Slim)
 

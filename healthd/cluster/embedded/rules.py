@@ -15,7 +15,7 @@ import msgspec
 
 from healthd.cluster.embedded import names
 from healthd.cluster.port import Conflict, Invalid, NotFound
-from healthd.core.objects import Resource
+from healthd.core.api import Resource
 
 Wire = dict[str, Any]
 

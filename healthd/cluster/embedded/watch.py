@@ -20,7 +20,7 @@ from healthd.cluster.decoding import decoded
 from healthd.cluster.embedded.store import Change, Store
 from healthd.cluster.port import ClusterError, Event, EventType, Unreadable
 from healthd.cluster.selection import Selection
-from healthd.core.objects import Slim
+from healthd.core.api import Slim
 
 T = TypeVar("T", bound=Slim)
 

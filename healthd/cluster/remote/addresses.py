@@ -7,7 +7,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from healthd.cluster.port import Fields, Labels
-from healthd.core.objects import Resource
+from healthd.core.api import Resource
 
 FIELD_MANAGER = "healthd"
 """Under this name an API server remembers which fields are ours."""

@@ -31,7 +31,7 @@ from healthd.cluster.remote.answers import failure, is_another_uid
 from healthd.cluster.remote.connection import Connection
 from healthd.cluster.remote.http import Http, Limits, Refused, Request
 from healthd.cluster.remote.watching import follow
-from healthd.core.objects import RESOURCES, Pod, Slim
+from healthd.core.api import RESOURCES, Pod, Slim
 
 log = structlog.get_logger(__name__)
 

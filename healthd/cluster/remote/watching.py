@@ -18,8 +18,8 @@ from healthd.cluster.port import Event, EventType, TooManyRequests, Unavailable
 from healthd.cluster.remote import wire
 from healthd.cluster.remote.answers import failure
 from healthd.cluster.remote.http import Http, Limits, Refused, Request, told
-from healthd.core.objects import Slim
-from healthd.core.waits import Luck, Waits
+from healthd.core.api import Slim
+from healthd.core.backoff import Luck, Waits
 
 log = structlog.get_logger(__name__)
 

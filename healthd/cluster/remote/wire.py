@@ -16,7 +16,7 @@ import msgspec
 from healthd.cluster.decoding import decoded, decoded_all, version_in
 from healthd.cluster.port import Event, EventType, Invalid, Unavailable, Unreadable
 from healthd.cluster.remote.answers import Status, failure
-from healthd.core.objects import RESOURCES, AnyObject, Lease, Slim, to_wire
+from healthd.core.api import RESOURCES, AnyObject, Lease, Slim, to_wire
 
 T = TypeVar("T", bound=Slim)
 

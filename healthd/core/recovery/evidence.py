@@ -19,9 +19,9 @@ import signal
 from collections.abc import Iterable
 from datetime import timedelta
 
-from healthd.core.faults import blames_node
-from healthd.core.fence import CLOCKS_DIFFER
-from healthd.core.objects import Pod, Terminated
+from healthd.core.api import Pod, Terminated
+from healthd.core.recovery.faults import blames_node
+from healthd.core.recovery.fence import CLOCKS_DIFFER
 from healthd.core.recovery.situation import Situation, stopped_at
 
 FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM})

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from healthd.core.acts import ReleasePods, RemovePods
-from healthd.core.fence import overridden, unproven
-from healthd.core.gang import will_not_run
-from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_FENCE_OVERRIDE, FINALIZER_FENCE, FencedPod, FenceOverride
+from healthd.core.api import ANNOTATION_FENCE_OVERRIDE, FINALIZER_FENCE, FencedPod, FenceOverride
+from healthd.core.api.model import Phase
 from healthd.core.phrases import some
+from healthd.core.recovery.actions import ReleasePods, RemovePods
+from healthd.core.recovery.fence import overridden, unproven
+from healthd.core.recovery.gang import will_not_run
 from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.recovery.stopping import with_latecomers
 

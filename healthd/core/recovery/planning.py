@@ -6,19 +6,19 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.acts import ClaimSpare, FindCheckpoint, ReadAhead
-from healthd.core.fence import CLOCKS_DIFFER
-from healthd.core.model import Phase
-from healthd.core.objects import Attempt, ChosenCheckpoint
-from healthd.core.placement import Shortage, place
+from healthd.core.api import Attempt, ChosenCheckpoint
+from healthd.core.api.model import Phase
+from healthd.core.recovery.actions import ClaimSpare, FindCheckpoint, ReadAhead
 from healthd.core.recovery.evidence import window_left
+from healthd.core.recovery.fence import CLOCKS_DIFFER
+from healthd.core.recovery.placement import Shortage, place
+from healthd.core.recovery.replacement_nodes import is_claimed
 from healthd.core.recovery.situation import Decision, Situation
 from healthd.core.recovery.stopping import join_hardware
-from healthd.core.stand_ins import is_claimed
 
 
 def choosing(s: Situation) -> Decision:
-    """Until it is known from where to go on; the answer is recorded by `core.choosing`."""
+    """Until it is known from where to go on; the answer is recorded by `core.recovery.resume_point`."""
     if joined := join_hardware(s):
         return joined
     if left := window_left(s):

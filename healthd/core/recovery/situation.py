@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.acts import Act
-from healthd.core.gang import GangView, Root
-from healthd.core.model import Phase
-from healthd.core.objects import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, TimelineEntry
-from healthd.core.policy import RecoveryPolicy
+from healthd.core.api import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api.model import Phase
+from healthd.core.config import RecoveryPolicy
 from healthd.core.printable import printable
-from healthd.core.terms import Terms
+from healthd.core.recovery.actions import Act
+from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.terms import Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from healthd.core.acts import ClaimSpare, StartGang
-from healthd.core.faults import DISK_FULL
-from healthd.core.gang import StartHint, index_of, members, with_seats
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import Attempt, Cause, ChosenCheckpoint
-from healthd.core.placement import Shortage, place
-from healthd.core.progress import is_beyond
+from healthd.core.api import Attempt, Cause, ChosenCheckpoint
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.recovery.actions import ClaimSpare, StartGang
+from healthd.core.recovery.faults import DISK_FULL
+from healthd.core.recovery.gang import StartHint, index_of, members, with_seats
+from healthd.core.recovery.placement import Shortage, place
+from healthd.core.recovery.progress import is_beyond
+from healthd.core.recovery.replacement_nodes import is_claimed, stand_ins, stranded
 from healthd.core.recovery.situation import Decision, Situation, told
 from healthd.core.recovery.stopping import members_to_fence
-from healthd.core.stand_ins import is_claimed, stand_ins, stranded
 
 
 def starting(s: Situation) -> Decision:

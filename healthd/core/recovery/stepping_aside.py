@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from healthd.core.gang import Ending
-from healthd.core.model import Phase
-from healthd.core.objects import ANNOTATION_RESTART
+from healthd.core.api import ANNOTATION_RESTART
+from healthd.core.api.model import Phase
+from healthd.core.recovery.gang import Ending
 from healthd.core.recovery.situation import Decision, Situation
-from healthd.core.terms import ONE_SERVER
+from healthd.core.recovery.terms import ONE_SERVER
 
 _BEFORE_START = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESERVING})
 

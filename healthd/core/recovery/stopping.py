@@ -11,16 +11,16 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.acts import StopGang
-from healthd.core.faults import blames_node, lost_members, node_fault
-from healthd.core.fence import CLOCKS_DIFFER, fence_pods
-from healthd.core.foreign import Effect
-from healthd.core.gang import index_of, members, will_not_run
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import FencedPod, Pod
+from healthd.core.api import FencedPod, Pod
+from healthd.core.api.model import CauseKind, Phase
 from healthd.core.phrases import some
+from healthd.core.recovery.actions import StopGang
+from healthd.core.recovery.faults import blames_node, lost_members, node_fault
+from healthd.core.recovery.fence import CLOCKS_DIFFER, fence_pods
+from healthd.core.recovery.foreign_signs import Effect
+from healthd.core.recovery.gang import index_of, members, will_not_run
 from healthd.core.recovery.situation import Decision, Situation, began
-from healthd.core.spares import is_ready
+from healthd.core.recovery.spares import is_ready
 
 BAD_STATE = 65
 """Exit code of a member that finds its own state bad, such as a loss that is no number: `EX_DATAERR` of sysexits."""

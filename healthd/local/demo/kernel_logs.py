@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from healthd.clock import Clock
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
 from healthd.local.machine import OpenKernelLog
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
 from healthd.probes.klog.kmsg import KMSG, open_kmsg

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from healthd.core.explain import Explanation, explain, milliseconds
-from healthd.core.explain_text import duration
-from healthd.core.model import CauseKind, Phase
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.report.explain import Explanation, explain, milliseconds
+from healthd.core.report.explain_text import duration
 from healthd.local.demo import trainer
 from healthd.local.demo.play import Ending
 from healthd.local.demo.scene import Scene, World

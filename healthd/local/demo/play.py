@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from healthd.clock import Clock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.policy import Config
+from healthd.core.config import Config
 from healthd.local.demo.kernel_logs import Writable
 from healthd.local.demo.scene import Note, Scene, Tone, Who
 from healthd.local.demo.script import RECOVERY, RUN, Place, Script

@@ -13,9 +13,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from healthd.core.model import ENDED, Finding, Phase
-from healthd.core.objects import Node, NodeHealth, Pod, Recovery
-from healthd.core.quarantine import read_record
+from healthd.core.api import Node, NodeHealth, Pod, Recovery
+from healthd.core.api.model import ENDED, Finding, Phase
+from healthd.core.node.quarantine import read_record
 from healthd.local.demo.training import Training
 
 

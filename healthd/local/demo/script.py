@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from healthd.core.objects import Device
-from healthd.core.policy import Config, KernelLogPolicy, RecoveryPolicy, format_duration
+from healthd.core.api import Device
+from healthd.core.config import Config, KernelLogPolicy, RecoveryPolicy, format_duration
 from healthd.local.slots import Slot, slots_for
 
 RUN = "demo"

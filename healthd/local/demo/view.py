@@ -18,12 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from healthd.clock import Clock
-from healthd.core.gang import attempt_of, index_of, is_terminal
-from healthd.core.model import ENDED, Phase
-from healthd.core.objects import Node, Pod, Recovery
+from healthd.core.api import Node, Pod, Recovery
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.node.quarantine import read_record
 from healthd.core.printable import printable
-from healthd.core.quarantine import read_record
-from healthd.core.spares import is_spare, read_claim
+from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
+from healthd.core.recovery.spares import is_spare, read_claim
 from healthd.local.demo.outcome import Outcome, explanations, in_words
 from healthd.local.demo.plot import plot_log
 from healthd.local.demo.scene import Note, Scene, Tone, World

@@ -12,7 +12,7 @@ from pathlib import Path
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster
-from healthd.core.objects import Node, NodeHealth, Pod, Recovery
+from healthd.core.api import Node, NodeHealth, Pod, Recovery
 from healthd.local.demo.scene import Scene, World
 from healthd.local.demo.script import Place
 

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, NotFound
-from healthd.core.objects import Job, Node, Pod
+from healthd.core.api import Job, Node, Pod
 from healthd.core.patches import diff
 from healthd.local.jobs.plan import BACKOFF, Drawn, Plan, decide, is_tracked
 from healthd.local.jobs.schedule import Bind, Refuse, decide_bindings, refused

@@ -14,8 +14,7 @@ from datetime import datetime
 
 import msgspec
 
-from healthd.core.gang import index_of, is_terminal
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_PLACEMENT,
     LABEL_SPARE,
     TAINT_RESERVED,
@@ -26,7 +25,8 @@ from healthd.core.objects import (
     Taint,
     Toleration,
 )
-from healthd.core.spares import is_ready, reservation
+from healthd.core.recovery.gang import index_of, is_terminal
+from healthd.core.recovery.spares import is_ready, reservation
 from healthd.core.untrusted import Unreadable, number_or, read_json
 from healthd.gangs.job import LABEL_JOB_NAME
 from healthd.local.processes.pods import with_condition

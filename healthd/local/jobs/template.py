@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_COMPLETION_INDEX,
     ANNOTATION_PLACEMENT,
     Container,

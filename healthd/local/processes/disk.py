@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from healthd.core.faults import DISK_FULL
 from healthd.core.printable import printable
+from healthd.core.recovery.faults import DISK_FULL
 from healthd.local.processes.pods import Ending
 
 LAST_WORDS = 16 * 1024

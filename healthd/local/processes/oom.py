@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.klog import OomKill, parse_oom_kill
-from healthd.core.model import KernelRecord
+from healthd.core.api.model import KernelRecord
+from healthd.core.diagnosis.klog import OomKill, parse_oom_kill
 from healthd.local.processes.pods import Ending
 
 PROC = Path("/proc")

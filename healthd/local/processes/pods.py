@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from healthd.core.gang import is_terminal
-from healthd.core.objects import Condition, ContainerState, ContainerStatus, Pod, PodStatus, Running, Terminated
+from healthd.core.api import Condition, ContainerState, ContainerStatus, Pod, PodStatus, Running, Terminated
+from healthd.core.recovery.gang import is_terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

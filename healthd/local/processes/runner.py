@@ -22,10 +22,10 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
-from healthd.core.gang import attempt_of, index_of, is_terminal
-from healthd.core.model import KernelRecord
-from healthd.core.objects import Node, Pod, PodStatus
+from healthd.core.api import Node, Pod, PodStatus
+from healthd.core.api.model import KernelRecord
 from healthd.core.patches import diff
+from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.local.environment import gpus_env, gpus_of_gang, inherited, own_env, threads_env, world_of
 from healthd.local.once import Once
 from healthd.local.processes.disk import blame_disk, look_at_disks, may_be_for_want_of_room

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from healthd.core.readings import Look, Reading
-from healthd.core.signals.nvml import XIDS
+from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.signals.nvml import XIDS
 from healthd.probes.dcgm.fields import (
     LAST_XID,
     PULSE,

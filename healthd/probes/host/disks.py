@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Look, Reading
 from healthd.probes.sysfs import names_in, pci_of, read_lines, read_number, read_word
 
 _FEW = 10

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Look, Reading
 from healthd.probes.sysfs import names_in, read_number, read_word
 
 

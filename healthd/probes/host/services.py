@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Look, Reading
 from healthd.probes.sysfs import read_number
 
 _NAMES = {"nvidia-persistenced": "persistenced", "nvidia-fabricmanager": "fabric_manager"}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Look, Reading
 from healthd.probes.sysfs import names_in, pci_of, read_number, read_word
 
 _LEFT_ALONE = re.compile(r"mlx|bnxt|i40e|ice|nfp|ib_")

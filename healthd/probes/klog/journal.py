@@ -16,8 +16,8 @@ from contextlib import suppress
 
 import msgspec
 
-from healthd.core.model import KernelRecord
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
+from healthd.core.api.model import KernelRecord
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.log import Batch, known_sequence
 from healthd.probes.klog.record import KernelTime

@@ -21,8 +21,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from healthd.clock import Clock
-from healthd.core.model import KernelRecord
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
+from healthd.core.api.model import KernelRecord
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
 from healthd.probes.klog.log import Batch, Mailbox, known_sequence
 from healthd.probes.klog.record import KernelTime, may_matter, microseconds_of, parse_record

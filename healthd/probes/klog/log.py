@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from healthd.core.model import KernelRecord
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
+from healthd.core.api.model import KernelRecord
 from healthd.probes.klog.ring import NOTHING, Lost
 
 MOST_PENDING = 4096

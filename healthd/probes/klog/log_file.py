@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from healthd.clock import Clock
-from healthd.core.klog import parse_line
-from healthd.core.model import KernelRecord
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
+from healthd.core.api.model import KernelRecord
+from healthd.core.diagnosis.klog import parse_line
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.log import Batch, known_sequence
 from healthd.probes.klog.record import KernelTime, parse_record

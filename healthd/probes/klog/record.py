@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from healthd.clock import Clock
-from healthd.core.model import KernelRecord
+from healthd.core.api.model import KernelRecord
 
 DRIFT = timedelta(milliseconds=250)
 """How far the kernel's stamps may stray from wall time before they are fitted anew; a wake-up is late by far less."""
@@ -36,7 +36,8 @@ _BEGINS = re.compile(
 """
 How messages of interest begin; tied to the `;` that ends a record's header, which is found fast.
 
-Everything that `healthd.core.klog` understands must be in here. Few branches: each costs on every record of a flood.
+Everything that `healthd.core.diagnosis.klog` understands must be in here. Few branches: each costs on every record of a
+flood.
 """
 _OOM = b" invoked oom-killer"
 _CRASH = b"]: segfault at "

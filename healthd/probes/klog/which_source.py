@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from healthd.clock import Clock
-from healthd.core.objects import KernelLogCursor
-from healthd.core.policy import KernelLogPolicy, KernelLogSource
+from healthd.core.api import KernelLogCursor
+from healthd.core.config import KernelLogPolicy, KernelLogSource
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.handed import receive_kmsg
 from healthd.probes.klog.journal import Journal

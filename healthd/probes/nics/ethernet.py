@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.links import usual
-from healthd.core.readings import Look, Reading
-from healthd.core.signals import ethernet
+from healthd.core.diagnosis.link_state import usual
+from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.signals import ethernet
 from healthd.probes.nics.counter_files import Patient, Read, parse_counter
 from healthd.probes.nics.ethtool import Chosen, Ethtool, Statistics
 from healthd.probes.nics.netdevs import Interface, is_set_up, read_interfaces

@@ -3,7 +3,8 @@ Whether RDMA ports are up, by `/sys/class/infiniband`.
 
 Readings, by the function's address and `port N`:
 
-- `ib.link`: a word of `healthd.core.links.Link`, from `ib.state` and `ib.phys_state`, the kernel's own words;
+- `ib.link`: a word of `healthd.core.diagnosis.link_state.Link`, from `ib.state` and `ib.phys_state`, the kernel's own
+  words;
 - `ib.rail_link`: `up` or `down` where one of both is certain and a GPU's traffic goes through the port; only a link
   that is seen to be up makes good one that was down;
 - `ib.link_downed`: how often the link was lost;
@@ -22,8 +23,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from healthd.core.links import Link, PortSeen, judge_links
-from healthd.core.readings import NODE, Look, Reading
+from healthd.core.diagnosis.link_state import Link, PortSeen, judge_links
+from healthd.core.diagnosis.readings import NODE, Look, Reading
 from healthd.probes.nics.counter_files import Patient, Read, is_full
 from healthd.probes.nics.netdevs import is_set_up
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_state

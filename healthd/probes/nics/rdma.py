@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from healthd.core.objects import Nic
-from healthd.core.rails import Place, Rail, rails
+from healthd.core.api import Nic
+from healthd.core.fabric.rail_topology import Place, Rail, rails
 from healthd.probes.nics.netdevs import own_interface
 from healthd.probes.sysfs import listed, names_in, pci_of, read_word
 

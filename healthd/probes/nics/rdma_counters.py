@@ -20,10 +20,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from healthd.core.links import usual
-from healthd.core.readings import NODE, Look, Reading
-from healthd.core.signals import efa, infiniband, roce
-from healthd.core.signals.rule import Grows, OutOfLine
+from healthd.core.diagnosis.link_state import usual
+from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.signals import efa, infiniband, roce
+from healthd.core.diagnosis.signals.rule import Grows, OutOfLine
 from healthd.probes.nics.counter_files import RANGES, Patient, Read, is_full
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_rate, parse_state, read_usable
 from healthd.probes.sysfs import names_in, read_text, trouble_with

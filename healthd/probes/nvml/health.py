@@ -14,8 +14,8 @@ from typing import Protocol
 
 import msgspec
 
-from healthd.core.readings import NODE, Look, Reading
-from healthd.core.signals.nvml import XIDS
+from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.signals.nvml import XIDS
 from healthd.probes.nvml.inventory import parse_pci
 from healthd.probes.nvml.process import Process
 from healthd.probes.pace import pace

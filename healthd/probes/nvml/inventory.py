@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from healthd.core.objects import Device
+from healthd.core.api import Device
 
 DEADLINE = timedelta(seconds=20)
 """A healthy driver answers in a second or two, but the first call after boot may initialise every GPU."""

@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Protocol
 
-from healthd.core.waits import Waits, alone
+from healthd.core.backoff import Waits, alone
 
 _PROGRAM = Path(__file__).with_name("child") / "watch.py"
 _PIPE = 1 << 20

@@ -14,9 +14,9 @@ from datetime import timedelta
 from typing import Any
 
 from healthd.clock import SystemClock
-from healthd.core.readings import Look
-from healthd.core.signals.engine import Engine
-from healthd.core.signals.nvml import RULES
+from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.signals.engine import Engine
+from healthd.core.diagnosis.signals.nvml import RULES
 from healthd.probes.nvml.health import Nvml
 from healthd.probes.nvml.process import Pace, Process
 

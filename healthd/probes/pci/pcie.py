@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from healthd.core.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Look, Reading
 from healthd.probes.pci.config_space import redirects_peers
 from healthd.probes.sysfs import link_name, names_in, parse_number, read_bytes, read_lines, read_number, read_word
 

@@ -16,7 +16,7 @@ from healthd.cluster.leader import Candidacy, Deposed, lead
 from healthd.cluster.mirror import Mirror, Watched
 from healthd.cluster.port import Forbidden, TooManyRequests, Unavailable
 from healthd.cluster.remote import Limits, RemoteCluster, connect, in_cluster
-from healthd.core.objects import Lease, Node, Pod
+from healthd.core.api import Lease, Node, Pod
 from tests.builders import a_lease, a_node, a_pod
 from tests.cluster.remote.conftest import Road, remote
 from tests.lab.control_plane import STRANGER, ControlPlane

@@ -20,7 +20,7 @@ from healthd.cluster.port import (
     Unavailable,
 )
 from healthd.cluster.remote import Access, Connection, Fixed, connect
-from healthd.core.objects import Lease, Node, Pod, Recovery
+from healthd.core.api import Lease, Node, Pod, Recovery
 from tests.cluster.remote.scripted import LIMITS, Answer, Hasty, refuses, says, serving, talking, tells
 
 NODE = {"metadata": {"name": "n", "resourceVersion": "7"}}

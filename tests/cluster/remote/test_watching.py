@@ -12,7 +12,7 @@ import pytest
 
 from healthd.cluster.port import Event, EventType, Forbidden, Gone
 from healthd.cluster.remote import RemoteCluster
-from healthd.core.objects import Node
+from healthd.core.api import Node
 from tests.cluster.remote.scripted import LIMITS, Answer, Hasty, Scripted, line, refuses, talking, tells
 
 HANG = tells(then="hang")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from healthd.core.gang import GangView, index_of, members
-from healthd.core.objects import ChosenCheckpoint
+from healthd.core.api import ChosenCheckpoint
+from healthd.core.recovery.gang import GangView, index_of, members
 from healthd.gangs import ADAPTERS
 from tests.gangs.lab import manifests
 from tests.gangs.lab.theatre import Theatre

@@ -19,11 +19,11 @@ from healthd.controller.census import Census
 from healthd.controller.controller import Controller
 from healthd.controller.feed import Feed
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.gang import Root, attempt_of, will_not_run
-from healthd.core.model import ENDED, Phase
-from healthd.core.objects import Pod, Recovery
-from healthd.core.policy import HangPolicy, RecoveryPolicy
-from healthd.core.quarantine import Record
+from healthd.core.api import Pod, Recovery
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.config import HangPolicy, RecoveryPolicy
+from healthd.core.node.quarantine import Record
+from healthd.core.recovery.gang import Root, attempt_of, will_not_run
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.gangs.lab import manifests

@@ -10,8 +10,8 @@ from typing import Any
 
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster, Conflict, NotFound
-from healthd.core.gang import Root, StartHint, attempt_of, will_not_run
-from healthd.core.objects import ChosenCheckpoint, Pod
+from healthd.core.api import ChosenCheckpoint, Pod
+from healthd.core.recovery.gang import Root, StartHint, attempt_of, will_not_run
 from healthd.gangs import ADAPTERS
 from tests.lab.control_plane import ControlPlane
 from tests.lab.simulated import SimulatedNodes

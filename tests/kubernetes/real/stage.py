@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from healthd.core.objects import ANNOTATION_CLAIM, LABEL_SPARE
+from healthd.core.api import ANNOTATION_CLAIM, LABEL_SPARE
 from healthd.local.demo import trainer
 from healthd.local.demo.script import Place, Script
 from healthd.local.demo.undisturbed import train_undisturbed

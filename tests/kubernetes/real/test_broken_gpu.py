@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.objects import ANNOTATION_QUARANTINE
+from healthd.core.api import ANNOTATION_QUARANTINE
 from healthd.local.demo.script import Script
 from tests.kubernetes.real.stage import RANKS, RealStage
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from healthd.core.objects import ANNOTATION_QUARANTINE, LABEL_NODE
+from healthd.core.api import ANNOTATION_QUARANTINE, LABEL_NODE
 from healthd.local.demo.script import Script
 from tests.kubernetes.real.installation import SYSTEM
 from tests.kubernetes.real.stage import RANKS, RealStage

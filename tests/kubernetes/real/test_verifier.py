@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from healthd.core.verification import LABEL_VERIFIER
+from healthd.core.checkpoint.verification import LABEL_VERIFIER
 from healthd.local.demo.script import Script
 from tests.kubernetes.real.installation import Installation
 from tests.kubernetes.real.stage import GANG, RANKS, RealStage

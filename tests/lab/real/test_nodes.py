@@ -106,7 +106,9 @@ def test_commands_run_in_a_container(
 
 
 def test_the_image_runs_healthd_as_the_shipped_one_does(pods: Pods) -> None:
-    code = python("import os, healthd.core.recovery", "print(os.getuid(), os.system('healthd --help > /dev/null'))")
+    code = python(
+        "import os, healthd.core.recovery.decide", "print(os.getuid(), os.system('healthd --help > /dev/null'))"
+    )
 
     assert pods.run("it", spec(container(*code))) == "65532 0\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from healthd.clock import SystemClock
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
 from healthd.local.demo.kernel_logs import is_real_device, machine_log, own_log
 from healthd.local.demo.script import Script
 from healthd.local.machine import OpenKernelLog

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from healthd.core.model import CauseKind, Phase
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_QUARANTINE,
     Attempt,
     ChosenCheckpoint,
@@ -19,7 +18,8 @@ from healthd.core.objects import (
     RecoveryStatus,
     RejectedCheckpoint,
 )
-from healthd.core.quarantine import Record
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.node.quarantine import Record
 from healthd.local.demo.outcome import Outcome, differ, in_words
 from healthd.local.demo.play import Ending
 from healthd.local.demo.scene import World

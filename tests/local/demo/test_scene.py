@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import msgspec
 
-from healthd.core.model import Action, Blame, Phase
-from healthd.core.objects import ANNOTATION_QUARANTINE, Node, RecoveryStatus, RejectedCheckpoint, TimelineEntry
-from healthd.core.quarantine import Record
+from healthd.core.api import ANNOTATION_QUARANTINE, Node, RecoveryStatus, RejectedCheckpoint, TimelineEntry
+from healthd.core.api.model import Action, Blame, Phase
+from healthd.core.node.quarantine import Record
 from healthd.local.demo.scene import Note, Scene, Tone, Who, World, news
 from tests.builders import a_finding, a_node, a_nodehealth, a_recovery
 from tests.fakes import START

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from healthd.core.objects import ANNOTATION_QUARANTINE, ObjectMeta
-from healthd.core.quarantine import Record
+from healthd.core.api import ANNOTATION_QUARANTINE, ObjectMeta
+from healthd.core.node.quarantine import Record
 from healthd.local.demo.plot import plot_log
 from healthd.local.demo.scene import Note, Scene, Who, World
 from healthd.local.demo.script import Script

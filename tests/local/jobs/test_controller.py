@@ -12,7 +12,7 @@ import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster, Conflict, NotFound, Unavailable
-from healthd.core.objects import ContainerState, ContainerStatus, Job, Node, Pod, Terminated
+from healthd.core.api import ContainerState, ContainerStatus, Job, Node, Pod, Terminated
 from healthd.local.jobs.controller import RESYNC, RETRY, JobController
 from healthd.local.jobs.plan import BACKOFF
 from healthd.local.slots import register, slots_for

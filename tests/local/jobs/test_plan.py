@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_RESUME_FROM,
     FINALIZER_FENCE,

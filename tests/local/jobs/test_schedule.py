@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from healthd.core.objects import (
+from healthd.core.api import (
     ANNOTATION_PLACEMENT,
     LABEL_SPARE,
     TAINT_QUARANTINED,
@@ -21,7 +21,7 @@ from healthd.core.objects import (
     Taint,
     Toleration,
 )
-from healthd.core.spares import reservation
+from healthd.core.recovery.spares import reservation
 from healthd.local.jobs.schedule import Bind, decide_bindings, refused, tolerates
 from tests.builders import a_node, a_pod
 from tests.fakes import START

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.faults import DISK_FULL
+from healthd.core.recovery.faults import DISK_FULL
 from healthd.local.processes.disk import blame_disk, look_at_disks, may_be_for_want_of_room, why_full
 from healthd.local.processes.pods import Ending
 

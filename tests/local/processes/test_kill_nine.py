@@ -14,8 +14,8 @@ import pytest
 
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.gang import is_terminal
-from healthd.core.objects import Pod
+from healthd.core.api import Pod
+from healthd.core.recovery.gang import is_terminal
 from healthd.local.processes.runner import ProcessRunner
 from tests.builders import a_pod
 from tests.local.helpers import (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.klog import OomKill
-from healthd.core.model import KernelRecord
+from healthd.core.api.model import KernelRecord
+from healthd.core.diagnosis.klog import OomKill
 from healthd.local.processes.oom import CgroupCounter, OomKills, Suspect, Victim, blamed, victim_of
 from healthd.local.processes.pods import Ending
 from tests.fakes import START

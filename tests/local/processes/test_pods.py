@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from healthd.core.objects import Condition, Pod, PodStatus
+from healthd.core.api import Condition, Pod, PodStatus
 from healthd.local.processes.pods import (
     Act,
     Ending,

@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.gang import is_terminal
-from healthd.core.model import KernelRecord
-from healthd.core.objects import ANNOTATION_ATTEMPT, Container, Device, EnvVar, Pod, Terminated
+from healthd.core.api import ANNOTATION_ATTEMPT, Container, Device, EnvVar, Pod, Terminated
+from healthd.core.api.model import KernelRecord
+from healthd.core.recovery.gang import is_terminal
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.runner import ProcessRunner
 from healthd.local.slots import register, slots_for

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.core.readings import Look
+from healthd.core.diagnosis.readings import Look
 from healthd.probes.dcgm.exporter import MOST_LINES, STALE, Dcgm
 from healthd.probes.dcgm.fields import LONGEST_LINE, parse_address, parse_line
 from healthd.probes.errors import CannotRead

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.readings import Look
+from healthd.core.diagnosis.readings import Look
 from healthd.probes.host.edac import Edac
 from healthd.probes.host.services import Services
 from healthd.probes.host.thermal import Thermal

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.findings import Ledger
-from healthd.core.model import KernelRecord
+from healthd.core.api.model import KernelRecord
+from healthd.core.diagnosis.findings import Ledger
 from tests.kernel_log import RealLog
 from tests.probes.klog.test_kmsg_of_the_machine import of_the_machine, wait_for
 

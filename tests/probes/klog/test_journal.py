@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.model import KernelRecord
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
+from healthd.core.api.model import KernelRecord
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.journal import Journal, parse_entry
 from healthd.probes.klog.record import KernelTime

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.model import KernelRecord
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
+from healthd.core.api.model import KernelRecord
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import Kmsg, open_kmsg, read_boot_id
 from healthd.probes.klog.log import Batch

@@ -8,8 +8,8 @@ from contextlib import aclosing
 import pytest
 
 from healthd.clock import SystemClock
-from healthd.core.model import KernelRecord
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
+from healthd.core.api.model import KernelRecord
 from healthd.probes.klog.kmsg import Kmsg, open_kmsg, read_boot_id
 from tests.kernel_log import RealLog
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from healthd.core.model import KernelRecord
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
+from healthd.core.api.model import KernelRecord
 from healthd.probes.klog.log import MOST_UNTOLD, Batch, Mailbox, known_sequence
 from healthd.probes.klog.ring import NOTHING, Lost
 from tests.fakes import START

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.model import KernelRecord
-from healthd.core.objects import KernelLogCursor
+from healthd.core.api import KernelLogCursor
+from healthd.core.api.model import KernelRecord
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.log_file import LONGEST_LINE, POLL, FileLog, Tail
 from tests.fakes import START, ManualClock, settle

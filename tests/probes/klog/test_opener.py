@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from healthd.clock import SystemClock
-from healthd.core.policy import KernelLogPolicy
+from healthd.core.config import KernelLogPolicy
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog import opener as opener_file
 from healthd.probes.klog.handed import receive_kmsg

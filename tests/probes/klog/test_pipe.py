@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.core.model import KernelRecord
+from healthd.core.api.model import KernelRecord
 from healthd.probes.klog.kmsg import open_kmsg
 from healthd.probes.klog.pipe import KernelLogPipe, escape
 from healthd.probes.klog.record import may_matter, parse_record

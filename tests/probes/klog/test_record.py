@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.core.model import KernelRecord
+from healthd.core.api.model import KernelRecord
 from healthd.probes.klog.record import (
     DRIFT,
     KernelTime,

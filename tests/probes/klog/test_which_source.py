@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.policy import KernelLogPolicy, KernelLogSource
+from healthd.core.config import KernelLogPolicy, KernelLogSource
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.log import KernelLog
 from healthd.probes.klog.which_source import open_kernel_log

@@ -7,7 +7,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from healthd.core.readings import Look
+from healthd.core.diagnosis.readings import Look
 from healthd.probes.sysfs import read_text
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.readings import Look
+from healthd.core.diagnosis.readings import Look
 from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetStatistics
 from healthd.probes.nics.ethtool import Ethtool
 from tests.sysfs import Sysfs, link, write

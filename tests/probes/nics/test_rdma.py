@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from healthd.core.objects import Nic
+from healthd.core.api import Nic
 from healthd.probes.nics.rdma import parse_rate, parse_state, read_gpus, read_nics, read_ports
 from tests.sysfs import Sysfs, link, made, set_link, write
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.findings import Ledger
-from healthd.core.model import Verdict
-from healthd.core.shape import NO_SHAPE, expecting, grown
-from healthd.core.signals import ethernet, infiniband, roce
-from healthd.core.signals.engine import Engine
-from healthd.core.signals.entering import reconcile
+from healthd.core.api.model import Verdict
+from healthd.core.diagnosis.findings import Ledger
+from healthd.core.diagnosis.node_shape import NO_SHAPE, expecting, grown
+from healthd.core.diagnosis.signals import ethernet, infiniband, roce
+from healthd.core.diagnosis.signals.engine import Engine
+from healthd.core.diagnosis.signals.reconcile_findings import reconcile
 from healthd.probes.nics.ethernet import Ethernet, EthernetCounters
 from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import InfinibandCounters, VirtualFunctions

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from healthd.core.readings import Look
-from healthd.core.waits import Waits, alone
+from healthd.core.backoff import Waits, alone
+from healthd.core.diagnosis.readings import Look
 from healthd.probes.nvml.health import Nvml, NvmlPulse
 from healthd.probes.nvml.process import Pace, Process, asking
 from tests.standin.nvml import StandIn

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from healthd.core.readings import Look
+from healthd.core.diagnosis.readings import Look
 from healthd.probes.nvml.health import WITHOUT_LIBRARY, Nvml, NvmlPulse
 from healthd.probes.nvml.process import Pace, Process, asking
 from tests.probes.nvml.stage import GPU0, GPU1, GPU2, NOW, QUICK, World, by_place, of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.objects import Device
+from healthd.core.api import Device
 from healthd.probes.nvml.inventory import Inventory, inventory, parse_inventory, parse_pci
 from tests.standin.nvml import StandIn
 

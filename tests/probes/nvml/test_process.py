@@ -10,7 +10,7 @@ from typing import IO
 
 import pytest
 
-from healthd.core.waits import Waits, alone
+from healthd.core.backoff import Waits, alone
 from healthd.probes.nvml.process import Pace, Process
 
 PACE = Pace(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.blindness import Sources
-from healthd.core.findings import Ledger
-from healthd.core.model import Verdict
-from healthd.core.readings import Look, Reading
-from healthd.core.signals.engine import Engine
-from healthd.core.signals.entering import reconcile
-from healthd.core.signals.nvml import RULES
+from healthd.core.api.model import Verdict
+from healthd.core.diagnosis.blindness import Sources
+from healthd.core.diagnosis.findings import Ledger
+from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.signals.engine import Engine
+from healthd.core.diagnosis.signals.nvml import RULES
+from healthd.core.diagnosis.signals.reconcile_findings import reconcile
 from healthd.probes.nvml.process import Pace
 from tests.probes.nvml.stage import GPU1, NOW, World, of
 from tests.standin.nvml import StandIn

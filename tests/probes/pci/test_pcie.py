@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.readings import Look
+from healthd.core.diagnosis.readings import Look
 from healthd.probes.pci.pcie import Kind, PcieAdvice, PcieErrors, PcieLinks
 from tests.fakes import START
 from tests.probes.pci.tree import (

@@ -1,0 +1,196 @@
+"""
+The pods of a large gang as one text: an object has a limit of some 1.5 MB, and thousands of pods would fill it.
+
+Column by column, binary and compressed, a pod takes some 50 bytes instead of 400. Most of that is what cannot be
+compressed: its uid, and while its end is not proven the boot and the machine that it was on. Of these a digest is
+enough, as they are only ever compared. Where a digest takes two for the same, a boot is not noticed, and proves
+nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import uuid
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from healthd.core.untrusted import inflated
+
+if TYPE_CHECKING:
+    from healthd.core.api.recoveries import FencedPod
+
+PACKED_ABOVE = 500
+"""Pods. Fewer are written so that people can read them."""
+_DIGEST = 3
+"""Bytes."""
+_MARK = "~"
+"""Begins a digest."""
+_NOT_NEEDED: dict[str, Any] = {"since": None, "boot_id": "", "agent_boot_id": "", "machine": ""}
+"""What only serves to prove an end, once that is proven."""
+_SAME = b"="
+"""Stands for the boot that the agent tells, where the kubelet tells the same."""
+_HERE = "\0"
+"""Stands for the node of a pod in the words of its proof, and for its index in its name."""
+MOST_PODS = 20_000
+MOST_BYTES = 6 * 1024 * 1024
+"""Of the pods of a gang, unpacked: twice what those of twenty thousand take."""
+LONGEST_CELL = 4096
+"""Characters of a name or a proof, written out."""
+_LATEST = 253_402_300_799
+"""The last second that a datetime can hold."""
+
+Cells = Annotated[list[Annotated[str, msgspec.Meta(max_length=LONGEST_CELL)]], msgspec.Meta(max_length=MOST_PODS)]
+Places = Annotated[dict[str, str], msgspec.Meta(max_length=MOST_PODS)]
+Identities = bytes | Annotated[list[bytes], msgspec.Meta(max_length=MOST_PODS)]
+
+
+class _Columns(msgspec.Struct):
+    name: Cells
+    uid: bytes | Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_PODS)]
+    node: Cells
+    index: Cells
+    proof: Cells
+    since: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=_LATEST)]], msgspec.Meta(max_length=MOST_PODS)]
+    boot: Identities
+    agent: Annotated[list[bytes], msgspec.Meta(max_length=MOST_PODS)]
+    machine: Identities
+    moved: Places
+    left: Cells | None
+
+
+_COLUMNS = ("name", "uid", "node", "index", "proof", "since", "boot", "agent", "machine")
+
+
+def packed(pods: Sequence[FencedPod], placement: Mapping[str, str]) -> str:
+    """*pods* and *placement*, of which only what differs from where the pods were is written."""
+    open_ends = [msgspec.structs.replace(pod, **_NOT_NEEDED) if pod.proof else pod for pod in pods]
+    columns: dict[str, Any] = {
+        "name": [_without(pod.name, f"-{pod.index}", pod.index) for pod in pods],
+        "uid": _joined([_bytes_of(pod.uid) for pod in pods]),
+        "node": [pod.node for pod in pods],
+        "index": [pod.index for pod in pods],
+        "proof": [_without(pod.proof, pod.node, pod.node) for pod in pods],
+        "since": [_seconds(pod.since) for pod in open_ends],
+        "boot": _joined([_digest(pod.boot_id) for pod in open_ends]),
+        "agent": [_SAME if is_same(p.agent_boot_id, p.boot_id) else _digest(p.agent_boot_id) for p in open_ends],
+        "machine": _joined([_digest(pod.machine) for pod in open_ends]),
+    }
+    were = _places(pods)
+    columns["moved"] = {index: node for index, node in placement.items() if were.get(index) != node}
+    columns["left"] = [index for index in were if index not in placement] if placement else None
+    return base64.b64encode(zlib.compress(msgspec.msgpack.encode(columns))).decode()
+
+
+def unpacked(text: str, kind: type[FencedPod]) -> tuple[list[FencedPod], dict[str, str]]:
+    """The pods, and the placement. Raises ValueError where *text* is none of ours."""
+    try:
+        columns = msgspec.msgpack.decode(inflated(text, MOST_BYTES), type=_Columns)
+        count = len(columns.name)
+        cells = {name: _apart(getattr(columns, name), count) for name in _COLUMNS}
+        cells["uid"] = [_uid(cell, is_packed=isinstance(columns.uid, list)) for cell in cells["uid"]]
+        pods = [_pod(kind, *row) for row in zip(*cells.values(), strict=True)]
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ValueError(f"the packed pods of a recovery cannot be read: {error}") from error
+    if columns.left is None:
+        return pods, columns.moved
+    left = set(columns.left)
+    return pods, {index: node for index, node in _places(pods).items() if index not in left} | columns.moved
+
+
+def is_same(recorded: str, now: str) -> bool:
+    """Whether *recorded*, an identity or its digest, is that of *now*."""
+    return recorded in (now, _text_of(_digest(now)))
+
+
+def _pod(
+    kind: type[FencedPod],
+    name: str,
+    uid: str,
+    node: str,
+    index: str,
+    proof: str,
+    since: int,
+    *identities: bytes,
+) -> FencedPod:
+    boot, agent, machine = map(_text_of, identities)
+    agent = boot if identities[1] == _SAME else agent
+    return kind(
+        name=_with(name, f"-{index}"),
+        uid=uid,
+        node=node,
+        index=index,
+        since=datetime.fromtimestamp(since, UTC) if since else None,
+        boot_id=boot,
+        agent_boot_id=agent,
+        machine=machine,
+        proof=_with(proof, node),
+    )
+
+
+def _uid(cell: bytes, *, is_packed: bool) -> str:
+    """A UUID by its bytes; where a column has texts, too, each cell *is_packed* by itself."""
+    if not is_packed:
+        return str(uuid.UUID(bytes=cell))
+    try:
+        return str(uuid.UUID(bytes=msgspec.msgpack.decode(cell, type=bytes)))
+    except msgspec.ValidationError:
+        return msgspec.msgpack.decode(cell, type=str)
+
+
+def _places(pods: Sequence[FencedPod]) -> dict[str, str]:
+    return {pod.index: pod.node for pod in pods if pod.index}
+
+
+def _bytes_of(uid: str) -> bytes | str:
+    """A UUID as what it is."""
+    try:
+        found = uuid.UUID(uid)
+    except ValueError:
+        return uid
+    return found.bytes if str(found) == uid else uid
+
+
+def _joined(cells: list[Any]) -> Any:
+    """Cells of the same length without anything between them."""
+    widths = {len(cell) if isinstance(cell, bytes) else -1 for cell in cells}
+    return b"".join(cells) if len(widths) == 1 and -1 not in widths else cells
+
+
+def _apart(column: Any, count: int) -> Any:
+    """The cells of a column again."""
+    if not isinstance(column, bytes):
+        return column
+    width = len(column) // count if count else 0
+    return [column[at * width : (at + 1) * width] for at in range(count)]
+
+
+def _digest(identity: str) -> bytes:
+    if identity.startswith(_MARK):
+        return bytes.fromhex(identity.removeprefix(_MARK))
+    return hashlib.sha256(identity.encode()).digest()[:_DIGEST] if identity else b""
+
+
+def _text_of(digest: bytes) -> str:
+    return f"{_MARK}{digest.hex()}" if digest else ""
+
+
+def _seconds(at: datetime | None) -> int:
+    return math.ceil(at.timestamp()) if at else 0
+
+
+def _without(text: str, what: str, known: str) -> str:
+    """*text* without what another column has, where that has it."""
+    return text.replace(what, _HERE) if known else text
+
+
+def _with(text: str, what: str) -> str:
+    """*text* with what `_without` took from it. Raises ValueError for one that would grow without bound."""
+    if len(text) + text.count(_HERE) * len(what) > LONGEST_CELL:
+        raise ValueError("the packed pods of a recovery hold a text that is too long")
+    return text.replace(_HERE, what)

@@ -1,0 +1,1 @@
+"""What is known of a gang's checkpoints: verification, the pre-check, what a restart would cost."""

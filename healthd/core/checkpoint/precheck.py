@@ -1,0 +1,194 @@
+"""
+What a fault would cost a gang that runs: how old its newest good checkpoint is, and what is wrong with its saving.
+
+People learn before the fault that the last hours could not be resumed from. Computes only: what there is in the store
+was found out before, by the same verification that a recovery uses, as far as headers and sizes tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from healthd.core.api import RejectedCheckpoint
+from healthd.core.api.save_stats import KEPT_SAVES, NO_SAVES, Concern, Save, Saves
+from healthd.core.checkpoint.verification import Report
+from healthd.core.config import PrecheckPolicy, format_duration
+from healthd.core.recovery.gang import Ending, Root
+
+ENOUGH = 3
+"""So many earlier ones say what is usual."""
+LONGEST = 1e9
+"""Seconds. What is usual stands in annotations, where anybody may write."""
+SHORT_WRITE = 30.0
+"""Seconds. A write that takes less keeps nobody waiting, whatever it took before."""
+SLOWER = 2.0
+"""A write that takes so many times the usual is slow; two in a row are no accident."""
+
+
+class Worry(NamedTuple):
+    """A concern that stands, and why, for a person."""
+
+    concern: Concern
+    message: str
+
+
+def refusing(root: Root, why: str) -> Report:
+    """The report of a look that came to nothing, because the place itself cannot be used."""
+    return Report(rejected=[RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)])
+
+
+def missing_told(root: Root, report: Report) -> Report:
+    """*report*, which also refuses a place that is empty although *root* saved there: that holds a recovery, too."""
+    if report.found or report.rejected or not root.saves.good:
+        return report
+    return refusing(root, f"nothing is there any more, though {named_save(root.saves.good[-1])} was")
+
+
+def take_report(saves: Saves, report: Report, now: datetime) -> Saves:
+    """*saves* after a look found *report* at *now*. Where the steps go back, what is usual is learned anew."""
+    newest = report.rejected[0] if report.rejected else None
+    same = newest is not None and newest.path == saves.refused
+    seen = replace(
+        saves,
+        watched_since=saves.watched_since or now,
+        refused=newest.path if newest else "",
+        why_refused=newest.reason if newest else "",
+        refused_since=(saves.refused_since if same else now) if newest else None,
+        none_loads=report.found is None and newest is not None,
+    )
+    if report.found is None:
+        return seen
+    at = datetime.fromtimestamp(report.found.saved_ns / 1e9, tz=UTC) if report.found.saved_ns else now
+    save = Save(step=report.found.step, at=min(at, now), size=report.size, seconds=round(report.write_seconds, 3))
+    last = saves.good[-1] if saves.good else None
+    if last is None or save.step < last.step:
+        return replace(seen, good=[save])
+    if save.at <= last.at and save.step == last.step:
+        return seen
+    if save.step == last.step >= 0:
+        # Saved again, after a restart that went back behind it.
+        return replace(seen, good=[*saves.good[:-1], save])
+    return replace(seen, good=[*saves.good, save][-KEPT_SAVES:])
+
+
+def take_silence(root: Root, why: str, now: datetime) -> Saves:
+    """What is remembered after a look at *now* that the store did not answer. What was good before may be so still."""
+    saves, where = root.saves, root.options.checkpoint
+    since = saves.refused_since if saves.refused == where else now
+    known = saves.watched_since or now
+    return replace(saves, watched_since=known, refused=where, why_refused=why, refused_since=since, none_loads=False)
+
+
+def usual_interval(root: Root) -> timedelta | None:
+    """How often it saves: by the steps that were seen as they came, else by the checkpoints that were looked at."""
+    seen = root.progress.intervals
+    if len(seen) < ENOUGH:
+        seen = [(after.at - before.at).total_seconds() for before, after in pairwise(root.saves.good)]
+    return timedelta(seconds=min(max(median(seen), 0), LONGEST)) if len(seen) >= ENOUGH else None
+
+
+def lost_work(root: Root, now: datetime) -> timedelta | None:
+    """How much would be lost if the gang broke *now*; None where that cannot be said, or nobody has looked."""
+    since = _counts_from(root)
+    return max(timedelta(0), now - since) if since and is_checked(root) and root.saves != NO_SAVES else None
+
+
+def is_checked(root: Root) -> bool:
+    """Whether the gang is one that runs, saves, and is to be restarted."""
+    options = root.options
+    runs = root.ending is Ending.NOT_ENDED and not root.deleting and not root.suspended and root.has_begun
+    return runs and not root.invalid and options.restart and bool(options.checkpoint)
+
+
+def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime, *, certain: bool = False) -> list[Worry]:
+    """
+    Everything that is wrong with the saving of *root*, whose `saves` have taken *report* in.
+
+    What is refused may be one that is being written, so it has to be refused twice, unless *report* is *certain*.
+    """
+    patience = timedelta(0) if certain else policy.every / 2
+    found = (_late(root, policy, now), _refused(root, patience, now), _slower(root), _full(root, report, policy))
+    return [worry for worry in found if worry]
+
+
+def news(before: Sequence[Concern], found: Sequence[Worry]) -> tuple[list[Worry], list[Concern]]:
+    """The worries that began, and the concerns that are over."""
+    stand = {worry.concern for worry in found}
+    return [worry for worry in found if worry.concern not in before], [each for each in before if each not in stand]
+
+
+def _late(root: Root, policy: PrecheckPolicy, now: datetime) -> Worry | None:
+    since, usual, good = _counts_from(root), usual_interval(root), root.saves.good
+    if since is None:
+        return None
+    if not good:
+        if now - since < policy.first_within:
+            return None
+        return Worry(Concern.LATE, f"it has run for {spoken(now - since)}, and no good checkpoint was ever seen")
+    if usual is None or now - since <= max(policy.late_floor, usual * policy.late_factor):
+        return None
+    message = f"no good checkpoint for {spoken(now - since)}, though it saves every {spoken(usual)}"
+    return Worry(Concern.LATE, f"{message}; the newest is {named_save(good[-1])}")
+
+
+def _refused(root: Root, patience: timedelta, now: datetime) -> Worry | None:
+    saves = root.saves
+    if saves.refused_since is None or now - saves.refused_since < patience:
+        return None
+    newest = named_save(saves.good[-1]) if saves.good else "anything"
+    refused = f"{saves.refused} would be refused: {saves.why_refused}"
+    if saves.none_loads:
+        return Worry(Concern.REFUSED, f"a fault now would hold the {root.terms.gang}; {refused}")
+    if is_unread(root):
+        return Worry(Concern.REFUSED, f"whether {newest} would be resumed from is not known: {saves.why_refused}")
+    return Worry(Concern.REFUSED, f"{newest} would be resumed from; {refused}")
+
+
+def is_unread(root: Root) -> bool:
+    """The store did not answer at the last look."""
+    return root.saves.refused == root.options.checkpoint and bool(root.saves.refused) and not root.saves.none_loads
+
+
+def _slower(root: Root) -> Worry | None:
+    took = [save.seconds for save in root.saves.good]
+    earlier, last = took[:-2], took[-2:]
+    if len(earlier) < ENOUGH:
+        return None
+    usual = median(earlier)
+    if min(last) < SHORT_WRITE or min(last) < SLOWER * usual:
+        return None
+    return Worry(Concern.SLOWER, f"writing a checkpoint took {last[-1]:.0f} s, and usually took {usual:.0f} s")
+
+
+def _full(root: Root, report: Report, policy: PrecheckPolicy) -> Worry | None:
+    if report.found is None and report.free < 0 and Concern.FULL in root.saves.concerns:
+        return Worry(Concern.FULL, "at the last look there was room for only a few more")
+    if report.free < 0 or report.size <= 0 or report.free >= policy.room_for * report.size:
+        return None
+    room = report.free // report.size
+    some = f"{room} more checkpoint{'' if room == 1 else 's'}" if room else "not one more checkpoint"
+    return Worry(Concern.FULL, f"there is room for {some} of {report.size / 1e9:,.1f} GB")
+
+
+def _counts_from(root: Root) -> datetime | None:
+    """Since when work would be lost: the last save or, where it is later, the start of what runs now."""
+    known = [root.started_at, root.saves.good[-1].at if root.saves.good else None]
+    return max((at for at in known if at), default=None)
+
+
+def named_save(save: Save) -> str:
+    """In words: which, and when."""
+    saved = f"{save.at:%Y-%m-%d %H:%M} UTC"
+    return f"step {save.step} of {saved}" if save.step >= 0 else f"that of {saved}"
+
+
+def spoken(duration: timedelta) -> str:
+    """To the second, below two minutes; to the minute above."""
+    unit = timedelta(seconds=1) if duration < timedelta(minutes=2) else timedelta(minutes=1)
+    return format_duration(duration // unit * unit)

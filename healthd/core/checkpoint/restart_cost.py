@@ -1,0 +1,137 @@
+"""
+What a fault would cost a gang now, or has cost it: in numbers, and in words for a person.
+
+Computes only, from what the pre-check wrote on the root (`core.checkpoint.precheck`) and from recoveries that are over.
+The same for `healthd explain` and `healthd doctor`; the metrics are the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from statistics import median
+
+import msgspec
+
+from healthd.core.api import GangRef, Recovery
+from healthd.core.api.model import Phase
+from healthd.core.api.save_stats import Concern
+from healthd.core.checkpoint.precheck import is_unread, lost_work, named_save, spoken, usual_interval
+from healthd.core.recovery.gang import Root
+from healthd.core.recovery.terms import KUBERNETES, Terms
+
+
+class Stake(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fault would cost now. Durations are milliseconds; None where one is not known."""
+
+    lost_ms: float
+    """Work since the newest checkpoint that would be resumed from, or since the gang was set going."""
+    newest: str
+    """The newest good checkpoint, in words; empty: none was ever seen."""
+    newest_step: int | None
+    newest_at: datetime | None
+    began_at: datetime | None
+    """When the gang was set going, where that is later: nothing was lost before."""
+    interval_ms: float | None
+    """How often the gang usually saves."""
+    restart_ms: float | None
+    """How long its recoveries took, from the fault to a new step; else those of others in sight."""
+    restarts: int
+    """How many were counted for that."""
+    is_unread: bool
+    """The store did not answer at the last look: whether the newest is still good is not known."""
+    holds: bool
+    """Nothing that is there would be resumed from: a fault would hold the gang."""
+    refused: str
+    """The newest checkpoint, where it would be refused."""
+    why_refused: str
+    concerns: list[Concern]
+
+
+def at_stake(root: Root, now: datetime, recoveries: Iterable[Recovery] = ()) -> Stake | None:
+    """What a fault would cost *root* now; None where that cannot be said. *recoveries* tell how long restarts take."""
+    lost, usual = lost_work(root, now), usual_interval(root)
+    if lost is None:
+        return None
+    saves, took = root.saves, restarts(root.ref, recoveries)
+    newest = saves.good[-1] if saves.good else None
+    return Stake(
+        lost_ms=_milliseconds(lost),
+        newest=named_save(newest) if newest else "",
+        newest_step=newest.step if newest and newest.step >= 0 else None,
+        newest_at=newest.at if newest else None,
+        began_at=root.started_at if newest and root.started_at and root.started_at > newest.at else None,
+        interval_ms=_milliseconds(usual) if usual else None,
+        restart_ms=median(took) if took else None,
+        restarts=len(took),
+        is_unread=is_unread(root),
+        holds=saves.none_loads,
+        refused=saves.refused,
+        why_refused=saves.why_refused,
+        concerns=list(saves.concerns),
+    )
+
+
+def restarts(gang: GangRef, recoveries: Iterable[Recovery]) -> list[float]:
+    """Milliseconds that each recovery took which brought *gang* back; where there is none, each of all gangs."""
+    over = [each for each in recoveries if each.status.phase is Phase.RECOVERED and each.status.timeline]
+    own = [each for each in over if each.spec.gang == gang]
+    return [_took(each) for each in own or over]
+
+
+def lost_before(recovery: Recovery, saved: datetime | None) -> float | None:
+    """
+    Milliseconds of work between *saved*, when what is resumed from was saved, and the first fault of *recovery*.
+
+    Work began anew where the gang was set going later than that. None where *saved* is not known.
+    """
+    if saved is None:
+        return None
+    fault = min(cause.at for cause in recovery.status.causes or [recovery.spec.cause])
+    began = [pod.since for pod in recovery.status.pods if pod.since and pod.since <= fault]
+    return max(0.0, _milliseconds(fault - max([saved, *began])))
+
+
+def tell_stake(stake: Stake, terms: Terms = KUBERNETES) -> Iterator[str]:
+    """In words, a thing a line."""
+    yield tell_cost(stake)
+    if stake.holds:
+        yield f"a fault now would hold the {terms.gang}: nothing that is there would be resumed from"
+    if stake.is_unread:
+        yield f"whether anything would be resumed from is not known now: {stake.why_refused}"
+    elif stake.refused:
+        yield f"{stake.refused} would be refused: {stake.why_refused}"
+
+
+def tell_cost(stake: Stake) -> str:
+    """In words: how much work, and since what."""
+    return f"a fault now would cost {_spoken(stake.lost_ms)} of work: {'; '.join(_facts(stake))}"
+
+
+def _facts(stake: Stake) -> Iterator[str]:
+    seen = "was" if stake.holds else "is"
+    yield f"the newest good checkpoint {seen} {stake.newest}" if stake.newest else "none was good so far"
+    if stake.began_at is not None:
+        yield f"it was set going after that, at {stake.began_at:%H:%M:%S}"
+    if stake.interval_ms is not None:
+        yield f"it saves every {_spoken(stake.interval_ms)}"
+    if stake.restart_ms is not None:
+        took = _spoken(stake.restart_ms)
+        yield (
+            f"a restart took {took} (the middle of {stake.restarts})"
+            if stake.restarts > 1
+            else f"the last restart took {took}"
+        )
+
+
+def _took(recovery: Recovery) -> float:
+    status = recovery.status
+    return _milliseconds((status.ended_at or status.timeline[-1].at) - status.timeline[0].at)
+
+
+def _spoken(ms: float) -> str:
+    return spoken(timedelta(milliseconds=ms))
+
+
+def _milliseconds(duration: timedelta) -> float:
+    return round(duration / timedelta(milliseconds=1), 3)

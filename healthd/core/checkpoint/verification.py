@@ -1,0 +1,272 @@
+"""
+Verification where the volume is: the pod that does it, what a sight of that pod means, and what it says at its end.
+
+Computes only. The controller makes the pod (`healthd.controller.verifier`), and the program in it is `healthd
+checkpoints report`, which leaves a `Report` where the kubelet picks up a container's last words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from healthd.core.api import ChosenCheckpoint, ObjectMeta, OwnerReference, Pod, PodManifest, RejectedCheckpoint
+from healthd.core.printable import printable
+from healthd.core.recovery.gang import RunsAs
+
+LABEL_VERIFIER = "healthd.dev/verifier"
+"""On a pod that verifies checkpoints, value `true`: the admission policy lets the controller make only such pods."""
+CONTAINER = "verifier"
+"""Its container; others may have been put beside it."""
+VOLUME = "/volume"
+"""Where that pod sees the claim."""
+NO_SIDECARS = {"sidecar.istio.io/inject": "false"}
+"""Nobody is to put a proxy beside it, that would never end."""
+LAST_WORDS = "/dev/termination-log"
+"""Where a container leaves its last words, unless its pod names another place."""
+MOST_WORDS = 4096
+"""Bytes of them that a kubelet hands on."""
+MOST = 2**62
+"""Every number is smaller than this."""
+PLACED_WITHIN = timedelta(minutes=5)
+"""A pod that has not started by then waits for something that somebody has to bring."""
+_REASON_LENGTHS = (500, 200, 80)
+"""Characters of a reason, for as long as a report is too large."""
+MOST_TOLERATIONS = MOST_NODES = 16
+"""A pod is to stay small, whatever the gang: these make it quicker to place, no more."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What the program found. Sizes are bytes; paths are those of the pod that it ran in."""
+
+    found: ChosenCheckpoint | None = None
+    rejected: list[RejectedCheckpoint] = []
+    """Newer than the one found, newest first."""
+    left_out: int = 0
+    """Further rejected ones, for which there was no room."""
+    size: int = 0
+    """Of the one found."""
+    write_seconds: float = 0.0
+    """From its oldest to its newest file."""
+    free: int = -1
+    """On the file system; -1: it does not tell."""
+
+
+class Save(msgspec.Struct, frozen=True, array_like=True):
+    """What tells one save from another at the same place."""
+
+    step: int
+    saved_ns: int
+
+
+def saves(checkpoints: Iterable[ChosenCheckpoint]) -> tuple[Save, ...]:
+    """Of *checkpoints*, whose paths differ with who looks at them."""
+    return tuple(Save(each.step, each.saved_ns) for each in checkpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The pod has not ended; *why*, for a person."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The pod ended without an answer, or will never begin; *why*, for a person."""
+
+    why: str
+
+
+Verdict = Busy | Broken | Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be verified, where, and as whom."""
+
+    name: str
+    namespace: str
+    owner: OwnerReference
+    image: str
+    claim: str
+    folder: str
+    """Below `VOLUME`: what is to be looked at."""
+    format: str = ""
+    quick: bool = False
+    """Headers and sizes alone."""
+    newer_than: int | None = None
+    doubted: tuple[Save, ...] = ()
+    """Taken only where there is no other."""
+    runs_as: RunsAs
+    user: int = 65532
+    """Where the pods of the gang run as root, or do not say as whom."""
+    near: Collection[str] = ()
+    """Nodes on which the claim is, or was, in use."""
+    not_on: Collection[str] = ()
+    """Nodes that are to blame for something."""
+    deadline: timedelta = timedelta(minutes=30)
+
+
+def fitted(report: Report, most: int = MOST_WORDS) -> bytes:
+    """*report* in at most so many bytes: its reasons grow shorter first, then the oldest rejected are left out."""
+    for length in _REASON_LENGTHS:
+        short = [msgspec.structs.replace(each, reason=each.reason[:length]) for each in report.rejected]
+        report = msgspec.structs.replace(report, rejected=short)
+        if len(words := msgspec.json.encode(report)) <= most:
+            return words
+    while report.rejected and len(words) > most:
+        report = msgspec.structs.replace(report, rejected=report.rejected[:-1], left_out=report.left_out + 1)
+        words = msgspec.json.encode(report)
+    return words
+
+
+def judge_verifier(pod: Pod, deadline: timedelta, now: datetime) -> Verdict:
+    """What a sight of the verifier's *pod*, which may run for *deadline*, means at *now*."""
+    name = pod.metadata.name
+    end = next((each.state.terminated for each in pod.status.container_statuses if each.name == CONTAINER), None)
+    if end and (report := read_report(end.message)):
+        return report
+    if end or pod.status.phase in ("Succeeded", "Failed"):
+        why = pod.status.message or pod.status.reason or (end and (end.message or end.reason)) or "it does not say why"
+        return Broken(f"verifier pod {name} ended{f' with code {end.exit_code}' if end else ''}: {_line(why)}")
+    made = pod.metadata.creation_timestamp or now
+    going = pod.metadata.deletion_timestamp
+    if now - made >= deadline + PLACED_WITHIN or (going is not None and now - going >= PLACED_WITHIN):
+        return Broken(f"verifier pod {name} should have ended long ago: {pod.spec.node_name or 'no node'} is silent")
+    if going is not None:
+        return Busy(f"verifier pod {name} is being deleted")
+    if pod.status.phase == "Running":
+        return Busy(f"verifier pod {name} reads the checkpoints")
+    waits = _what_it_waits_for(pod)
+    return Broken(waits) if now - made >= PLACED_WITHIN else Busy(waits)
+
+
+def read_report(message: str | bytes) -> Report | None:
+    """None where it is none. Who may make pods there can say anything, and people read it on terminals."""
+    try:
+        report = msgspec.json.decode(message, type=Report) if message else None
+    except msgspec.MsgspecError:
+        return None
+    if report is None or not _is_plausible(report):
+        return None
+    told = [msgspec.structs.replace(each, reason=_line(each.reason)) for each in report.rejected]
+    return msgspec.structs.replace(report, rejected=told)
+
+
+def _is_plausible(report: Report) -> bool:
+    """Numbers that an object can hold, and paths that a line can."""
+    named: list[ChosenCheckpoint | RejectedCheckpoint] = [*report.rejected]
+    named += [report.found] if report.found else []
+    numbers = [report.size, report.left_out, report.found.saved_ns if report.found else 0]
+    return (
+        all(each.path.isprintable() and -1 <= each.step < MOST for each in named)
+        and all(0 <= number < MOST for number in numbers)
+        and -1 <= report.free < MOST
+        and 0 <= report.write_seconds < MOST
+    )
+
+
+def _what_it_waits_for(pod: Pod) -> str:
+    name = pod.metadata.name
+    if not pod.spec.node_name:
+        unplaced = [each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.message]
+        return f"verifier pod {name} waits for a node{f': {_line(unplaced[0])}' if unplaced else ''}"
+    return (
+        f"verifier pod {name} has not started on {pod.spec.node_name}: `kubectl describe pod -n "
+        f"{pod.metadata.namespace} {name}` tells what it waits for, an image or the volume"
+    )
+
+
+def _line(text: str) -> str:
+    """One printable line: it comes from a pod in a user's namespace."""
+    return printable(text)[:500].strip()
+
+
+def verifier_pod(order: Order) -> PodManifest:
+    """The pod: it has no token, no rights, no capability, and the claim read-only."""
+    return PodManifest(
+        metadata=ObjectMeta(
+            name=order.name,
+            namespace=order.namespace,
+            labels={LABEL_VERIFIER: "true", **NO_SIDECARS},
+            owner_references=[order.owner],
+        ),
+        spec={
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": int(order.deadline.total_seconds()),
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "tolerations": [msgspec.to_builtins(each) for each in order.runs_as.tolerations[:MOST_TOLERATIONS]],
+            **_affinity(order),
+            "securityContext": _security(order),
+            "containers": [_container(order)],
+            "volumes": [{"name": "claim", "persistentVolumeClaim": {"claimName": order.claim, "readOnly": True}}],
+        },
+    )
+
+
+def _container(order: Order) -> dict[str, Any]:
+    options = [f"--format={order.format}"] if order.format else []
+    options += ["--quick"] if order.quick else []
+    options += [f"--newer-than={order.newer_than}"] if order.newer_than is not None else []
+    options += [f"--doubted={each.step}:{each.saved_ns}" for each in order.doubted]
+    return {
+        "name": CONTAINER,
+        "image": order.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["healthd", "checkpoints", "report", order.folder, f"--to={LAST_WORDS}", *options],
+        "terminationMessagePath": LAST_WORDS,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "volumeMounts": [{"name": "claim", "mountPath": VOLUME, "readOnly": True}],
+    }
+
+
+def _security(order: Order) -> dict[str, Any]:
+    """
+    The gang's own user and groups: what it may read of its files, it may read here.
+
+    Neither the user nor a group is root's. A group of files that the gang's pods do not have would change whom the
+    files belong to.
+    """
+    own = order.runs_as
+    security: dict[str, Any] = {
+        "runAsNonRoot": True,
+        "runAsUser": own.user or order.user,
+        "runAsGroup": own.group or order.user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if own.fs_group:
+        security |= {"fsGroup": own.fs_group, "fsGroupChangePolicy": "OnRootMismatch"}
+    if groups := [group for group in own.groups if group]:
+        security["supplementalGroups"] = groups
+    return security
+
+
+def _affinity(order: Order) -> dict[str, Any]:
+    """A claim that one node at a time may mount is at the nodes of the gang; a broken node is no place to read from."""
+    node: dict[str, Any] = {}
+    near = sorted(set(order.near) - set(order.not_on))[:MOST_NODES]
+    if near:
+        terms = [{"weight": 100, "preference": {"matchFields": [_named("In", name)]}} for name in near]
+        node["preferredDuringSchedulingIgnoredDuringExecution"] = terms
+    if order.not_on:
+        fields = [_named("NotIn", name) for name in sorted(order.not_on)[:MOST_NODES]]
+        node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return {"affinity": {"nodeAffinity": node}} if node else {}
+
+
+def _named(operator: str, node: str) -> dict[str, Any]:
+    return {"key": "metadata.name", "operator": operator, "values": [node]}

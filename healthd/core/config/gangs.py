@@ -1,0 +1,243 @@
+"""When and how gangs are started again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from healthd.core.config.base import Policy, span
+from healthd.core.config.durations import format_duration
+
+
+class StartFresh(StrEnum):
+    """When a gang may start from nothing because no checkpoint can be loaded."""
+
+    NEVER = "never"
+    NEVER_SAVED = "never_saved"
+    ALWAYS = "always"
+
+
+class RecoveryPolicy(Policy, frozen=True, kw_only=True):
+    """How a stopped gang is brought back, and when healthd stops trying."""
+
+    max_no_advance: Annotated[
+        int,
+        Meta(
+            description="Give up on a gang after so many restarts in a row that brought no step beyond the last one. "
+            "Progress sets the count back to 0, so a long job may be restarted any number of times. The "
+            "annotation `healthd.dev/max-no-advance` on a gang overrides it.",
+            ge=1,
+        ),
+    ] = 3
+    backoff_base: Annotated[
+        timedelta,
+        span(
+            "The wait before a restart that follows one without progress; doubled for each further one, up to "
+            "`backoff_max`. The first restart after progress does not wait."
+        ),
+    ] = timedelta(seconds=10)
+    backoff_max: Annotated[
+        timedelta,
+        span("The longest wait between two restarts. At least `backoff_base`."),
+    ] = timedelta(minutes=5)
+    fault_window: Annotated[
+        timedelta,
+        span(
+            "How long the failure of a rank waits for evidence of broken hardware before it counts as a fault of the "
+            "software. The kernel log usually leads by milliseconds; two seconds cover a busy machine. Longer delays "
+            "every restart after a software fault, shorter may put a gang back on a bad node. In `healthd run` the "
+            "window ends early when the rank was ended from outside (by SIGKILL, SIGTERM, SIGINT or SIGHUP) and the "
+            "kernel log was read past its end, or when no kernel log can be read. Evidence that comes later still "
+            "moves the gang, by one more restart."
+        ),
+    ] = timedelta(seconds=2)
+    grace: Annotated[
+        timedelta,
+        span(
+            "How long the ranks of a stopped gang have between SIGTERM and SIGKILL. 30 s is what Kubernetes gives. "
+            "Make it longer only if the job saves a checkpoint when it is told to stop: ranks that wait for a dead "
+            "peer use it up to the end."
+        ),
+    ] = timedelta(seconds=30)
+    start_deadline: Annotated[
+        timedelta,
+        span(
+            "A restarted gang must have all its ranks running within this time, else the restart counts as one "
+            "without progress. Half an hour allows for pulling a large image on a fresh node.",
+            at_least=timedelta(seconds=1),
+        ),
+    ] = timedelta(minutes=30)
+    spare_after: Annotated[
+        timedelta,
+        span(
+            "When the scheduler has found no node for a member of a restarted gang for so long, and other pods are on "
+            "a node that the gang had, it gets a spare. Nobody holds the nodes of a gang while it is stopped. Twenty "
+            "seconds let a pod end that is on its way out; a spare that was claimed in vain is given back.",
+            at_least=timedelta(seconds=1),
+        ),
+    ] = timedelta(seconds=20)
+    confirm_after: Annotated[
+        timedelta,
+        span(
+            "Where healthd cannot see the steps of a gang: so much time with all ranks running counts as recovered. "
+            "Where the gang has not yet shown how often it saves, a sign of life after this time does; else a new step "
+            "alone.",
+            at_least=timedelta(seconds=1),
+        ),
+    ] = timedelta(minutes=10)
+    fence_timeout: Annotated[
+        timedelta | None,
+        span(
+            "After this time without proof that the old ranks are gone, start anyway. `null`, the default, holds the "
+            "gang and pages a person instead: a rank that still runs on a node which nobody can reach may overwrite "
+            "the checkpoints of the new one. Set it only where storage itself keeps old writers out.",
+            at_least=timedelta(minutes=1),
+        ),
+    ] = None
+    start_fresh: Annotated[
+        StartFresh,
+        Meta(
+            description="When a gang may start from step 0. `never_saved`: only while no checkpoint of it was ever "
+            "seen, so saved work is never silently lost. `always`: also when every checkpoint is damaged. "
+            "`never`: hold and say so.",
+        ),
+    ] = StartFresh.NEVER_SAVED
+    look_every: Annotated[
+        timedelta,
+        span(
+            "How often the checkpoints of a running gang are looked at for a new step, and everything else is read "
+            "again even if nothing seems to have changed. Faults do not wait for it.",
+            at_least=timedelta(milliseconds=50),
+        ),
+    ] = timedelta(seconds=10)
+    spare_like: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Node labels that say which hardware a node has. A spare must have the same value as the node "
+            "that it replaces in the first of these that this one carries, and at least as many GPUs and other "
+            "extended resources: a gang runs as fast as its slowest member, if it runs at all."
+        ),
+    ] = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
+    spare_near: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Node labels that say where a node is, the closest first. Among the spares that fit, one is "
+            "preferred that has the same values as the node that it replaces."
+        ),
+    ] = ("topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+    keep: Annotated[
+        int,
+        Meta(
+            description="So many recoveries that have ended are kept of each gang, the newest, for people to read; "
+            "older ones are deleted. Those of a gang that is gone are kept, too, until `keep_for` has passed. At least "
+            "two: a restart is judged by the one before it.",
+            ge=2,
+        ),
+    ] = 10
+    keep_for: Annotated[
+        timedelta,
+        span(
+            "How long the recoveries of a gang that is gone are kept. Names of jobs are rarely used twice, so without "
+            "a limit they would pile up for ever.",
+            at_least=timedelta(minutes=1),
+        ),
+    ] = timedelta(days=30)
+    breaker_restarts: Annotated[
+        int,
+        Meta(
+            description="When so many recoveries of a namespace have begun within `breaker_window`, the next one is "
+            "held until the window has passed: faults that come in crowds are a broken switch, store or "
+            "healthd itself. A gang that lost a member is stopped and waits; one that still runs, runs on.",
+            ge=1,
+        ),
+    ] = 10
+    breaker_others: Annotated[
+        int,
+        Meta(
+            description="So many recoveries at most of each other namespace count with those of its own, so that one "
+            "tenant's crowd holds nobody else, and crowds in several are seen for what they are. For a gang that lost "
+            "hardware only those that lost hardware count. 0: namespaces never hold each other.",
+            ge=0,
+        ),
+    ] = 3
+    breaker_window: Annotated[
+        timedelta,
+        span("The time over which `breaker_restarts` counts.", at_least=timedelta(seconds=1)),
+    ] = timedelta(minutes=10)
+    breaker_share: Annotated[
+        float,
+        Meta(
+            description="The same while more than this share of all nodes with GPUs are bad (in quarantine, not ready "
+            "or unhealthy) that went bad within `breaker_fresh`. One in ten at once is hardly ever ten broken "
+            "machines, and spares for them would hardly be there. 1 never holds.",
+            gt=0,
+            le=1,
+        ),
+    ] = 0.1
+    breaker_nodes: Annotated[
+        int,
+        Meta(
+            description="Fewer bad nodes than this never hold a restart, whatever their share: in a small cluster two "
+            "are soon one in ten.",
+            ge=1,
+        ),
+    ] = 3
+    breaker_fresh: Annotated[
+        timedelta,
+        span(
+            "A node that has been bad for longer does not count: people know of it, and parts may take days.",
+            at_least=timedelta(minutes=1),
+        ),
+    ] = timedelta(hours=1)
+
+    def __post_init__(self) -> None:
+        if self.backoff_max < self.backoff_base:
+            raise ValueError(
+                f"backoff_max ({format_duration(self.backoff_max)}) is shorter than "
+                f"backoff_base ({format_duration(self.backoff_base)})"
+            )
+
+
+class HangPolicy(Policy, frozen=True, kw_only=True):
+    """When silence means that a gang hangs. Judged by the gang's own rhythm, never by a fixed time alone."""
+
+    enabled: Annotated[
+        bool,
+        Meta(description="Whether a gang that hangs is restarted. With `false` a hang is not looked for."),
+    ] = True
+    factor: Annotated[
+        float,
+        Meta(
+            description="A gang hangs when it made no progress for this many times the longest interval seen between "
+            "two of its steps. Five allows for a slow checkpoint or an evaluation between steps.",
+            ge=1.5,
+        ),
+    ] = 5.0
+    floor: Annotated[
+        timedelta,
+        span(
+            "Silence shorter than this is never a hang, whatever the rhythm. Ten minutes is PyTorch's own NCCL "
+            "time-out: below it the job may still end by itself.",
+            at_least=timedelta(seconds=1),
+        ),
+    ] = timedelta(minutes=10)
+    first_step: Annotated[
+        timedelta,
+        span(
+            "Silence allowed before an attempt's first new step, where that is more: loading a checkpoint, joining "
+            "the others and compiling are not the gang's rhythm. While its rhythm is not known yet, a gang hangs when "
+            "for so long no rank printed anything or used a processor, as in an `init_process_group` that never "
+            "returns; at least `floor`. That is seen in `healthd run`; on Kubernetes nobody sees it."
+        ),
+    ] = timedelta(minutes=30)
+    min_intervals: Annotated[
+        int,
+        Meta(
+            description="Intervals between steps that must have been seen before the rhythm is trusted: the first "
+            "steps compile and warm up. Until then a gang hangs only when it does nothing at all, see `first_step`.",
+            ge=1,
+        ),
+    ] = 3

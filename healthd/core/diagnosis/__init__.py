@@ -1,0 +1,1 @@
+"""What the machine says, judged: kernel lines, Xids and readings become findings."""

@@ -1,0 +1,154 @@
+"""
+Which sources of a node are blind: they should have readings and have none. Pure.
+
+An empty answer looks like good news. Whether a source should have readings is known from elsewhere: the configuration,
+the PCI bus, the node's labels, and the readings that the same source had before, in this boot or an earlier one.
+Blindness makes the verdict unknown. It is no fault, so it never takes a node out of service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from healthd.core.api import Node
+from healthd.core.config import ProbesPolicy
+from healthd.core.diagnosis.readings import Look
+
+NOT_BLIND: Mapping[str, str] = MappingProxyType({})
+KERNEL_LOG = "kernel log"
+"""The source of what the kernel says, beside those of readings."""
+GPU_SOURCES = frozenset({"nvml", "dcgm"})
+"""They have readings wherever there is a GPU."""
+_MAY_BE_ABSENT = frozenset({"dcgm"})
+"""Programs of others, which a node without a GPU need not have: no answer is no trouble there."""
+PATIENCE = timedelta(minutes=1)
+"""A source that answered in this boot may be silent for so long: drivers are reloaded, exporters start again."""
+
+_BUS = "pcie"
+_OURS = frozenset({"nvidia", "none"})
+"""Drivers of GPUs on the bus that NVML should see. Others, such as vfio-pci, keep them for virtual machines."""
+_GPU_LABEL = "nvidia.com/gpu.count"
+_GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """A source has no readings since *since*. *is_empty*: this machine may not have what it reads."""
+
+    since: datetime
+    why: str
+    is_empty: bool
+
+
+class Sources:
+    """
+    The last answer of each source of one node.
+
+    *expected*: why a source should have readings, by source, where the configuration says so. *patience*: see
+    `PATIENCE`.
+    """
+
+    def __init__(self, expected: Mapping[str, str] = NOT_BLIND, *, patience: timedelta = PATIENCE) -> None:
+        self._expected = dict(expected)
+        self._patience = patience
+        self._gpus: dict[str, str] = {}
+        """Why there should be a GPU, by who says so."""
+        self._answered: frozenset[str] = frozenset()
+        self._answered_in_this_boot: frozenset[str] = frozenset()
+        self._silences: dict[str, _Silence] = {}
+
+    @property
+    def answered(self) -> list[str]:
+        """The sources that had readings since the last repair, for the next start of the agent."""
+        return sorted(self._answered)
+
+    def load(self, answered: Iterable[str], *, is_same_boot: bool) -> None:
+        """Take up what an earlier life knew."""
+        self._answered |= frozenset(answered)
+        if is_same_boot:
+            self._answered_in_this_boot |= self._answered
+
+    def begin(self, sources: Iterable[str], now: datetime) -> None:
+        """These will be looked at from now on."""
+        for source in sources:
+            self._silences[source] = _Silence(now, "it was not read yet", is_empty=False)
+
+    def take(self, look: Look) -> None:
+        """Enter one look."""
+        if look.source == _BUS and look.readings:
+            on_bus = sum(one.name == "pcie.gpu_driver" and one.value in _OURS for one in look.readings)
+            self._expect_gpus("bus", on_bus, f"{on_bus} NVIDIA GPUs are on the PCI bus")
+        if look.readings and not look.empty:
+            self._answered |= {look.source}
+            self._answered_in_this_boot |= {look.source}
+        why = look.trouble or look.unread
+        if not why and (look.empty or not look.readings):
+            why, is_empty = look.empty or "it has no readings", True
+        else:
+            is_empty = look.source in _MAY_BE_ABSENT
+        if not why:
+            self._silences.pop(look.source, None)
+            return
+        before = self._silences.get(look.source)
+        self._silences[look.source] = _Silence(before.since if before else look.at, why, is_empty)
+
+    def hear(self, node: Node) -> None:
+        """What the node's labels and resources say of its GPUs: at least whether there should be any."""
+        labelled = node.metadata.labels.get(_GPU_LABEL, "0")
+        has_some = labelled.isdecimal() and labelled.strip("0") != ""
+        offered = [
+            name for name, amount in node.status.capacity.items() if name.startswith(_GPU_RESOURCES) and amount != "0"
+        ]
+        self._expect_gpus("labels", has_some, f"the node's label {_GPU_LABEL} is {labelled}")
+        self._expect_gpus("resources", bool(offered), f"the node offers {', '.join(sorted(offered))}")
+
+    def settle(self) -> None:
+        """The node was repaired, perhaps with less in it: what was there before does not count."""
+        self._answered = self._answered_in_this_boot = frozenset()
+
+    def blind(self, now: datetime) -> dict[str, str]:
+        """Why each blind source has no readings, in the order of sources."""
+        found = {}
+        for source, silence in sorted(self._silences.items()):
+            why = self._why_blind(source, silence)
+            may_be_silent = (
+                source in self._answered_in_this_boot and timedelta(0) <= now - silence.since < self._patience
+            )
+            if why and not may_be_silent:
+                found[source] = why
+        return found
+
+    def _why_blind(self, source: str, silence: _Silence) -> str:
+        if not silence.is_empty:
+            return silence.why
+        reasons = [self._expected.get(source, ""), *(self._gpus.values() if source in GPU_SOURCES else ())]
+        reasons.append("it had some before" if source in self._answered else "")
+        reason = next(filter(None, reasons), "")
+        return f"{silence.why}, and {reason}" if reason else ""
+
+    def _expect_gpus(self, by: str, is_so: float, why: str) -> None:
+        if is_so:
+            self._gpus[by] = why
+        else:
+            self._gpus.pop(by, None)
+
+
+def expected_by(policy: ProbesPolicy) -> dict[str, str]:
+    """Why sources should have readings, by source, as far as the configuration says so."""
+    return dict.fromkeys(GPU_SOURCES, f"probes.gpus is {policy.gpus}") if policy.gpus else {}
+
+
+def blind_now(looks: Sequence[Look], expected: Mapping[str, str] = NOT_BLIND) -> dict[str, str]:
+    """Which sources are blind by one look at each."""
+    sources = Sources(expected, patience=timedelta(0))
+    for look in looks:
+        sources.take(look)
+    return sources.blind(max(look.at for look in looks)) if looks else {}
+
+
+def said_of(blind: Mapping[str, str]) -> str:
+    """A sentence about what cannot be seen, for a person."""
+    return "; ".join(f"{source} cannot be read: {why}" for source, why in blind.items()) + "."

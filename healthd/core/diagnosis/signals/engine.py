@@ -1,0 +1,275 @@
+"""
+Applies rules to readings: what is bad now, and since when the rest is good.
+
+The engine is told what probes read and keeps no more of it than the windows of its rules need. It is deterministic: the
+same looks give the same answers. What follows for the findings of a node is in
+`healthd.core.diagnosis.signals.reconcile_findings`.
+
+A reading that did not change and about which nothing is going on costs one comparison.
+
+Each source has a time of its own: that of its looks, as long as that grows. Where the clock is set back it goes on from
+where it was, so that nothing has to wait until the clock is there again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.signals import verdicts
+from healthd.core.diagnosis.signals.rule import Below, OutOfLine, Rule
+from healthd.core.diagnosis.signals.series import ALL_ONES, Series
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """What *rule* says of one part of *device*: bad since when, last seen so when, and what was seen, word for word."""
+
+    rule: Rule
+    device: str
+    part: str
+    since: datetime
+    at: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Good:
+    """A device is good by a rule: *since* when, for how long it was *seen* to be, and in which *parts*."""
+
+    since: datetime
+    seen: timedelta
+    parts: frozenset[str]
+
+
+class _State:
+    """What one rule says of one series: bad or good, and since when; *bad* once that held for long enough."""
+
+    __slots__ = ("bad", "is_bad", "is_known", "rule", "since")
+
+    def __init__(self, rule: Rule, at: datetime) -> None:
+        self.rule = rule
+        self.since = at
+        self.is_bad = False
+        self.is_known = True
+        """The rule could say something when it last looked: what it compares with was there."""
+        self.bad: Bad | None = None
+
+    def enter(self, why: str | None, reading: Reading, at: datetime, ahead: timedelta) -> None:
+        """Bad because of *why*, good where that is empty, as before where it is None. A clock shows *at* - *ahead*."""
+        self.is_known = why is not None
+        if why is None:
+            return
+        if bool(why) != self.is_bad:
+            self.is_bad, self.since = bool(why), at
+        if not why:
+            self.bad = None
+        elif at - self.since >= self.rule.holds:
+            since, until = self.since - ahead, at - ahead
+            self.bad = Bad(self.rule, reading.device, reading.part, since, until, f"{_where(reading)} {why}")
+
+    def settle(self, at: datetime) -> None:
+        """It must be seen anew, and counts from *at* at the earliest."""
+        self.bad = None
+        if self.since <= at:
+            self.is_bad, self.since = False, at
+
+
+CLOCK_DRIFTS = timedelta(minutes=1)
+
+
+class _Followed:
+    """A series and what rules say of it."""
+
+    __slots__ = ("is_new", "look", "reading", "series", "states")
+
+    def __init__(self, reading: Reading, series: Series, rules: Iterable[Rule], source: _Source) -> None:
+        self.reading = reading
+        self.series = series
+        self.states = [_State(rule, source.now) for rule in rules]
+        self.look = source.looks
+        self.is_new = True
+        """Not judged yet, or not since a repair."""
+
+    @property
+    def needs_judging(self) -> bool:
+        """Also when the value stays: a window may end, or something hold for long enough."""
+        return (
+            self.is_new or not self.series.is_calm or any(state.is_bad or not state.is_known for state in self.states)
+        )
+
+
+_Place = tuple[str, str]
+"""Device and part."""
+
+
+class _Source:
+    """What one source told. *ahead* is by how much its time is ahead of a clock that was set back."""
+
+    __slots__ = ("ahead", "looks", "names", "now")
+
+    def __init__(self, at: datetime) -> None:
+        self.names: dict[str, dict[_Place, _Followed]] = {}
+        """By the reading's name and place. All of them were there in the last look."""
+        self.now = at
+        self.ahead = timedelta(0)
+        self.looks = 0
+
+    def begin_look(self, at: datetime) -> datetime:
+        """The time of a look at *at*, which never goes back."""
+        self.looks += 1
+        self.ahead = max(self.ahead, self.now - at)
+        self.now = at + self.ahead
+        return self.now
+
+    def all(self) -> Iterator[_Followed]:
+        """Everything that is followed."""
+        return (one for places in self.names.values() for one in places.values())
+
+
+class Engine:
+    """Follows the readings that *rules* are about; others pass by. Each source must have a name of its own."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules: dict[str, list[Rule]] = {}
+        for rule in rules:
+            self._rules.setdefault(rule.reads, []).append(rule)
+            for other in _compared_with([rule]):
+                self._rules.setdefault(other, [])
+        self._keeps = {name: max(map(_window, these), default=timedelta(0)) for name, these in self._rules.items()}
+        self._others = {name: _compared_with(these) for name, these in self._rules.items()}
+        self._clears = {rule.name: rule.clears_after for these in self._rules.values() for rule in these}
+        self._sources: dict[str, _Source] = {}
+        self._bad: dict[str, list[Bad]] = {}
+        """By source, because it is asked for after every look and rarely changes."""
+
+    def take(self, look: Look) -> None:
+        """Enter one look. A source that could not be read changes nothing: what it told before still stands."""
+        if look.trouble:
+            return
+        source = self._sources.setdefault(look.source, _Source(look.at))
+        at = source.begin_look(look.at)
+        told = (reading for reading in look.readings if reading.value not in ALL_ONES)
+        touched = [one for reading in told if (one := self._take(source, reading))]
+        gone = _forget_what_is_gone(source)
+        for one in touched:
+            for state in one.states:
+                if not isinstance(state.rule.test, OutOfLine):
+                    others = self._values(source, one.reading)
+                    why = verdicts.why_bad(state.rule.test, one.series, others, at)
+                    state.enter(why, one.reading, at, source.ahead)
+            one.is_new = False
+        for name in {one.reading.name for one in touched}:
+            _compare(source, name)
+        if touched or gone:
+            self._bad[look.source] = [state.bad for one in source.all() for state in one.states if state.bad]
+
+    def bad(self) -> list[Bad]:
+        """All that is bad now, in the order of devices and rules."""
+        found = [bad for of_source in self._bad.values() for bad in of_source]
+        return sorted(found, key=lambda bad: (bad.device, bad.rule.name, bad.part))
+
+    def good(self, device: str, rule: str) -> Good | None:
+        """How long every part of *device* that is told is good by the rule *rule*; None: it is not, or nobody knows."""
+        found = [
+            (source, state, one.reading.part)
+            for source in self._sources.values()
+            for one in source.all()
+            if one.reading.device == device
+            for state in one.states
+            if state.rule.name == rule
+        ]
+        if not found or any(state.is_bad or not state.is_known for _, state, _ in found):
+            return None
+        return Good(
+            since=max(state.since - source.ahead for source, state, _ in found),
+            seen=min(source.now - state.since for source, state, _ in found),
+            parts=frozenset(part for _, _, part in found),
+        )
+
+    def clears_after(self, rule: str) -> timedelta | None:
+        """For how long a state must be good; None also for a rule that is not applied any more."""
+        return self._clears.get(rule)
+
+    def total(self, device: str, part: str, reading: str) -> float | None:
+        """By how much a counter has grown since it was first seen, with its device; None: nobody tells it."""
+        found = (source.names.get(reading, {}).get((device, part)) for source in self._sources.values())
+        return next((one.series.total for one in found if one is not None), None)
+
+    def settle(self, at: datetime, noticed: datetime | None = None) -> None:
+        """
+        Somebody repaired the node at *at*: what was counted before is history, and states must be seen anew.
+
+        So is what a source told at a time that was still to come at *noticed*: the clock was set back since.
+        """
+        for source in self._sources.values():
+            until = at + source.ahead
+            if noticed is not None and source.now - source.ahead > noticed + CLOCK_DRIFTS:
+                until = max(until, source.now)
+            for one in source.all():
+                one.series.settle(until)
+                one.is_new = True
+                for state in one.states:
+                    state.settle(until)
+        self._bad.clear()
+
+    def _take(self, source: _Source, reading: Reading) -> _Followed | None:
+        """The series of *reading*, when there is something to judge."""
+        rules = self._rules.get(reading.name)
+        if rules is None:
+            return None
+        at = source.now
+        places = source.names.setdefault(reading.name, {})
+        one = places.get((reading.device, reading.part))
+        if one is None:
+            series = Series(reading.value, at, self._keeps[reading.name])
+            one = places[reading.device, reading.part] = _Followed(reading, series, rules, source)
+            return one
+        one.look = source.looks
+        if reading.value == one.series.value and not one.needs_judging and not self._others[reading.name]:
+            one.series.stay(at)
+            return None
+        one.reading = reading
+        one.series.take(reading.value, at)
+        return one
+
+    def _values(self, source: _Source, reading: Reading) -> dict[str, float | str]:
+        """What the same place tells of the readings that this one is compared with."""
+        place = reading.device, reading.part
+        named = self._others[reading.name]
+        names = source.names
+        return {name: names[name][place].series.value for name in named if place in names.get(name, {})}
+
+
+def _compare(source: _Source, name: str) -> None:
+    """Judge the same reading of all devices of a node beside each other."""
+    everybody = list(source.names[name].values())
+    for number, state in enumerate(everybody[0].states):
+        test = state.rule.test
+        if isinstance(test, OutOfLine):
+            whys = verdicts.out_of_line(test, [one.series for one in everybody], source.now)
+            for one, why in zip(everybody, whys, strict=True):
+                one.states[number].enter(why, one.reading, source.now, source.ahead)
+
+
+def _forget_what_is_gone(source: _Source) -> bool:
+    """Whether anything is. A device that comes back is a new one, with lifetime counters of its own."""
+    every, looks = source.names.values(), source.looks
+    gone = [(places, place) for places in every for place, one in places.items() if one.look != looks]
+    for places, place in gone:
+        del places[place]
+    return bool(gone)
+
+
+def _compared_with(rules: Iterable[Rule]) -> frozenset[str]:
+    return frozenset(rule.test.other for rule in rules if isinstance(rule.test, Below) and rule.test.other)
+
+
+def _window(rule: Rule) -> timedelta:
+    return getattr(rule.test, "within", timedelta(0))
+
+
+def _where(reading: Reading) -> str:
+    return f"{reading.name} of {reading.part}" if reading.part else reading.name

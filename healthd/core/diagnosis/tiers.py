@@ -1,0 +1,58 @@
+"""
+Tiers: what is done about a class of faults. Every rule, of whatever source, names one. Pure; a table of data.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+
+import msgspec
+
+from healthd.core.api.model import Action, Blame, Severity
+
+ADVICE = {
+    Action.NONE: "Nothing to do.",
+    Action.CHECK_APP: "Tell the owner of the job; the device is fine.",
+    Action.RESTART_APP: "Restart the job.",
+    Action.RESET_GPU: "Reset the GPU.",
+    Action.REBOOT_NODE: "Reboot the node.",
+    Action.INSPECT: "Look at it: diagnostics, seat, cable, power, cooling.",
+    Action.CONTACT_SUPPORT: "Replace the part.",
+}
+
+
+class Tier(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done about a class of faults. *fades_h*: hours after which a finding fades by itself; 0 is never."""
+
+    tier: str
+    severity: Severity
+    action: Action
+    reason: str
+    advice: str = ""
+    """What a person should do, where the action alone does not say it."""
+    quarantines: bool = False
+    blame: Blame | None = None
+    """None: as the code says."""
+    fades_h: float = 0
+
+
+class _Tiers(msgspec.Struct, frozen=True):
+    source: str
+    tiers: tuple[Tier, ...]
+
+
+def tier(name: str) -> Tier:
+    """The tier called *name*; a wrong name is a fault in the data and fails the tests."""
+    return all_tiers()[name]
+
+
+@cache
+def all_tiers() -> dict[str, Tier]:
+    """Every tier by name. Read at first use, so that importing costs nothing."""
+    data = pkgutil.get_data("healthd.core.diagnosis", "tiers.json")
+    if data is None:
+        raise FileNotFoundError(
+            "tiers.json is missing from the installed package healthd.core.diagnosis; install it again"
+        )
+    return {tier.tier: tier for tier in msgspec.json.decode(data, type=_Tiers).tiers}

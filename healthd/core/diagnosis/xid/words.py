@@ -1,0 +1,85 @@
+"""
+What the words of a message without a code mean: a table, one row for each thing that a driver or the kernel can say.
+
+The first row of a message's kind that fits it counts; the order of the rows is part of the table. It is read at first
+use, so that importing costs nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cache
+
+import msgspec
+
+from healthd.core.api.model import Blame
+from healthd.core.diagnosis.judgement import Needs
+from healthd.core.diagnosis.klog.message import Kind, Message
+from healthd.core.diagnosis.klog.process import without_names
+from healthd.core.diagnosis.xid.tables import read_data
+
+
+class Says(StrEnum):
+    """What a message does to the findings of its device."""
+
+    RAISES = "raises"
+    ENDS = "ends"
+    """What the finding of the same rule told is over."""
+    NOTHING = "nothing"
+    """It only looks like a fault."""
+
+
+class Wording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    What a message of *kind* means that holds one of the words *any*, and one of *also*. Words are in lower case.
+
+    No *any* fits every message of the kind; *fatal* fits only what the line says of itself. *tier* is empty where
+    nothing is raised.
+    """
+
+    kind: Kind
+    summary: str
+    any: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    fatal: bool | None = None
+    says: Says = Says.RAISES
+    rule: str = ""
+    tier: str = ""
+    blame: Blame = Blame.UNKNOWN
+    advice: str = ""
+    """What a person should do, where the tier does not say it."""
+    needs: Needs | None = None
+    source: str = ""
+    """Why a count is what it is."""
+
+    def fits(self, message: Message, words: str) -> bool:
+        """Whether *message*, whose text in lower case is *words*, is told of here."""
+        if self.fatal is not None and message.fatal is not self.fatal:
+            return False
+        return _holds(words, self.any) and _holds(words, self.also)
+
+
+class _Words(msgspec.Struct, frozen=True, kw_only=True):
+    source: str
+    words: tuple[Wording, ...]
+
+
+def wording_of(message: Message) -> Wording | None:
+    """The row that *message* fits; None where it says nothing worth knowing."""
+    words = without_names(message.text).lower()
+    return next((row for row in _by_kind().get(message.kind, ()) if row.fits(message, words)), None)
+
+
+@cache
+def wordings() -> tuple[Wording, ...]:
+    """Every row, in the order in which they are tried."""
+    return msgspec.json.decode(read_data("words.json"), type=_Words).words
+
+
+@cache
+def _by_kind() -> dict[Kind, tuple[Wording, ...]]:
+    return {kind: tuple(row for row in wordings() if row.kind is kind) for kind in Kind}
+
+
+def _holds(text: str, words: tuple[str, ...]) -> bool:
+    return not words or any(word in text for word in words)

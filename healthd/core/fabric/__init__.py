@@ -1,0 +1,1 @@
+"""The ports of one rail, compared over all nodes."""

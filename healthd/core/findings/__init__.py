@@ -1,7 +1,0 @@
-"""What a node's hardware is found to have, over time: the ledger of findings, and the life of each. Pure."""
-
-from __future__ import annotations
-
-from healthd.core.findings.ledger import BY_DEFAULT, KMSG_LOST, Ledger
-
-__all__ = ["BY_DEFAULT", "KMSG_LOST", "Ledger"]

@@ -1,0 +1,66 @@
+"""
+The budget: how many nodes may be quarantined at once, exact without a leader.
+
+The budget is a set of slots with fixed names, one Lease each. Whoever takes a slot creates its Lease; the API server
+refuses the second creation, so there are never more quarantined nodes than slot names, however many agents fire.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from healthd.core.api import Node
+from healthd.core.config import QuarantinePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSet:
+    """One limit: any one of these slots admits a node under it."""
+
+    scope: str
+    """`cluster`, or the failure domain, for messages to people."""
+    names: tuple[str, ...]
+
+    def by_preference(self, node_name: str) -> Iterator[str]:
+        """
+        All names in an order that the node's name decides.
+
+        Agents that fire together rarely collide on the first, and those that do go different ways: with a common order
+        the last free slots of a large budget would be asked for by everybody.
+        """
+        if self.names:
+            first = _number(node_name) % len(self.names)
+            yield self.names[first]
+            others = self.names[:first] + self.names[first + 1 :]
+            yield from sorted(others, key=lambda name: zlib.crc32(f"{node_name}/{name}".encode()))
+
+    def held(self, names: Collection[str]) -> str | None:
+        """The slot of this set that is among *names*."""
+        return next((name for name in self.names if name in names), None)
+
+
+def _number(node_name: str) -> int:
+    """Nodes are often numbered: then neighbours, which tend to fail together, never want the same slot."""
+    digits = re.sub(r"\D", "", node_name.partition(".")[0], flags=re.ASCII)
+    return int(digits) if digits else zlib.crc32(node_name.encode())
+
+
+def slot_sets(node: Node, policy: QuarantinePolicy) -> tuple[SlotSet, ...]:
+    """Every set in which *node* needs a slot: the cluster's, and its failure domain's where that has a limit."""
+    sets = [SlotSet("cluster", _names("cluster", policy.budget))]
+    domain = node.metadata.labels.get(policy.domain_label, "")
+    if policy.per_domain > 0 and domain:
+        sets.append(SlotSet(domain, _names(f"domain-{_dns_label(domain)}", policy.per_domain)))
+    return tuple(sets)
+
+
+def _names(scope: str, size: int) -> tuple[str, ...]:
+    return tuple(f"healthd-quarantine-{scope}-{number}" for number in range(size))
+
+
+def _dns_label(text: str) -> str:
+    # Two domains may read the same once cleaned; the checksum keeps their budgets apart.
+    return f"{re.sub('[^a-z0-9]+', '-', text.lower()).strip('-')}-{zlib.crc32(text.encode()):08x}"

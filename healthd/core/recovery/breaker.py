@@ -1,0 +1,188 @@
+"""
+The breaker: faults that come in crowds are a broken switch, store or healthd itself, and restarts make it worse.
+
+It holds back restarts: a gang that still runs is left running, one that lost a member is stopped, lest its root fails
+for good, and waits. A recovery that was let through goes on to its end; nodes are cleared, and people are told.
+
+Namespaces are tenants. A crowd in one of them holds its own gangs; those of others it holds only together with crowds
+in further namespaces, and never one that lost hardware because software crashes elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from healthd.core.api import Node, NodeHealth, Recovery, RecoveryStatus
+from healthd.core.api.model import Crowd, Hold, Phase, Verdict
+from healthd.core.config import RecoveryPolicy
+from healthd.core.node.quarantine import read_record
+from healthd.core.recovery.faults import blames_node
+from healthd.core.recovery.fence import CLOCKS_DIFFER
+from healthd.core.recovery.gang import UNREADABLE
+from healthd.core.recovery.spares import is_ready
+from healthd.core.recovery.terms import KUBERNETES, Terms
+
+OPEN = "the breaker is open"
+"""Begins the reason of whatever it holds."""
+AT_THE_BREAKER = frozenset({Phase.DETECTED, Phase.RESERVING})
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """How many nodes went bad lately and still are, of how many."""
+
+    bad: int
+    total: int
+
+
+def refuses(
+    recovery: Recovery,
+    all_recoveries: Iterable[Recovery],
+    outage: Outage,
+    policy: RecoveryPolicy,
+    now: datetime,
+    terms: Terms = KUBERNETES,
+) -> str:
+    """Why *recovery* may not restart its gang now; empty when it may, or was let through before."""
+    if recovery.status.let_through is not None:
+        return ""
+    return _too_many_nodes(outage, policy, terms) or _too_many_restarts(recovery, all_recoveries, policy, now)
+
+
+def open_over(
+    all_recoveries: Iterable[Recovery], outage: Outage, policy: RecoveryPolicy, now: datetime
+) -> frozenset[Crowd]:
+    """What there is too much of, in some namespace, for a recovery that would begin now, whether or not one does."""
+    over = {Crowd.NODES} if _too_many_nodes(outage, policy) else set()
+    counts = _by_namespace(all_recoveries, policy, now)
+    is_full = any(counts[name].total + _of_others(counts, name, policy) >= policy.breaker_restarts for name in counts)
+    return frozenset(over | {Crowd.RESTARTS} if is_full else over)
+
+
+def hold_of(status: RecoveryStatus) -> Hold | None:
+    """What a recovery in this state waits for; None when it is not held."""
+    if status.phase is not Phase.HELD:
+        return None
+    if status.message.startswith(OPEN):
+        return Hold.BREAKER
+    if status.message.startswith(UNREADABLE):
+        return Hold.INVALID
+    return _WAITS_FOR.get(status.held_in or Phase.DETECTED)
+
+
+_WAITS_FOR = {
+    Phase.DETECTED: Hold.BUDGET,
+    Phase.FENCING: Hold.FENCE,
+    Phase.CHOOSING: Hold.CHECKPOINT,
+    Phase.RESERVING: Hold.SPARE,
+    Phase.STARTING: Hold.SPARE,
+}
+
+
+def outage_of(nodes: Iterable[Node], health: Mapping[str, NodeHealth], policy: RecoveryPolicy, now: datetime) -> Outage:
+    """
+    What went bad among the nodes with accelerators; among all, where no node has any.
+
+    A node that has been bad for longer than `breaker_fresh` is known to people and waits for them: it does not count.
+    """
+    all_nodes = list(nodes)
+    counted = [node for node in all_nodes if _has_devices(node)] or all_nodes
+    turned = (_bad_since(node, health.get(node.metadata.name), now) for node in counted)
+    fresh = [at for at in turned if at is not None and now - at < policy.breaker_fresh]
+    return Outage(len(fresh), len(counted))
+
+
+def _too_many_nodes(outage: Outage, policy: RecoveryPolicy, terms: Terms = KUBERNETES) -> str:
+    if outage.bad < policy.breaker_nodes or outage.bad <= policy.breaker_share * outage.total:
+        return ""
+    return f"{OPEN}: {outage.bad} of {outage.total} {terms.node}s went bad within {policy.breaker_fresh}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Of the recoveries of one namespace."""
+
+    begun: int = 0
+    waiting: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.begun + self.waiting
+
+
+def _too_many_restarts(
+    recovery: Recovery, all_recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime
+) -> str:
+    """Those that wait in front of it count, too: of several that are let through at once only the oldest go."""
+    mine, place, namespace = recovery.metadata.uid, _order(recovery), recovery.metadata.namespace
+    ahead = (
+        other
+        for other in all_recoveries
+        if other.status.let_through is not None or (other.metadata.uid != mine and _order(other) < place)
+    )
+    counted = (each for each in ahead if each.metadata.namespace == namespace or _counts_elsewhere(each, recovery))
+    counts = _by_namespace(counted, policy, now)
+    own, others = counts.get(namespace, _Count()), _of_others(counts, namespace, policy)
+    if own.total + others < policy.breaker_restarts:
+        return ""
+    waiters = f", and {own.waiting} more wait" if own.waiting else ""
+    elsewhere = f"; those of other namespaces count as {others}" if others else ""
+    return f"{OPEN}: {own.begun} recoveries began within {policy.breaker_window}{waiters}{elsewhere}"
+
+
+def _counts_elsewhere(other: Recovery, recovery: Recovery) -> bool:
+    """Whether *other*, of another namespace, counts for *recovery*."""
+    return _lost_hardware(other) or not _lost_hardware(recovery)
+
+
+def _lost_hardware(recovery: Recovery) -> bool:
+    return any(map(blames_node, recovery.status.causes or [recovery.spec.cause]))
+
+
+def _of_others(counts: Mapping[str, _Count], namespace: str, policy: RecoveryPolicy) -> int:
+    """What the other namespaces add: no more of each than its share."""
+    return sum(min(count.total, policy.breaker_others) for name, count in counts.items() if name != namespace)
+
+
+def _by_namespace(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime) -> dict[str, _Count]:
+    begun, waiting = Counter[str](), Counter[str]()
+    for each in recoveries:
+        namespace = each.metadata.namespace
+        if (at := each.status.let_through) is not None:
+            # What seems to come was let through by a clock that was ahead: hours later it would still hold everybody.
+            begun[namespace] += -CLOCKS_DIFFER <= now - at < policy.breaker_window
+        else:
+            waiting[namespace] += _waits(each)
+    return {name: _Count(begun[name], waiting[name]) for name in {*begun, *waiting}}
+
+
+def _waits(recovery: Recovery) -> bool:
+    """It is at one of the two places where the breaker is asked, and not held there for something else."""
+    status = recovery.status
+    return status.phase in AT_THE_BREAKER or (status.phase is Phase.HELD and status.message.startswith(OPEN))
+
+
+def _order(recovery: Recovery) -> tuple[str, str]:
+    created = recovery.metadata.creation_timestamp
+    return created.isoformat() if created else "", recovery.metadata.uid
+
+
+def _has_devices(node: Node) -> bool:
+    return any("/" in resource for resource in node.status.capacity)
+
+
+def _bad_since(node: Node, health: NodeHealth | None, now: datetime) -> datetime | None:
+    """The earliest sign that stands: what is known for days does not become new by a reboot during its repair."""
+    since = []
+    if record := read_record(node):
+        since.append(record.since)
+    if not is_ready(node):
+        ready = next((c for c in node.status.conditions if c.type == "Ready"), None)
+        since.append(ready.last_transition_time if ready and ready.last_transition_time else now)
+    if health is not None and health.status.verdict is Verdict.UNHEALTHY:
+        standing = [f.raised_at for f in health.status.findings if f.quarantines and f.cleared_at is None]
+        since.append(min(standing, default=now))
+    return min(since, default=None)

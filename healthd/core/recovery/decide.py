@@ -1,0 +1,101 @@
+"""
+The recovery of one gang: one fault, one restart.
+
+    Detected → Stopping → Fencing → Choosing → Reserving → Starting → Confirming → Recovered
+    or Held (left again when what it waits for is there), GaveUp, Superseded.
+
+`decide` computes only; the controller performs. A decision holds *either* a status to record *or* acts to perform,
+never both, so every intent is on record before its act, and a controller that dies anywhere is continued by the next:
+each phase looks at the world, does what is missing, and moves on when its goal is seen.
+
+Once a member fails the gang is stopped at once and judged later: a root with a small retry limit of its own would be
+Failed for good within seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from healthd.core.api import Cause, ObjectMeta, Recovery, RecoverySpec
+from healthd.core.api.model import Phase
+from healthd.core.config import RecoveryPolicy
+from healthd.core.recovery.fencing import fencing
+from healthd.core.recovery.gang import UNREADABLE, Ending, GangView, Root
+from healthd.core.recovery.planning import choosing, reserving
+from healthd.core.recovery.situation import Decision, Situation, begin, enter, stopped_at
+from healthd.core.recovery.starting import confirming, starting
+from healthd.core.recovery.stepping_aside import stepped_aside
+from healthd.core.recovery.stopping import detected, stopping
+
+__all__ = ["Decision", "Situation", "decide", "open_recovery", "stopped_at"]
+
+_UID_PREFIXES = (5, 8, 36)
+"""Characters of a gang's uid in the names of its recoveries: more only where fewer do not tell it from another."""
+
+
+def open_recovery(root: Root, cause: Cause, earlier: Sequence[Recovery] = (), others: Collection[str] = ()) -> Recovery:
+    """
+    The object that begins the recovery from *cause*. *earlier* are all recoveries of the gang so far.
+
+    Its name follows from the gang and the attempt that it will start, so two controllers that see the same fault
+    create the same object, and the API server lets only one of them. A recovery that ended before it started its
+    attempt (superseded, given up) leaves the name to nobody else: the next one for that attempt is numbered. *others*
+    are the names of recoveries of other gangs, such as those of an earlier gang of the same name.
+    """
+    attempt, gang = root.attempt + 1, root.ref
+    tries = sum(recovery.spec.first_attempt == attempt for recovery in earlier)
+    number = f"{attempt}-{tries}" if tries else str(attempt)
+    names = [f"{gang.name}-{gang.uid[:length]}-{number}" for length in _UID_PREFIXES]
+    name = next((name for name in names if name not in others), names[-1])
+    return Recovery(
+        metadata=ObjectMeta(name=name, namespace=root.ref.namespace),
+        spec=RecoverySpec(gang=root.ref, first_attempt=attempt, cause=cause),
+    )
+
+
+def decide(
+    recovery: Recovery,
+    view: GangView,
+    faults: Sequence[Cause],
+    policy: RecoveryPolicy,
+    now: datetime,
+    refusal: str = "",
+) -> Decision:
+    """
+    The next move of *recovery*. *faults* are those of the root's present attempt (`core.recovery.faults`); *refusal* is
+    why the breaker would not let it through now.
+    """
+    status = recovery.status
+    root = view.root
+    if not status.timeline:
+        # In one write with what follows at once: a root with a small retry limit is Failed within two seconds.
+        begun = begin(recovery, now)
+        then = decide(replace(recovery, status=begun), view, faults, policy, now, refusal)
+        return then if then.record is not None else Decision(record=begun, reason=f"{begun.phase}: {begun.message}")
+    gang = recovery.spec.gang
+    if root is None or root.ref.uid != gang.uid:
+        message = f"the gang is not there: no {gang.kind} {gang.name} in {gang.namespace} has the uid {gang.uid}"
+        return enter(status, Phase.SUPERSEDED, message, now)
+    if root.deleting:
+        return enter(status, Phase.SUPERSEDED, "the gang was deleted", now)
+    phase = status.held_in if status.phase is Phase.HELD and status.held_in else status.phase
+    situation = Situation(recovery, status, phase, view, root, tuple(faults), policy, now, refusal)
+    if root.invalid and root.ending is Ending.NOT_ENDED:
+        return situation.hold(f"{UNREADABLE}: {'; '.join(root.invalid)}")
+    if status.phase is Phase.HELD and status.message.startswith(UNREADABLE):
+        return situation.enter(phase, "the gang can be read again")
+    return stepped_aside(situation) or _PHASES[phase](situation)
+
+
+_PHASES: dict[Phase, Callable[[Situation], Decision]] = {
+    Phase.DETECTED: detected,
+    Phase.STOPPING: stopping,
+    Phase.FENCING: fencing,
+    Phase.CHOOSING: choosing,
+    Phase.RESERVING: reserving,
+    Phase.STARTING: starting,
+    Phase.CONFIRMING: confirming,
+}

@@ -1,0 +1,234 @@
+"""
+What is wrong with a running gang: broken hardware under it, a rank that failed by itself, or silence.
+
+Only the members of the root's present attempt count, and of those not what was lost before it was last set going:
+a user may have stopped the gang and let it go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from healthd.core.api import Cause, Node, NodeHealth, Pod, Terminated
+from healthd.core.api.model import CauseKind, Verdict
+from healthd.core.config import HangPolicy
+from healthd.core.node.quarantine import read_record
+from healthd.core.recovery.foreign_signs import Effect, Sign
+from healthd.core.recovery.gang import GangView, Root, deletion_asked_at, index_of, members, with_seats
+from healthd.core.recovery.progress import NO_PROGRESS, has_rhythm, silence_allowed
+from healthd.core.recovery.terms import Terms
+
+LATE = 2.0
+"""A step is late after so many of the longest interval between two: a gang that lost a node stands still."""
+RAN = timedelta(minutes=2)
+"""A container that ended sooner and is started again is still starting: it may wait for its peers or their names."""
+DISK_FULL = "DiskFull"
+"""The reason of a pod of `healthd run` whose rank had no room to write: no fault of what it loaded."""
+LOST = "Lost"
+"""Pod reason: whoever supervised its processes went away, and they were ended for that."""
+
+
+def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause]:
+    """
+    Every fault of the present attempt, the most telling first: hardware, then interruption, software, hang.
+
+    A member on a bad node is a hardware fault whether or not its process died already, so the cascade of failing ranks
+    that a dead GPU sets off is not taken for a fault of the software.
+    """
+    if not _is_going(view.root):
+        return []
+    pods = _unfinished(view)
+    bad_nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
+    causes = [cause for name in bad_nodes if (cause := node_fault(name, view, now))]
+    blamed = {cause.node for cause in causes}
+    causes += [_rank_failure(pod, view, now) for pod in lost_members(view) if pod.spec.node_name not in blamed]
+    causes += [_gone(index, now) for index in (view.root.gone if view.root else ())]
+    if not causes and (hang := _hang(view, members(view), policy, now)):
+        causes.append(hang)
+    return sorted(causes, key=lambda cause: _TELLING.index(cause.kind))
+
+
+def lost_members(view: GangView) -> list[Pod]:
+    """Members of the present attempt that failed or were deleted: the others wait for them in vain."""
+    return [*(pod for pod in _unfinished(view) if _is_lost(pod)), *_made_again(view)]
+
+
+def _made_again(view: GangView) -> list[Pod]:
+    """
+    The last states of members that are gone, and that somebody has made again while others lived on.
+
+    A StatefulSet does that at once, and nobody may have looked in between. Where every member that there is was made
+    later, the whole gang was, and what was before is history.
+    """
+    present, root = members(view), view.root
+    made = [pod.metadata.creation_timestamp for pod in present if pod.metadata.creation_timestamp is not None]
+    if root is None or not made:
+        return []
+    gone = [pod for pod in members(replace(view, pods=view.departed)) if pod.status.phase != "Succeeded"]
+    missed = [pod for pod in gone if (lost := _lost_at(pod)) is not None and lost > min(made)]
+    missed = [pod for pod in missed if pod.metadata.uid not in view.let_go]
+    return [pod for pod in with_seats(missed, root) if not _is_history(pod, present, root)]
+
+
+def _is_going(root: Root | None) -> bool:
+    return root is not None and not (root.suspended or root.deleting or root.invalid) and root.has_begun
+
+
+def _unfinished(view: GangView) -> list[Pod]:
+    """
+    Members of the present attempt, without those that have done their work and those that are history.
+
+    Nor those that go, or will, because their owner made the gang smaller: nobody waits for them.
+    """
+    present, root = members(view), view.root
+    if root is None:
+        return []
+    here = [pod for pod in present if pod.status.phase != "Succeeded" and not _is_history(pod, present, root)]
+    here = [pod for pod in here if not (pod.metadata.uid in view.let_go and pod.metadata.deletion_timestamp)]
+    return with_seats(here, root) if len(here) > root.world or any(map(_is_lost, here)) else here
+
+
+_TELLING = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG]
+
+
+def blames_node(cause: Cause) -> bool:
+    """Whether the machine under a member is to blame, and not what ran on it."""
+    return cause.kind is CauseKind.HARDWARE or bool(cause.node)
+
+
+def node_fault(name: str, view: GangView, now: datetime) -> Cause | None:
+    """Why no member may stay on node *name*, which the cause blames; None while it is fit or nobody knows."""
+    node = view.nodes.get(name)
+    if node is None:
+        return Cause(
+            kind=CauseKind.HARDWARE,
+            node=name,
+            message=f"{view.terms.node} {name} is gone",
+            at=now,
+        )
+    if record := read_record(node):
+        return Cause(
+            kind=CauseKind.HARDWARE,
+            node=name,
+            finding=record.finding,
+            message=view.terms.worded(record.message),
+            at=record.since,
+        )
+    health = view.health.get(name)
+    if health is not None and health.status.verdict is Verdict.UNHEALTHY:
+        return _unhealthy(node, health, view.terms, now)
+    return _foreign(view, name, now)
+
+
+def _foreign(view: GangView, name: str, now: datetime) -> Cause | None:
+    """What another detector says. A gang that still makes steps does so without the kubelet that nobody hears."""
+    sign = view.sign_on(name)
+    if sign is None or sign.effect is not Effect.RESTART or (sign.of_readiness and _still_advances(view, sign, now)):
+        return None
+    return Cause(kind=sign.cause, node=name, finding=sign.row, message=sign.message, at=sign.since or now)
+
+
+def _still_advances(view: GangView, sign: Sign, now: datetime) -> bool:
+    """It made a step since the sign appeared, and no later than its rhythm lets expect the next one."""
+    progress = view.root.progress if view.root else NO_PROGRESS
+    if progress.at is None or sign.since is None or progress.at <= sign.since or not progress.intervals:
+        return False
+    return now - progress.at <= timedelta(seconds=LATE * max(progress.intervals))
+
+
+def _unhealthy(node: Node, health: NodeHealth, terms: Terms, now: datetime) -> Cause:
+    worst = next((f for f in health.status.findings if f.quarantines and f.cleared_at is None), None)
+    return Cause(
+        kind=CauseKind.HARDWARE,
+        node=node.metadata.name,
+        finding=worst.id if worst else "",
+        message=terms.worded(worst.message if worst else health.status.message),
+        at=worst.raised_at if worst else now,
+    )
+
+
+def _is_history(pod: Pod, present: Sequence[Pod], root: Root) -> bool:
+    """
+    Deleted before the root was last set going, or failed before that and replaced since.
+
+    The times come from clocks of different machines. A rank that fails right at its start may seem to have done so
+    before it; nobody has taken its place yet, and it counts.
+    """
+    lost, started = _lost_at(pod), root.started_at
+    if lost is None or started is None or lost >= started:
+        return False
+    replaced = any(index_of(other) == index_of(pod) and not _is_lost(other) for other in present)
+    return replaced or pod.metadata.deletion_timestamp is not None
+
+
+def _lost_at(pod: Pod) -> datetime | None:
+    ends = [status.state.terminated for status in pod.status.container_statuses if status.state.terminated]
+    ends += [end for end in [_ended_before(pod)] if end is not None]
+    moments = [end.finished_at for end in ends if end.finished_at is not None]
+    if (asked := deletion_asked_at(pod)) is not None:
+        moments.append(asked)
+    return min(moments, default=None)
+
+
+def _is_lost(pod: Pod) -> bool:
+    """Failed, deleted under the running gang, or started again alone: either way the others wait for it in vain."""
+    return pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None or _ended_before(pod) is not None
+
+
+def _ended_before(pod: Pod) -> Terminated | None:
+    """How a container ended that had run for a while, and that its kubelet started again: without what it knew."""
+    ends = [status.last_state.terminated for status in pod.status.container_statuses if status.restart_count]
+    return next((end for end in ends if end is not None and _ran(end) >= RAN), None)
+
+
+def _ran(end: Terminated) -> timedelta:
+    return end.finished_at - end.started_at if end.finished_at and end.started_at else timedelta(0)
+
+
+def _gone(index: str, now: datetime) -> Cause:
+    return Cause(kind=CauseKind.INTERRUPTED, message=f"{index} is gone, and nobody makes it again", at=now)
+
+
+def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
+    ended = next((s.state.terminated for s in pod.status.container_statuses if s.state.terminated), _ended_before(pod))
+    deleted = pod.metadata.deletion_timestamp is not None
+    kind = CauseKind.INTERRUPTED if deleted or pod.status.reason == LOST else CauseKind.SOFTWARE
+    how = "was deleted" if deleted else pod.status.message or pod.status.reason
+    if ended is not None and kind is CauseKind.SOFTWARE:
+        # What is beyond the exit code: that the command was not found, that the memory ran out.
+        said = f": {pod.status.message}" if pod.status.message and pod.status.reason not in ("", "Error") else ""
+        how = (f"was killed (signal {ended.signal})" if ended.signal else f"exited with code {ended.exit_code}") + said
+    return Cause(
+        kind=kind,
+        message=f"{view.terms.named(pod.metadata.name, index_of(pod))} {how}",
+        at=ended.finished_at if ended and ended.finished_at else now,
+    )
+
+
+def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datetime) -> Cause | None:
+    """Also when some members have finished: those that wait for them will wait for ever."""
+    root = view.root
+    if root is None or not policy.enabled or len(present) < root.world:
+        return None
+    if {pod.status.phase for pod in present} - {"Succeeded"} != {"Running"}:
+        return None
+    allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress, policy)
+    signs = [root.progress.at, view.last_activity, root.started_at]
+    if not is_known:
+        # It may save for the first time in hours, and print nothing till then. That it waits is only told by that it
+        # does nothing at all, where somebody sees that.
+        signs += [view.last_work]
+    seen = max((sign for sign in signs if sign is not None), default=None)
+    if seen is None or (not is_known and view.last_work is None) or now - seen <= allowed:
+        return None
+    silent, most = f"{(now - seen).total_seconds():.0f} s", f"{allowed.total_seconds():.0f} s"
+    message = (
+        f"no new step and no sign of life for {silent}, more than the {most} that its own rhythm allows"
+        if is_known
+        else f"no rank has printed or done anything for {silent}, more than the {most} that a "
+        f"{view.terms.gang} may take for its first steps (hang.first_step): they wait for each other, or for something "
+        "that never comes"
+    )
+    return Cause(kind=CauseKind.HANG, message=message, at=now)

@@ -1,0 +1,247 @@
+"""
+The fence: proof that a pod of a stopped attempt can no longer write.
+
+A Failed, deleted or force-deleted pod object proves nothing: with a dead kubelet its processes go on. Proof is
+
+- the word of the kubelet that every container terminated, or that it took none of them in;
+- another boot of the machine;
+- the word of the agent there, which may live where the kubelet is dead: the pod's last process is gone;
+- the word of whoever cut the power, or of a person who answers for it;
+- or that the pod never got a node.
+
+The kubelet's word counts for ever, also when its node is silent now: nobody but a kubelet writes that a container
+terminated. The pod collector, which calls the pods of silent nodes Failed, leaves the containers as it finds them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from healthd.core.api import (
+    ANNOTATION_FENCE_OVERRIDE,
+    ANNOTATION_POWERED_OFF,
+    FINALIZER_FENCE,
+    ContainerStatus,
+    FencedPod,
+    Node,
+    NodeHealth,
+    Pod,
+    is_same,
+)
+from healthd.core.recovery.gang import GangView, attempt_of, deletion_asked_at, index_of, is_terminal, will_not_run
+from healthd.core.recovery.terms import KUBERNETES, Terms
+
+REJECTED = "Pod was rejected: "
+"""How a kubelet's message begins for a pod that it did not admit: the GPUs are gone, or the disk is full."""
+ENDED_BY_KUBELET = frozenset({"PodFailed", "PodCompleted"})
+"""Reasons of a pod's condition ContainersReady that only a kubelet gives, when the pod is over."""
+CLOCKS_DIFFER = timedelta(minutes=1)
+"""A stamp further in the future is a mistake, and would prove the end of pods that are yet to start."""
+LONGEST_WORD = 200
+"""Characters of a person's word that are kept with each pod."""
+ALL = "all"
+"""In a person's override: every pod that is still without proof."""
+
+
+def fence_pods(
+    view: GangView, known: Sequence[FencedPod], now: datetime, *, since: datetime | None = None
+) -> list[FencedPod]:
+    """
+    *known* and every further pod that may still write, each with the proof that there is by now, as they were made.
+
+    A proof once recorded stays, so the pod object may go afterwards. A member of the present attempt whose object
+    vanished is listed, too, unless it was made before *since*: what was last known of it proves its end or does not.
+    """
+    fenced = {pod.uid: pod for pod in known}
+    vanished = [pod for pod in view.departed if _is_of_this_attempt(pod, view) and not _is_older(pod, since)]
+    for pod in sorted((*vanished, *(pod for pod in view.pods if _may_write(pod, view))), key=_age):
+        fenced.setdefault(pod.metadata.uid, _fenced(pod))
+    said: dict[str, list[Pod]] = {}
+    for pod in (*view.departed, *view.pods):
+        said.setdefault(pod.metadata.uid, []).append(pod)
+    return [_with_proof(pod, said.get(pod.uid, []), view, now) for pod in fenced.values()]
+
+
+def unproven(pods: Sequence[FencedPod], terms: Terms = KUBERNETES) -> list[str]:
+    """The pods without proof as a person looks for them: name, and node where they have one."""
+    open_ends = [pod for pod in pods if not pod.proof]
+    return [terms.named(pod.name, pod.index) + (f" on {pod.node}" if pod.node else "") for pod in open_ends]
+
+
+def overridden(pods: Sequence[FencedPod], said: str) -> list[FencedPod]:
+    """
+    *pods*, where a person's word stands in for the proof that is missing.
+
+    *said* is the annotation: `all`, or names of nodes, and after a colon whatever he wants to be on record.
+    """
+    names = {name for name in re.split(r"[\s,]+", said.partition(":")[0]) if name}
+    proof = f"a person answers for it ({ANNOTATION_FENCE_OVERRIDE}: {said.strip()[:LONGEST_WORD]})"
+    return [replace(p, proof=proof) if not p.proof and names & {ALL, p.node} else p for p in pods]
+
+
+def _age(pod: Pod) -> tuple[bool, str, str]:
+    created = pod.metadata.creation_timestamp
+    return created is not None, created.isoformat() if created else "", pod.metadata.name
+
+
+def _is_of_this_attempt(pod: Pod, view: GangView) -> bool:
+    return view.root is not None and attempt_of(pod) == view.root.attempt
+
+
+def _is_older(pod: Pod, since: datetime | None) -> bool:
+    created = pod.metadata.creation_timestamp
+    return since is not None and created is not None and created < since
+
+
+def _may_write(pod: Pod, view: GangView) -> bool:
+    unread = not is_terminal(pod) or FINALIZER_FENCE in pod.metadata.finalizers
+    return unread or _is_of_this_attempt(pod, view)
+
+
+def _fenced(pod: Pod) -> FencedPod:
+    return FencedPod(
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        node=pod.spec.node_name,
+        index=index_of(pod),
+        since=max(filter(None, (pod.metadata.creation_timestamp, pod.status.start_time)), default=None),
+    )
+
+
+def _with_proof(fenced: FencedPod, said: Sequence[Pod], view: GangView, now: datetime) -> FencedPod:
+    if fenced.proof:
+        return fenced
+    bound = next((pod for pod in said if pod.spec.node_name), None)
+    if bound is not None and not fenced.node:
+        fenced = _fenced(bound)
+    if not fenced.node:
+        # One that was recorded by another controller, and that this one has not noticed yet, is not gone.
+        never_ran = all(will_not_run(pod) for pod in said) if said else view.is_listed
+        return replace(fenced, proof="it was never bound to a node" if never_ran else "")
+    node, health = view.nodes.get(fenced.node), view.health.get(fenced.node)
+    fenced = _with_boots(fenced, node, health)
+    words = (
+        _rebooted(fenced, node, health),
+        _without_processes(fenced, said, health),
+        _powered_off(fenced, node, now),
+        *(_ended_by_kubelet(pod, view.terms) for pod in said),
+    )
+    return replace(fenced, proof=next(filter(None, words), ""))
+
+
+def _with_boots(fenced: FencedPod, node: Node | None, health: NodeHealth | None) -> FencedPod:
+    """
+    Note which boot of which machine it is, as soon as either the kubelet or the agent says so.
+
+    Both are kept: after a boot one of them speaks first, and the other one's later word is no further boot.
+    """
+    return replace(
+        fenced,
+        boot_id=fenced.boot_id or _kubelets_boot(node),
+        agent_boot_id=fenced.agent_boot_id or (health.status.boot_id if health else ""),
+        machine=fenced.machine or (node.status.node_info.system_uuid if node else ""),
+    )
+
+
+def _kubelets_boot(node: Node | None) -> str:
+    return node.status.node_info.boot_id if node else ""
+
+
+def _rebooted(fenced: FencedPod, node: Node | None, health: NodeHealth | None) -> str:
+    """A node's name that another machine took is no boot of the old one."""
+    machine = node.status.node_info.system_uuid if node else ""
+    if machine and not is_same(fenced.machine, machine):
+        return ""
+    now = (_kubelets_boot(node), health.status.boot_id if health else "")
+    return f"{fenced.node} has booted since" if any(is_another_boot(fenced, boot) for boot in now) else ""
+
+
+def is_another_boot(fenced: FencedPod, boot_id: str) -> bool:
+    """Than the one that the pod ran in; an unknown one is not."""
+    return bool(boot_id) and not any(is_same(known, boot_id) for known in (fenced.boot_id, fenced.agent_boot_id))
+
+
+def _without_processes(fenced: FencedPod, said: Sequence[Pod], health: NodeHealth | None) -> str:
+    """
+    The agent's word. A pod whose containers are started again when they fail has pauses without any process: only what
+    it saw after the pod was deleted counts, for then its kubelet starts nothing any more, or is dead.
+    """
+    end = next((end for end in health.status.gone_pods if end.uid == fenced.uid), None) if health else None
+    restarting = [pod for pod in said if pod.spec.restart_policy != "Never"]
+    if end is None or any(not _was_deleted_by(pod, end.at) for pod in restarting):
+        return ""
+    return f"the agent on {fenced.node} saw its last process end"
+
+
+def _was_deleted_by(pod: Pod, at: datetime) -> bool:
+    asked = deletion_asked_at(pod)
+    return asked is not None and asked <= at
+
+
+def _powered_off(fenced: FencedPod, node: Node | None, now: datetime) -> str:
+    """Somebody switched the machine off after the pod had started there, and stamped the node with the time."""
+    stamp = node.metadata.annotations.get(ANNOTATION_POWERED_OFF, "") if node else ""
+    at = _moment(stamp)
+    if at is None or fenced.since is None or not fenced.since < at <= now + CLOCKS_DIFFER:
+        return ""
+    return f"{fenced.node} was powered off at {stamp} ({ANNOTATION_POWERED_OFF})"
+
+
+def _moment(text: str) -> datetime | None:
+    """An RFC 3339 time; None for anything else, and for one without a zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo else None
+
+
+def _ended_by_kubelet(pod: Pod, terms: Terms) -> str:
+    node, status = pod.spec.node_name, pod.status
+    if not is_terminal(pod):
+        return ""
+    if not status.container_statuses:
+        rejected = status.phase == "Failed" and status.message.startswith(REJECTED)
+        return f"the kubelet of {node} did not admit it" if rejected else ""
+    final = _kubelet_says_over(pod) or (pod.spec.restart_policy == "Never" and not status.init_container_statuses)
+    if not final:
+        return ""
+    if all(map(_has_ended, (*status.init_container_statuses, *status.container_statuses))):
+        return terms.ended_on(node)
+    if _kubelet_says_over(pod) and _never_got_to_run(status.container_statuses, status.init_container_statuses):
+        return f"the kubelet of {node} ended it before its containers started"
+    return ""
+
+
+def _kubelet_says_over(pod: Pod) -> bool:
+    """
+    The kubelet itself says that the pod is over, not only that its containers are down at the moment.
+
+    Where containers are started again after they failed, one that is down may be up again before anybody hears of it.
+    """
+    return any(c.type == "ContainersReady" and c.reason in ENDED_BY_KUBELET for c in pod.status.conditions)
+
+
+def _has_ended(status: ContainerStatus) -> bool:
+    """
+    Somebody saw it end, or it never ran.
+
+    A kubelet also calls a container terminated which ran and which it cannot find any more: it counts that as one more
+    restart and knows no time. That its runtime forgot a container does not end the processes in it.
+    """
+    end = status.state.terminated
+    return end is not None and (end.finished_at is not None or status.restart_count == 0)
+
+
+def _never_got_to_run(containers: Iterable[ContainerStatus], before: Iterable[ContainerStatus]) -> bool:
+    """It was ended in its init containers: of those some ended and the rest, as all others, still wait."""
+    started = [status for status in before if not _waits(status)]
+    return all(map(_waits, containers)) and all(map(_has_ended, started))
+
+
+def _waits(status: ContainerStatus) -> bool:
+    return status.state.running is None and status.state.terminated is None

@@ -1,0 +1,233 @@
+"""
+What other detectors say about a node: conditions, taints, labels and annotations that a cluster carries already.
+
+A sign restarts a gang away from its node, or only keeps gangs from being put there, or is only told. It never takes a
+node out of service: whoever gave the sign decides about that. The rows are data (`data/foreign.json`, each with its
+source); an operator may switch rows off and add his own.
+
+A sign about readiness comes and goes: a node that is not Ready for a few seconds restarts nothing.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cache
+
+import msgspec
+
+from healthd.core.api import Node
+from healthd.core.api.model import CauseKind
+from healthd.core.config import ForeignPolicy, format_duration, parse_duration
+
+READY = "Ready"
+"""The condition of a node that its kubelet sets, and the node controller when the kubelet is silent."""
+
+
+class Carrier(StrEnum):
+    """Where on a node a sign stands."""
+
+    CONDITION = "condition"
+    TAINT = "taint"
+    LABEL = "label"
+    ANNOTATION = "annotation"
+    DELETION = "deletion"
+    """The node object is being deleted, and something holds it for the moment."""
+
+
+class Effect(StrEnum):
+    """What follows from a sign, the strongest first."""
+
+    RESTART = "restart"
+    """Gangs on the node are restarted elsewhere."""
+    AVOID = "avoid"
+    """No gang is put there while there is another node."""
+    TELL = "tell"
+    """People are told."""
+
+
+STRENGTH = {effect: strength for strength, effect in enumerate(reversed(Effect))}
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    One sign. *values* are those that count: of a condition the status (none named: `True`), else the value (none named:
+    any). *reasons* are those of a condition (none named: any).
+    """
+
+    name: str
+    on: Carrier
+    key: str
+    values: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    after: str = "0s"
+    """How long it must have stood."""
+    cause: CauseKind = CauseKind.HARDWARE
+    effect: Effect
+    says: str
+    """In words that follow the name of the node."""
+    source: str
+    """Who gives this sign, and where that is written down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """One sign on one node."""
+
+    row: str
+    node: str
+    effect: Effect
+    cause: CauseKind
+    message: str
+    since: datetime | None = None
+    """When it appeared; None: not known."""
+    of_readiness: bool = False
+    """Somebody does not hear the kubelet, or the kubelet is unwell: the processes on the node may be well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rows that count, by where they look."""
+
+    rows: Mapping[tuple[Carrier, str], tuple[Row, ...]] = field(default_factory=dict)
+
+    def at(self, carrier: Carrier, key: str) -> tuple[Row, ...]:
+        """The rows for one key."""
+        return self.rows.get((carrier, key), ())
+
+    def keys(self, carrier: Carrier) -> list[str]:
+        """The keys of *carrier* that any row asks about."""
+        return [key for on, key in self.rows if on is carrier]
+
+
+def rules_of(policy: ForeignPolicy) -> Rules:
+    """The rows that *policy* leaves on, and those that it adds."""
+    if not policy.enabled:
+        return Rules()
+    rows = [row for row in known_rows().values() if row.name not in policy.off]
+    by_place: dict[tuple[Carrier, str], list[Row]] = {}
+    for row in [*rows, *map(parse_row, policy.rows)]:
+        by_place.setdefault((row.on, row.key), []).append(row)
+    return Rules({place: tuple(group) for place, group in by_place.items()})
+
+
+@cache
+def known_rows() -> Mapping[str, Row]:
+    """The table that comes with healthd, by name."""
+    raw = pkgutil.get_data("healthd.core.recovery", "foreign_signs.json")
+    assert raw is not None
+    return {row.name: row for row in msgspec.json.decode(raw, type=list[Row])}
+
+
+_ROW = re.compile(
+    r"(?P<on>condition|taint|label|annotation) (?P<key>[^\s=]+)(=(?P<values>\S+))?"
+    r"( reason (?P<reasons>\S+))?( after (?P<after>\S+))? -> (?P<effect>restart|avoid|tell)"
+)
+GRAMMAR = "condition|taint|label|annotation KEY[=VALUE,VALUE…] [reason REASON,…] [after DURATION] -> restart|avoid|tell"
+"""How a row is written in the configuration."""
+
+
+def parse_row(text: str) -> Row:
+    """One row as an operator writes it. Raises ValueError with a text for him."""
+    match = _ROW.fullmatch(" ".join(text.split()))
+    if match is None:
+        raise ValueError(f"must be a row such as `taint example.com/broken -> restart` ({GRAMMAR}), not {text!r}")
+    after = match["after"] or "0s"
+    parse_duration(after)
+    if match["reasons"] and match["on"] != Carrier.CONDITION:
+        raise ValueError(f"only a condition has a reason: {text!r}")
+    said = f"={match['values']}" if match["values"] else ""
+    return Row(
+        name=f"{match['on']} {match['key']}{said}",
+        on=Carrier(match["on"]),
+        key=match["key"],
+        values=tuple(match["values"].split(",")) if match["values"] else (),
+        reasons=tuple(match["reasons"].split(",")) if match["reasons"] else (),
+        after=after,
+        effect=Effect(match["effect"]),
+        says=f"it has the {match['on']} {match['key']}{said}",
+        source="configuration",
+    )
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError unless *name* is a row that could be switched off."""
+    if name not in known_rows():
+        raise ValueError(f"there is no row {name!r}; the rows are {', '.join(sorted(known_rows()))}")
+
+
+def signs_on(node: Node, rules: Rules, now: datetime) -> list[Sign]:
+    """Every sign on *node* that has stood long enough, the strongest first."""
+    found = [*_conditions(node, rules), *_taints(node, rules), *_notes(node, rules)]
+    ripe = [_sign(node, row, since, told) for row, since, told in found if _is_ripe(row, since, now)]
+    return sorted(ripe, key=lambda sign: STRENGTH[sign.effect], reverse=True)
+
+
+def reader(nodes: Mapping[str, Node], rules: Rules, now: datetime) -> Callable[[str], Sign | None]:
+    """The strongest sign on a node by its name. Looked up only when asked: most nodes never are."""
+
+    def strongest(name: str) -> Sign | None:
+        node = nodes.get(name)
+        return next(iter(signs_on(node, rules, now)), None) if node is not None else None
+
+    return strongest
+
+
+Found = tuple[Row, datetime | None, str]
+"""A row that matches, since when, and the words of whoever gave the sign."""
+
+
+def _conditions(node: Node, rules: Rules) -> Iterator[Found]:
+    for condition in node.status.conditions:
+        for row in rules.at(Carrier.CONDITION, condition.type):
+            counts = condition.status in (row.values or ("True",))
+            if counts and (not row.reasons or condition.reason in row.reasons):
+                told = ": ".join(filter(None, (condition.reason, condition.message)))
+                yield row, condition.last_transition_time, f"{condition.type} is {condition.status}, {told}"
+
+
+def _taints(node: Node, rules: Rules) -> Iterator[Found]:
+    for taint in node.spec.taints:
+        for row in rules.at(Carrier.TAINT, taint.key):
+            if not row.values or taint.value in row.values:
+                yield row, taint.time_added, f"taint {taint.key}{f'={taint.value}' if taint.value else ''}"
+
+
+def _notes(node: Node, rules: Rules) -> Iterator[Found]:
+    """Labels, annotations, and a deletion that has begun. Of the first two nobody tells when they came."""
+    meta = node.metadata
+    for carrier, notes in ((Carrier.LABEL, meta.labels), (Carrier.ANNOTATION, meta.annotations)):
+        for key in rules.keys(carrier):
+            value = notes.get(key)
+            for row in rules.at(carrier, key) if value is not None else ():
+                if not row.values or value in row.values:
+                    yield row, None, f"{carrier} {key}={value}"
+    if meta.deletion_timestamp is not None:
+        for row in rules.at(Carrier.DELETION, ""):
+            yield row, meta.deletion_timestamp, f"deleted at {meta.deletion_timestamp:%H:%M:%S}"
+
+
+def _is_ripe(row: Row, since: datetime | None, now: datetime) -> bool:
+    """A sign of unknown age has not stood for any time yet: what must last is worth nothing at first sight."""
+    wanted = parse_duration(row.after)
+    return not wanted or (since is not None and now - since >= wanted)
+
+
+def _sign(node: Node, row: Row, since: datetime | None, told: str) -> Sign:
+    name = node.metadata.name
+    lasts = (
+        f" for {format_duration(parse_duration(row.after))} or more" if parse_duration(row.after) > timedelta() else ""
+    )
+    return Sign(
+        row=row.name,
+        node=name,
+        effect=row.effect,
+        cause=row.cause,
+        message=f"{name}: {row.says}{lasts} ({told.removesuffix(', ')})",
+        since=since,
+        of_readiness=row.on is Carrier.CONDITION and row.key == READY,
+    )

@@ -1,0 +1,150 @@
+"""
+Where the next attempt runs: every member stays where it was, only bad nodes are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from healthd.core.api import FencedPod, Pod, RecoveryStatus
+from healthd.core.config import RecoveryPolicy
+from healthd.core.phrases import some
+from healthd.core.recovery.gang import GangView, Root, attempt_of, with_seats
+from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_unknown, obstacles
+from healthd.core.recovery.terms import Terms
+
+BESIDE = "+"
+"""Begins the index of a member beside those that are counted, a launcher: it needs a node as they do."""
+NO_NODE = "member "
+"""Begins what stands for the node of a member that never had one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A place for every member. *replacements* is bad node -> spare."""
+
+    placement: dict[str, str]
+    replacements: dict[str, str]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What is missing for the gang to run."""
+
+    message: str
+
+
+def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, policy: RecoveryPolicy) -> Plan | Shortage:
+    """
+    Plan the next attempt of the gang whose last one had the pods of *status*.
+
+    What another detector advises against is left where a spare can be had, and used where none can.
+
+    With too few spares the gang shrinks where its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
+    a gang that waits for a missing member wastes every other node.
+    """
+    before = _last_places(status.pods, root)
+    unfit = {
+        node for node in before.values() if not is_fit(view.nodes.get(node), view.health.get(node), view.sign_on(node))
+    }
+    bad = [node for node in dict.fromkeys(before.values()) if node in unfit]
+    good = [node for node in before.values() if node not in unfit]
+    doubtful = [node for node in good if is_avoided(node, view)]
+    spares = choose([*bad, *doubtful], view, kept=status.replacements, recovery=recovery, policy=policy, used=good)
+    placement = {index: spares.get(node, node) for index, node in before.items() if node not in unfit or node in spares}
+    missing = [node for node in bad if node not in spares]
+    if not missing:
+        return Plan(placement, spares, _told(spares, view, root.terms))
+    smallest = root.options.min_nodes
+    if smallest is None or len(placement) < smallest:
+        return Shortage(_shortage(missing, smallest, len(placement), root.terms) + _in_vain(missing[0], view, policy))
+    ranks = [node for index, node in placement.items() if not index.startswith(BESIDE)]
+    beside = {index: node for index, node in placement.items() if index.startswith(BESIDE)}
+    compact = {**{str(rank): node for rank, node in enumerate(ranks)}, **beside}
+    message = f"no spare for {some(missing)}: shrinks from {root.world} to {len(compact)} {root.terms.member}s"
+    return Plan(compact, spares, message)
+
+
+def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
+    """
+    The nodes that a gang holds: those that its members are on. While not all of them have one, also those that it was
+    told to run on: a scheduler may put members elsewhere, and a spare that was claimed in vain is free again. One that
+    its user has made smaller leaves nodes.
+    """
+    placed = [pod for pod in pods if attempt_of(pod) == root.attempt and pod.spec.node_name]
+    if len(placed) > root.world:
+        placed = with_seats(placed, root)
+    there = [pod.spec.node_name for pod in placed]
+    return set(there) if len(there) >= root.world else {*there, *root.placement.values()}
+
+
+def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
+    """
+    The node that each member was on, by index. *pods* are in the order in which they were made.
+
+    A member that was made again elsewhere was on its last node. One without a node gets one that the gang has left;
+    when there is none it stands for itself, as if `member N` were a bad node.
+    """
+    if root.indexes == ():
+        # Nothing tells them apart: any numbers will do, and the newest pods are those that were there at last.
+        pods = [replace(pod, index=str(number)) for number, pod in enumerate(pods[-root.world :])]
+    extra = max(0, root.world - len(root.seats)) if root.seats else 0
+    beside = {pod.uid: f"{BESIDE}{number}" for number, pod in enumerate(_without_index(pods, extra))}
+    pods = [replace(pod, index=beside.get(pod.uid, pod.index)) for pod in pods]
+    indexes = dict.fromkeys([*(root.seats or map(str, range(root.world))), *beside.values()])
+    if not any(pod.index in indexes for pod in pods):
+        return {}  # members without numbers: the scheduler alone knows what to do with them
+    stays = [*root.placement.items(), *((pod.index, pod.node) for pod in pods if pod.node)]
+    alone = _have_nodes_of_their_own(pods)
+    places: dict[str, str] = {}
+    taken: set[str] = set()
+    for index, node in reversed(stays):
+        if index in indexes and index not in places and not (alone and node in taken):
+            places[index] = node
+            taken.add(node)
+    left = iter(dict.fromkeys(node for _, node in reversed(stays) if node not in taken))
+    return {index: places.get(index) or next(left, f"{NO_NODE}{index}") for index in indexes}
+
+
+def _without_index(pods: Sequence[FencedPod], most: int) -> list[FencedPod]:
+    """The newest that are members without being counted among the others, at *most* so many: a launcher."""
+    found = [pod for pod in pods if not pod.index]
+    return found[-most:] if most else []
+
+
+def _have_nodes_of_their_own(pods: Sequence[FencedPod]) -> bool:
+    """
+    Whether no two members of the gang share a node.
+
+    Members that failed and were made again may have been on one node after each other, so both the first pods of all
+    members and the last ones must share before it counts.
+    """
+    firsts = [node for node in {pod.index: pod.node for pod in reversed(pods)}.values() if node]
+    lasts = [node for node in {pod.index: pod.node for pod in pods}.values() if node]
+    return len(set(firsts)) == len(firsts) or len(set(lasts)) == len(lasts)
+
+
+def _told(spares: dict[str, str], view: GangView, terms: Terms) -> str:
+    if not spares:
+        return f"every {terms.member} stays on its {terms.node}"
+    told = ", ".join(f"{spare} in place of {bad}" for bad, spare in spares.items())
+    unknown = [spare for spare in spares.values() if is_unknown(spare, view)]
+    return f"{told}; no agent knows whether {some(unknown)} is good" if unknown else told
+
+
+def _in_vain(missing: str, view: GangView, policy: RecoveryPolicy) -> str:
+    """The spares that are there, and why none of them is taken."""
+    reasons = [f"{node} ({why})" for node, why in obstacles(missing, view, policy).items()]
+    return f"; held free, but not used: {some(reasons)}" if reasons else ""
+
+
+def _shortage(missing: list[str], smallest: int | None, left: int, terms: Terms) -> str:
+    message = f"no spare for {some(missing)}: needs {len(missing)} more healthy {terms.node}"
+    message += "s" if len(missing) > 1 else ""
+    if any(node.startswith(NO_NODE) for node in missing):
+        message += " in the pool (healthd.dev/spare), or a user who suspends and resumes the gang: others are not taken"
+    return message if smallest is None else f"{message}, and {left} left are fewer than min-nodes {smallest}"

@@ -1,0 +1,74 @@
+"""
+Training progress as the checkpoints tell it, and how long a gang's own rhythm lets it be silent.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import msgspec
+
+from healthd.core.api import ChosenCheckpoint
+from healthd.core.config import HangPolicy
+from healthd.core.untrusted import AttemptNumber, Moment, Step
+
+KEPT_INTERVALS = 16
+"""Enough to know the longest usual interval; small enough for an annotation."""
+
+
+def is_beyond(newer: ChosenCheckpoint, older: ChosenCheckpoint) -> bool:
+    """Whether *newer* holds progress over *older*: a later step or, where steps are not known, a later save."""
+    if newer.step != older.step:
+        return newer.step > older.step
+    return newer.step < 0 and newer.saved_ns > older.saved_ns
+
+
+LONGEST_INTERVAL = 1e9
+"""Seconds."""
+
+Interval = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_INTERVAL)]
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The last step seen in a gang's checkpoints. *intervals* are seconds between new steps, oldest first."""
+
+    step: Step = -1
+    at: Moment | None = None
+    attempt: AttemptNumber = 0
+    intervals: Annotated[list[Interval], msgspec.Meta(max_length=KEPT_INTERVALS)] = []
+
+
+NO_PROGRESS = Progress()
+"""No step was ever seen."""
+
+
+def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progress:
+    """
+    *progress* after *step* was seen at *now*.
+
+    An interval counts only between two steps of one attempt: a restart is not the gang's rhythm. A new attempt that
+    finds the step of an earlier one has not made any progress yet.
+    """
+    if step == progress.step:
+        return progress
+    same_run = progress.at is not None and attempt == progress.attempt and step > progress.step
+    intervals = progress.intervals
+    if same_run and progress.at is not None:
+        intervals = [*intervals, min(max(0.0, (now - progress.at).total_seconds()), LONGEST_INTERVAL)][-KEPT_INTERVALS:]
+    return Progress(step=step, at=now, attempt=attempt, intervals=intervals)
+
+
+def has_rhythm(progress: Progress, policy: HangPolicy) -> bool:
+    """Whether the gang has shown how often it makes a step."""
+    return len(progress.intervals) >= policy.min_intervals
+
+
+def silence_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> timedelta:
+    """
+    How long *attempt* may show no progress. While the gang's rhythm is not known: how long it may do nothing at all.
+    """
+    if not has_rhythm(progress, policy):
+        return max(policy.floor, policy.first_step)
+    allowed = max(policy.floor, timedelta(seconds=policy.factor * max(progress.intervals)))
+    return allowed if progress.attempt == attempt else max(allowed, policy.first_step)

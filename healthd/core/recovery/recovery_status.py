@@ -1,0 +1,189 @@
+"""
+What people and the API server read from a recovery without following its story: conditions, a line, a hint for pods.
+
+All of it follows from the rest of the status, and `dressed` adds it to every status that is written. Lists are kept
+bounded here, too: an object that grows with every fault would one day be too large to be written at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from healthd.core.api import (
+    Attempt,
+    Cause,
+    ChosenCheckpoint,
+    Condition,
+    GangRef,
+    PodHint,
+    Recovery,
+    RecoveryStatus,
+)
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.config import format_duration
+from healthd.core.recovery.situation import told
+from healthd.core.recovery.spares import reservation
+
+T = TypeVar("T")
+
+KEPT_ENTRIES = 200
+"""Of a timeline: some ten restarts. The first ones are kept, as they tell how it began."""
+KEPT_CAUSES = 60
+"""Besides those that blame a node: each node is blamed once at a time, and a forgotten one would be blamed again."""
+KEPT_ATTEMPTS = 20
+KEPT_PLACES = 2000
+"""Over all attempts: only the newest keep theirs, and gangs of thousands none."""
+KEPT_NODES = 500
+"""In a hint. What the pods are kept off is also out of service or tainted, and the scheduler looks at that."""
+
+
+def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> RecoveryStatus:
+    """*status* as it is to be written over that of *recovery*."""
+    ended = status.phase in ENDED
+    ended_at = (recovery.status.ended_at or status.phase_since or now) if ended else None
+    began = status.timeline[0].at if status.timeline else None
+    running = running_since(status)
+    return replace(
+        status,
+        open_ends=sum(not pod.proof for pod in status.pods),
+        timeline=_bounded(status.timeline, KEPT_ENTRIES),
+        causes=_bounded_causes(status.causes),
+        attempts=_with_fewer_places(_bounded(status.attempts, KEPT_ATTEMPTS)),
+        hint=_hint_now(recovery.spec.gang, status),
+        gang=gang_text(recovery.spec.gang),
+        bad_nodes=_bad_nodes(status),
+        resumes_from=told(status.checkpoint) if status.checkpoint else "",
+        ended_at=ended_at,
+        running_since=running,
+        running_after=_took(running - began) if running and began else "",
+        took=_took(ended_at - began) if ended_at and began else "",
+        conditions=_conditions(recovery.status.conditions, status, now),
+    )
+
+
+def running_since(status: RecoveryStatus) -> datetime | None:
+    """Since when all members of the newest attempt run; None while they do not."""
+    if status.phase not in (Phase.CONFIRMING, Phase.RECOVERED):
+        return None
+    return next((entry.at for entry in reversed(status.timeline) if entry.phase is Phase.CONFIRMING), None)
+
+
+def gang_text(gang: GangRef) -> str:
+    """A root as `kubectl` takes it: `job/llama`."""
+    return f"{gang.kind.lower()}/{gang.name}"
+
+
+def kind_named(said: str) -> str:
+    """A kind in the singular, as `gang_text` names it, however a user spells it."""
+    return _SPELLINGS.get(said.lower(), said.lower())
+
+
+_SPELLINGS = {
+    "jobs": "job",
+    "jobsets": "jobset",
+    "statefulsets": "statefulset",
+    "sts": "statefulset",
+    "podgangs": "podgang",
+    "pg": "podgang",
+    "pods": "podgang",
+    "pod": "podgang",
+    "po": "podgang",
+}
+
+
+def label_value(name: str) -> str:
+    """A name as the value of a label: what is too long loses its end."""
+    return re.sub(r"[^A-Za-z0-9]+$", "", name[:63])
+
+
+def _hint_now(gang: GangRef, status: RecoveryStatus) -> PodHint | None:
+    """
+    What pods are told from now on: renewed before each start, and silent about the checkpoint once it is over.
+
+    Nobody renews it after that. A gang that its user suspends and resumes weeks later, or that its own controller
+    restarts, would go back to the old checkpoint and lose all that was trained since.
+    """
+    if status.phase is Phase.STARTING:
+        return _hint(gang, status)
+    if status.hint is None or status.phase not in ENDED:
+        return status.hint
+    return replace(status.hint, resume_from="", resume_step=-1)
+
+
+def _hint(gang: GangRef, status: RecoveryStatus) -> PodHint:
+    """What every pod of the attempt that is about to start is told."""
+    checkpoint = status.checkpoint or ChosenCheckpoint()
+    prefer = sorted({status.stand_ins.get(node, node) for node in status.placement.values()})
+    return PodHint(
+        attempt=status.attempt,
+        resume_from=checkpoint.path,
+        resume_step=checkpoint.step if checkpoint.path else -1,
+        reserved_for=reservation(gang.name, gang.uid),
+        avoid=[node for node in blamed(status) if node not in prefer][:KEPT_NODES],
+        prefer=prefer[:KEPT_NODES],
+    )
+
+
+def blamed(status: RecoveryStatus) -> list[str]:
+    """The nodes that are to blame, or that were replaced, in the order in which they turned out so."""
+    causes = [cause.node for cause in status.causes if cause.node]
+    return list(dict.fromkeys([*causes, *status.replacements]))
+
+
+def _bad_nodes(status: RecoveryStatus) -> str:
+    first, more = blamed(status)[:2], len(blamed(status)) - 2
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
+
+
+def _took(duration: timedelta) -> str:
+    """As kubectl tells ages: to the second, `2m13s`, and finer where it was quick, `4.6s`."""
+    if duration >= timedelta(seconds=10):
+        return format_duration(duration - duration % timedelta(seconds=1))
+    return f"{max(0.0, duration // timedelta(milliseconds=100) / 10):g}s"
+
+
+def _conditions(before: Sequence[Condition], status: RecoveryStatus, now: datetime) -> list[Condition]:
+    """`Recovered` is Unknown until the end: `kubectl wait` must not take a recovery under way for one that failed."""
+    ended, held = status.phase in ENDED, status.phase is Phase.HELD
+    recovered = ("True" if status.phase is Phase.RECOVERED else "False") if ended else "Unknown"
+    says = {"Progressing": str(not ended and not held), "Held": str(held), "Recovered": recovered}
+    known = {condition.type: condition for condition in before}
+    return [_condition(known.get(kind), kind, says[kind], status, now) for kind in says]
+
+
+def _condition(before: Condition | None, kind: str, says: str, status: RecoveryStatus, now: datetime) -> Condition:
+    since = before.last_transition_time if before is not None and before.status == says else now
+    return Condition(
+        type=kind, status=says, reason=status.phase.value, message=status.message, last_transition_time=since
+    )
+
+
+def _bounded_causes(causes: Sequence[Cause]) -> list[Cause]:
+    """Of those that blame a node, the newest for each; of the others, the first and the newest. In their order."""
+    if len(causes) <= KEPT_CAUSES:
+        return list(causes)
+    blaming = {cause.node: number for number, cause in enumerate(causes) if cause.node}
+    others = [number for number, cause in enumerate(causes) if not cause.node]
+    kept = {0, len(causes) - 1, *blaming.values(), *_bounded(others, KEPT_CAUSES)}
+    return [causes[number] for number in sorted(kept)]
+
+
+def _with_fewer_places(attempts: Sequence[Attempt]) -> list[Attempt]:
+    left, kept = KEPT_PLACES, []
+    for attempt in reversed(attempts):
+        left -= len(attempt.placement) + len(attempt.ran_on)
+        kept.append(attempt if left >= 0 else replace(attempt, placement={}, ran_on={}))
+    return kept[::-1]
+
+
+def _bounded(items: Sequence[T], most: int) -> list[T]:
+    """The first and the newest of *items*."""
+    if len(items) <= most:
+        return list(items)
+    first: Iterable[T] = items[: most // 4]
+    return [*first, *items[len(items) - (most - most // 4) :]]

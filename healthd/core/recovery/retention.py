@@ -1,0 +1,43 @@
+"""
+Which recoveries are kept for people to read, and which are deleted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+from healthd.core.api import GangRef, Recovery
+from healthd.core.api.model import ENDED
+from healthd.core.config import RecoveryPolicy
+
+
+def outdated(
+    recoveries: Iterable[Recovery], living: Collection[GangRef], policy: RecoveryPolicy, now: datetime
+) -> list[Recovery]:
+    """
+    The recoveries that nobody needs any more. *living* are the gangs whose roots are there.
+
+    Recoveries that began at the same attempt are numbered by how many there are, so they are kept or deleted together:
+    a name that is free again would be taken for that of a fault which somebody else has seen already.
+    """
+    of_gang: dict[GangRef, list[Recovery]] = defaultdict(list)
+    for recovery in recoveries:
+        of_gang[recovery.spec.gang].append(recovery)
+    return [each for gang, all_of in of_gang.items() for each in _outdated(all_of, gang in living, policy, now)]
+
+
+def _outdated(recoveries: list[Recovery], is_living: bool, policy: RecoveryPolicy, now: datetime) -> list[Recovery]:
+    newest = sorted(recoveries, key=lambda each: each.spec.first_attempt, reverse=True)
+    kept = {each.spec.first_attempt for each in newest[: policy.keep]}
+    too_many = [each for each in newest if each.status.phase in ENDED and each.spec.first_attempt not in kept]
+    if is_living:
+        return too_many
+    too_old = [each for each in newest if (at := _ended_at(each)) is not None and now - at >= policy.keep_for]
+    return [each for each in newest if each in too_many or each in too_old]
+
+
+def _ended_at(recovery: Recovery) -> datetime | None:
+    status = recovery.status
+    return status.phase_since if status.phase in ENDED else None

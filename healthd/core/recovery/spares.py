@@ -1,0 +1,312 @@
+"""
+Spares: healthy nodes held free for recoveries. Which to take, how to claim one, and when it goes back.
+
+A claim is one conditional write to the spare itself, so two recoveries can never hold the same node. The node that a
+spare stands in for becomes the spare when it is repaired: the gang is not disturbed a second time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from healthd.core.api import (
+    ANNOTATION_CLAIM,
+    LABEL_SPARE,
+    TAINT_RESERVED,
+    Node,
+    NodeHealth,
+    Taint,
+)
+from healthd.core.api.model import Verdict
+from healthd.core.config import RecoveryPolicy
+from healthd.core.node.quarantine import read_record
+from healthd.core.recovery.foreign_signs import Effect, Sign
+from healthd.core.recovery.gang import GangView, no_sign
+from healthd.core.untrusted import Unreadable, number_or, read_json
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The annotation on a claimed spare."""
+
+    recovery: str
+    namespace: str
+    gang: str
+    gang_uid: str
+    instead_of: str
+    """The bad node whose place it takes."""
+
+
+def reservation(gang: str, uid: str) -> str:
+    """
+    The value of the taint on the spares of one gang, which its pods tolerate: the root's name, for people, and its uid.
+
+    Gangs of the same name live in several namespaces, and a node is in none. At most 63 characters, as a label value.
+    """
+    return f"{gang[:54]}-{uid[:8]}".rstrip("-._")
+
+
+def read_claim(node: Node) -> Claim | None:
+    """The claim on *node*, or None."""
+    raw = node.metadata.annotations.get(ANNOTATION_CLAIM)
+    if raw is None:
+        return None
+    try:
+        return read_json(raw, Claim)
+    except Unreadable:
+        return None
+
+
+def is_spare(node: Node) -> bool:
+    """Held free for recoveries and not claimed."""
+    return node.metadata.labels.get(LABEL_SPARE) == "true" and ANNOTATION_CLAIM not in node.metadata.annotations
+
+
+def is_ready(node: Node) -> bool:
+    """Its kubelet says so; a node that does not report yet is not ready."""
+    return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+
+
+def is_fit(node: Node | None, health: NodeHealth | None, sign: Sign | None = None) -> bool:
+    """
+    May a gang be started on *node*? *sign* is the strongest that another detector gave of it.
+
+    Unknown is not unhealthy: a node whose agent says nothing is fit, one that is out of service is not.
+    """
+    return not unfitness(node, health, sign)
+
+
+def unfitness(node: Node | None, health: NodeHealth | None, sign: Sign | None) -> str:
+    """Why no gang may be started on *node*, in a few words; empty: it may."""
+    if node is None:
+        return "deleted"
+    if (record := read_record(node)) is not None:
+        return f"in quarantine for {record.finding}"
+    if node.spec.unschedulable:
+        return "cordoned"
+    if not is_ready(node):
+        return "not ready"
+    if sign is not None and sign.effect is Effect.RESTART:
+        return f"called bad by another detector, {sign.row}"
+    return "its agent calls it unhealthy" if health is not None and health.status.verdict is Verdict.UNHEALTHY else ""
+
+
+def choose(
+    bad: Sequence[str],
+    view: GangView,
+    *,
+    kept: Mapping[str, str],
+    recovery: str,
+    policy: RecoveryPolicy,
+    used: Collection[str] = (),
+) -> dict[str, str]:
+    """
+    A spare for each node of *bad*, as far as there are any: bad node -> spare.
+
+    It has the same hardware as the node that it replaces, and is as near to it as there is one. *used* are nodes that
+    the gang is on already, a spare of an earlier attempt among them.
+    Choices in *kept* stand while their spare is fit and free or already ours, so that a repeated decision is the same.
+    """
+    in_use = set(used)
+    pool = {n: node for n, node in view.nodes.items() if n not in in_use and _is_free(n, node, view, recovery)}
+    usual = next((view.nodes[n] for n in sorted(in_use) if n in view.nodes), None)
+    chosen: dict[str, str] = {}
+    taken: set[str] = set()
+    alike: dict[str, list[str]] = {}
+    for name in sorted(bad, key=lambda name: name not in kept):  # what is kept is not there for the others
+        model = view.nodes.get(name) or usual
+        kind = model.metadata.name if model else ""
+        if kind not in alike:
+            alike[kind] = [n for n, node in pool.items() if _is_like(node, model, policy)]
+        fitting = alike[kind] = [n for n in alike[kind] if n not in taken]
+        stands = kept.get(name)
+        if fitting:
+            best = min(fitting, key=lambda n: (_doubts(n, view), *_distance(pool[n], model, policy), n))
+            chosen[name] = stands if stands in fitting else best
+            taken.add(chosen[name])
+    return {name: chosen[name] for name in bad if name in chosen}
+
+
+def obstacles(bad: str, view: GangView, policy: RecoveryPolicy) -> dict[str, str]:
+    """Why none of the nodes that are held free takes the place of *bad*: spare -> the reason, in a few words."""
+    model = view.nodes.get(bad)
+    return {n: _obstacle(n, node, model, view, policy) for n, node in sorted(view.nodes.items()) if is_spare(node)}
+
+
+def _obstacle(name: str, node: Node, model: Node | None, view: GangView, policy: RecoveryPolicy) -> str:
+    if unfit := unfitness(node, view.health.get(name), view.sign_on(name)):
+        return unfit
+    if name in view.occupied:
+        return f"occupied by {view.occupied[name]}"
+    return "needed for another member" if _is_like(node, model, policy) else "its hardware differs"
+
+
+def _doubts(name: str, view: GangView) -> tuple[bool, bool, bool]:
+    """
+    Unknown is not unhealthy: a node that no agent calls good is used where there is no other. So is one with pods of
+    another gang: they may hold no device, and where they do that is seen before the claim.
+    """
+    return is_avoided(name, view), name in view.busy, is_unknown(name, view)
+
+
+def is_unknown(name: str, view: GangView) -> bool:
+    """Whether its agent says nothing, or cannot see enough to say whether the node is good."""
+    health = view.health.get(name)
+    return view.is_silent(name) or (health is not None and health.status.verdict is Verdict.UNKNOWN)
+
+
+def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:
+    """Held free and fit, or claimed by this *recovery* and fit."""
+    if not is_spare(node) and ANNOTATION_CLAIM not in node.metadata.annotations:
+        return False
+    if not is_fit(node, view.health.get(name), view.sign_on(name)):
+        return False
+    claim = read_claim(node)
+    if claim is None:
+        return is_spare(node) and name not in view.occupied
+    # Recoveries in different namespaces may have the same name.
+    return claim.recovery == recovery and (view.root is None or claim.gang_uid == view.root.ref.uid)
+
+
+def _is_like(spare: Node, model: Node | None, policy: RecoveryPolicy) -> bool:
+    """Whether *spare* has the hardware of *model*: the same product, and no less of what is counted."""
+    if model is None:
+        return True
+    mark = next((label for label in policy.spare_like if label in model.metadata.labels), None)
+    if mark is not None and spare.metadata.labels.get(mark) != model.metadata.labels[mark]:
+        return False
+    # A GPU that is lost is no longer in `allocatable`, and may be in `capacity` still.
+    need, offer = Counter(_devices(model.status.capacity)), _devices(spare.status.allocatable)
+    need |= Counter(_devices(model.status.allocatable))
+    return all(offer.get(resource, 0) >= count for resource, count in need.items())
+
+
+def _devices(amounts: Mapping[str, str]) -> dict[str, int]:
+    """Extended resources, such as `nvidia.com/gpu`: they have a domain in their name and come in whole pieces."""
+    return {name: number_or(amount, 0) for name, amount in amounts.items() if "/" in name}
+
+
+def _distance(spare: Node, model: Node | None, policy: RecoveryPolicy) -> list[bool]:
+    here = model.metadata.labels if model else {}
+    return [label in here and spare.metadata.labels.get(label) != here[label] for label in policy.spare_near]
+
+
+def is_avoided(name: str, view: GangView) -> bool:
+    """Another detector advises against the node."""
+    sign = view.sign_on(name)
+    return sign is not None and sign.effect is Effect.AVOID
+
+
+def claim_patch(node: Node, claim: Claim) -> dict[str, Any]:
+    """Take *node* out of the pool for one gang. Needs its resourceVersion as precondition."""
+    taints = _without(node.spec.taints, LABEL_SPARE, TAINT_RESERVED)
+    taints.append(Taint(key=TAINT_RESERVED, value=reservation(claim.gang, claim.gang_uid)))
+    return {
+        "metadata": {
+            "labels": {LABEL_SPARE: None},
+            "annotations": {ANNOTATION_CLAIM: msgspec.json.encode(claim).decode()},
+        },
+        "spec": {"taints": msgspec.to_builtins(taints)},
+    }
+
+
+def return_patch(node: Node) -> dict[str, Any]:
+    """Put *node* into the pool. Needs its resourceVersion as precondition."""
+    taints = [*_without(node.spec.taints, LABEL_SPARE, TAINT_RESERVED), Taint(key=LABEL_SPARE)]
+    return {
+        "metadata": {"labels": {LABEL_SPARE: "true"}, "annotations": {ANNOTATION_CLAIM: None}},
+        "spec": {"taints": msgspec.to_builtins(taints)},
+    }
+
+
+def settle_patch(node: Node) -> dict[str, Any]:
+    """Make a claimed spare an ordinary node: its stand-in is in the pool now. Needs its resourceVersion."""
+    taints = _without(node.spec.taints, LABEL_SPARE, TAINT_RESERVED)
+    return {
+        "metadata": {"annotations": {ANNOTATION_CLAIM: None}},
+        "spec": {"taints": msgspec.to_builtins(taints) or None},
+    }
+
+
+class ReturnSpare(msgspec.Struct, frozen=True):
+    """Put this node into the pool."""
+
+    node: str
+    reason: str
+
+
+class SettleSpare(msgspec.Struct, frozen=True):
+    """This claimed spare is an ordinary node of its gang from now on."""
+
+    node: str
+    reason: str
+
+
+def origin(bad: str, nodes: Mapping[str, Node], gang_uid: str) -> str:
+    """Whose place a spare takes that replaces *bad*; if *bad* stands in for another node itself, that one's."""
+    node = nodes.get(bad)
+    claim = read_claim(node) if node else None
+    return claim.instead_of if claim is not None and claim.gang_uid == gang_uid else bad
+
+
+def settle(
+    nodes: Mapping[str, Node],
+    health: Mapping[str, NodeHealth],
+    *,
+    placements: Mapping[str, Collection[str]],
+    recovering: Collection[str],
+    busy: Collection[str],
+    sign_on: Callable[[str], Sign | None] = no_sign,
+) -> list[ReturnSpare | SettleSpare]:
+    """
+    What to do about claims whose time is over.
+
+    *placements* are the nodes that each living gang, by the uid of its root, was told to run on; a gang that ended or
+    was given up is not in it. *recovering* are the gangs whose recovery goes on: it may still change its plan.
+    *busy* names the nodes with live pods, and those that a gang is to run on.
+
+    The swap of a repaired node is two writes: first it joins the pool, then its stand-in becomes ordinary; a crash
+    between them leaves a state in which the second alone is decided.
+    """
+    steps: list[ReturnSpare | SettleSpare] = []
+    for name, node in sorted(nodes.items()):
+        claim = read_claim(node)
+        if claim is None or claim.gang_uid in recovering:
+            continue
+        if name not in placements.get(claim.gang_uid, ()):
+            if name not in busy:
+                steps.append(ReturnSpare(name, f"{claim.gang} does not need it any more"))
+        elif step := _swap(name, claim, nodes, health, busy, sign_on):
+            steps.append(step)
+    return steps
+
+
+def unheld(nodes: Iterable[Node]) -> list[ReturnSpare]:
+    """Spares that a person has only labelled: without the taint other pods would be put there."""
+    why = f"labelled {LABEL_SPARE}: the taint of that name keeps other pods off"
+    labelled = [node for node in nodes if is_spare(node)]
+    return [ReturnSpare(n.metadata.name, why) for n in labelled if all(t.key != LABEL_SPARE for t in n.spec.taints)]
+
+
+def _swap(
+    name: str,
+    claim: Claim,
+    nodes: Mapping[str, Node],
+    health: Mapping[str, NodeHealth],
+    busy: Collection[str],
+    sign_on: Callable[[str], Sign | None],
+) -> ReturnSpare | SettleSpare | None:
+    bad = claim.instead_of
+    repaired = nodes.get(bad)
+    if repaired is None or not is_fit(repaired, health.get(bad), sign_on(bad)) or bad in busy:
+        return None
+    if is_spare(repaired) or read_claim(repaired) is not None:
+        return SettleSpare(name, f"{claim.instead_of} is in the pool again")
+    return ReturnSpare(claim.instead_of, f"fit again; {name} keeps its place in {claim.gang}")
+
+
+def _without(taints: Sequence[Taint], *keys: str) -> list[Taint]:
+    return [taint for taint in taints if taint.key not in keys]

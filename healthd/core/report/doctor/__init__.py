@@ -1,0 +1,30 @@
+"""
+What stands in the way of a recovery before anything has broken: `healthd doctor`. Pure.
+
+`chart` is what there is to know of one gang; each of the other modules looks at one side of it. A remark says what is
+wrong, why that matters on the day, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from healthd.core.report.doctor import hint, kinds, options, rights, saves, surroundings
+from healthd.core.report.doctor.chart import Chart, HintPolicy, Level, Remark, Right, Verifier
+
+__all__ = ["Chart", "HintPolicy", "Level", "Remark", "Right", "Verifier", "examine"]
+
+_LOOKS: Sequence[Callable[[Chart], Iterable[Remark]]] = (
+    options.examine,
+    kinds.examine,
+    hint.examine,
+    rights.examine,
+    surroundings.examine,
+    saves.examine,
+)
+
+
+def examine(chart: Chart) -> list[Remark]:
+    """All remarks, the gravest first. Each thing is said once, however many pods it is true of."""
+    found = {remark: None for look in _LOOKS for remark in look(chart)}
+    return sorted(found, key=lambda remark: list(Level).index(remark.level))

@@ -1,0 +1,205 @@
+"""What each kind of root has of its own that can get in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from healthd.core.api import ANNOTATION_LAUNCHER, LABEL_GANG
+from healthd.core.report.doctor.chart import Chart, Json, Level, Remark, Template
+
+NO_LIMIT = 2**31 - 1
+"""What a Job's backoffLimit may be at most."""
+LONG_GRACE = 120
+"""Seconds. Ranks that hang in a collective do not answer SIGTERM, and a recovery waits for all of them."""
+QUEUE = "kueue.x-k8s.io/queue-name"
+TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+def examine(chart: Chart) -> Iterator[Remark]:
+    """The root, and each kind of pod that it makes."""
+    yield from _owner(chart)
+    yield from _queue(chart)
+    yield from _OF_KIND[chart.kind](chart)
+    for template in chart.templates():
+        yield from _pods(template)
+        if template.job is not None:
+            yield from _job(template, template.job, chart)
+
+
+def _owner(chart: Chart) -> Iterator[Remark]:
+    for owner in chart.meta.owner_references:
+        if owner.controller and owner.kind != "CronJob":
+            above = f"{owner.kind.lower()}/{owner.name}"
+            yield Remark(
+                Level.PREVENTS,
+                f"{chart.target} is made by {above}",
+                "what is done to it is undone from above: only the topmost object can restart a gang",
+                f"write the annotations on {above}",
+            )
+
+
+def _queue(chart: Chart) -> Iterator[Remark]:
+    if queue := chart.meta.labels.get(QUEUE):
+        yield Remark(
+            Level.PREVENTS,
+            f"it is in Kueue's queue {queue}",
+            "Kueue sets going at once what anybody else suspends; healthd does not speak with Kueue yet",
+            f"take the label {QUEUE} off, or let a person restart it",
+        )
+
+
+def _part(template: Template) -> str:
+    return f" of {template.name}" if template.name else ""
+
+
+def _pods(template: Template) -> Iterator[Remark]:
+    grace = template.pods.get("terminationGracePeriodSeconds", 30)
+    if grace > LONG_GRACE:
+        yield Remark(
+            Level.RISKS,
+            f"terminationGracePeriodSeconds{_part(template)} is {grace}",
+            "ranks that hang do not end before that, and the gang starts again only when all have ended",
+            "allow what a checkpoint at SIGTERM needs, and no more",
+        )
+
+
+def _job(template: Template, spec: Json, chart: Chart) -> Iterator[Remark]:
+    part, members = _part(template), spec.get("parallelism", 1)
+    if (restart := template.pods.get("restartPolicy")) != "Never":
+        yield Remark(
+            Level.RISKS,
+            f"restartPolicy{part} is {restart}",
+            "a rank that fails is started again alone, in its old pod, while the others wait for it",
+            "restartPolicy: Never",
+        )
+    if spec.get("managedBy", "kubernetes.io/job-controller") != "kubernetes.io/job-controller":
+        yield Remark(
+            Level.PREVENTS,
+            f"it is managed by {spec['managedBy']}",
+            "healthd knows how the Job controller of Kubernetes stops and starts, and no other",
+            "leave managedBy out",
+        )
+    yield from _backoff(part, spec, has_own_restarts=bool(chart.spec.get("failurePolicy")))
+    if (completions := spec.get("completions", members)) > members:
+        yield Remark(
+            Level.PREVENTS,
+            f"{completions} completions{part} with a parallelism of {members}",
+            "a gang runs as a whole: its members would never all be there",
+            "set both to the number of members",
+        )
+    if spec.get("completionMode") != "Indexed" and chart.kind == "Job":
+        yield Remark(
+            Level.NOTE,
+            "the Job is not Indexed",
+            "its members have no numbers, so healthd cannot tell which of them was where",
+            "completionMode: Indexed",
+        )
+
+
+def _backoff(part: str, spec: Json, *, has_own_restarts: bool) -> Iterator[Remark]:
+    limit, members = spec.get("backoffLimit", 6), spec.get("parallelism", 1)
+    if limit < members and not has_own_restarts:
+        yield Remark(
+            Level.RISKS,
+            f"backoffLimit{part} is {limit}, with {members} members",
+            "when one GPU dies all ranks abort within seconds; a Job that counts so many failures before healthd has "
+            "stopped it is failed for good",
+            f"backoffLimit: {NO_LIMIT}; healthd gives up by itself when restarts bring no new step",
+        )
+    rules = spec.get("podFailurePolicy", {}).get("rules", [])
+    if not any(rule.get("action") == "Ignore" and _is_of_disruption(rule) for rule in rules) and limit < NO_LIMIT:
+        yield Remark(
+            Level.NOTE,
+            f"no podFailurePolicy{part} ignores disruptions",
+            "pods that are drained, preempted or evicted use up the retries",
+            "podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}",
+        )
+    if not rules and spec.get("podReplacementPolicy") != "Failed":
+        yield Remark(
+            Level.NOTE,
+            f"podReplacementPolicy{part} is not Failed",
+            "a new pod may start while the old one of the same rank is still ending",
+            "podReplacementPolicy: Failed",
+        )
+
+
+def _is_of_disruption(rule: Json) -> bool:
+    return any(condition.get("type") == "DisruptionTarget" for condition in rule.get("onPodConditions", []))
+
+
+def _jobset(chart: Chart) -> Iterator[Remark]:
+    if topology := chart.meta.annotations.get(TOPOLOGY):
+        yield Remark(
+            Level.RISKS,
+            f"each of its Jobs is alone in its {topology}",
+            "a spare helps only inside a domain that has room for the whole Job",
+            "keep spares in every domain",
+        )
+
+
+def _stateful_set(chart: Chart) -> Iterator[Remark]:
+    if chart.spec.get("podManagementPolicy", "OrderedReady") != "Parallel":
+        yield Remark(
+            Level.RISKS,
+            "podManagementPolicy is OrderedReady",
+            "pods are started one by one, and ranks that wait for each other before they are ready never are",
+            "podManagementPolicy: Parallel (make the StatefulSet anew: it cannot be changed)",
+        )
+    if chart.spec.get("persistentVolumeClaimRetentionPolicy", {}).get("whenScaled") == "Delete":
+        yield Remark(
+            Level.PREVENTS,
+            "its volumes are deleted when it is scaled down",
+            "stopping it would delete them, and perhaps the checkpoints: healthd leaves it alone",
+            "persistentVolumeClaimRetentionPolicy: {whenScaled: Retain}",
+        )
+    yield from _launcher(chart)
+
+
+def _launcher(chart: Chart) -> Iterator[Remark]:
+    name = chart.meta.annotations.get(ANNOTATION_LAUNCHER)
+    if name is None:
+        yield Remark(
+            Level.NOTE,
+            "it has no launcher",
+            "a StatefulSet never ends: healthd keeps it going until it is deleted or scaled to 0",
+            f"name the Job that starts the work: {chart.annotate} {ANNOTATION_LAUNCHER}=NAME",
+        )
+        return
+    if chart.launcher is None:
+        yield Remark(
+            Level.PREVENTS,
+            f"there is no Job {name}, which {ANNOTATION_LAUNCHER} names",
+            "the launcher would go on beside workers that were started again",
+            "correct the annotation, or make the Job",
+        )
+        return
+    labels = chart.launcher["spec"].get("template", {}).get("metadata", {}).get("labels", {})
+    if labels.get(LABEL_GANG) != chart.meta.name:
+        yield Remark(
+            Level.PREVENTS,
+            f"the pods of job/{name} do not carry the label {LABEL_GANG}: {chart.meta.name}",
+            "healthd does not know them for members, and would not wait for their end",
+            f"add the label to the pod template of job/{name}",
+        )
+
+
+def _plain_pods(chart: Chart) -> Iterator[Remark]:
+    if any(owner.controller for pod in chart.pods for owner in pod.metadata.owner_references):
+        yield Remark(
+            Level.RISKS,
+            "some pods with the label have a controller",
+            "they belong to the root above them, and are no members of this gang",
+            f"take the label {LABEL_GANG} off, or look at that root: healthd doctor job/NAME",
+        )
+
+
+def _nothing(chart: Chart) -> Iterator[Remark]:  # noqa: ARG001 - the shape of a look at a kind
+    return iter(())
+
+
+_OF_KIND: Mapping[str, Callable[[Chart], Iterator[Remark]]] = {
+    "Job": _nothing,
+    "JobSet": _jobset,
+    "StatefulSet": _stateful_set,
+    "PodGang": _plain_pods,
+}

@@ -1,0 +1,174 @@
+"""What the owner of the gang asked healthd for, and whether it can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from posixpath import normpath
+
+from healthd.core.api import (
+    ANNOTATION_CHECKPOINT,
+    ANNOTATION_CHECKPOINT_FORMAT,
+    ANNOTATION_FENCE_TIMEOUT,
+    ANNOTATION_LAUNCHER,
+    ANNOTATION_MAX_NO_ADVANCE,
+    ANNOTATION_MIN_NODES,
+    ANNOTATION_RECREATE,
+    ANNOTATION_RESTART,
+)
+from healthd.core.api.locations import is_below, parts_of
+from healthd.core.config import CheckpointsPolicy
+from healthd.core.report.doctor.chart import Chart, Level, Remark
+
+OURS = "healthd.dev/"
+SHRINKING = frozenset({"Job", "StatefulSet"})
+"""Kinds that can run with fewer members."""
+_BUCKETS = frozenset({"s3", "gs", "az", "abfss"})
+"""Schemes of URLs whose bucket the controller reads with its own credentials."""
+
+
+def examine(chart: Chart) -> Iterator[Remark]:
+    """Is it asked for, and understood?"""
+    yield from _invalid(chart)
+    yield from _restart(chart)
+    yield from _checkpoint(chart)
+    yield from _format(chart)
+    yield from _values(chart)
+    yield from _misspelt(chart)
+
+
+def _restart(chart: Chart) -> Iterator[Remark]:
+    value = chart.meta.annotations.get(ANNOTATION_RESTART)
+    if value == "enabled":
+        return
+    said = f"says {value!r}, not 'enabled'" if value is not None else "is not there"
+    yield Remark(
+        Level.PREVENTS,
+        f"the annotation {ANNOTATION_RESTART} {said}",
+        "healthd restarts only gangs whose owner asked for it",
+        f"{chart.annotate} {ANNOTATION_RESTART}=enabled --overwrite",
+    )
+
+
+def _checkpoint(chart: Chart) -> Iterator[Remark]:
+    location = chart.meta.annotations.get(ANNOTATION_CHECKPOINT, "")
+    if not location:
+        yield Remark(
+            Level.RISKS,
+            f"the annotation {ANNOTATION_CHECKPOINT} is not there",
+            "healthd cannot choose a checkpoint that will load, nor see by new steps that training goes on",
+            f"{chart.annotate} {ANNOTATION_CHECKPOINT}=pvc://CLAIM/PATH",
+        )
+        return
+    url = parts_of(location)
+    if url.scheme in ("", "file") and url.path.startswith("/") and not url.netloc:
+        yield from _mounted(chart, location, [path for path in _mounts(chart) if is_below(url.path, path)])
+        yield from _readable(chart, location, url.path)
+    elif url.scheme in _BUCKETS and url.netloc:
+        yield from _readable(chart, location, location)
+    elif url.scheme == "pvc" and url.netloc:
+        yield from _mounted(chart, location, [claim for claim in _claims(chart) if claim == url.netloc])
+    else:
+        yield Remark(
+            Level.PREVENTS,
+            f"{ANNOTATION_CHECKPOINT} is {location!r}, where healthd cannot look",
+            "with no checkpoint that was seen to load, a stopped gang is held until a person decides",
+            "use pvc://CLAIM/PATH, file:///PATH or s3://BUCKET/PATH (gs://, az://)",
+        )
+
+
+def _format(chart: Chart) -> Iterator[Remark]:
+    if chart.format_trouble:
+        yield Remark(
+            Level.PREVENTS,
+            f"{ANNOTATION_CHECKPOINT_FORMAT} cannot be used: {chart.format_trouble}",
+            "with no checkpoint that was seen to load, a stopped gang is held until a person decides",
+            "correct it, and try it with `healthd checkpoints latest DIR --format …`; left out, the format is detected",
+        )
+
+
+def _readable(chart: Chart, location: str, path: str) -> Iterator[Remark]:
+    """A claim has a place of its own in the controller's pod; a path may lead anywhere there."""
+    folders = chart.readable or (f"{CheckpointsPolicy().volumes_at}/{chart.meta.namespace}",)
+    if any(is_below(path if parts_of(path).scheme else normpath(path), folder) for folder in folders):
+        return
+    why = "with no checkpoint that was seen to load, a stopped gang is held until a person decides"
+    if chart.readable is None:
+        yield Remark(
+            Level.RISKS,
+            f"whether the controller may read {location} is not known",
+            f"unless its configuration says more, it reads below {folders[0]} alone; {why}",
+            "show me its configuration (--config), which allows the folder (checkpoints.allowed); or use pvc://CLAIM/PATH",
+        )
+        return
+    remedy = "use pvc://CLAIM/PATH; or mount the folder in the controller's pod, too, and add it to checkpoints.allowed"
+    if parts_of(path).scheme in _BUCKETS:
+        remedy = "let the controller's service account read the bucket, and add its URL to checkpoints.allowed"
+    said = f"the controller may not read {location}: it reads below {', '.join(folders)} alone"
+    yield Remark(Level.PREVENTS, said, why, remedy)
+
+
+def _mounted(chart: Chart, location: str, there: list[str]) -> Iterator[Remark]:
+    if not there and any(True for _ in chart.templates()):
+        yield Remark(
+            Level.RISKS,
+            f"no volume of the pods holds {location}",
+            "what the pods write elsewhere is lost with them, and what healthd looks at there is not theirs",
+            "mount the volume in the pods, or correct the annotation",
+        )
+
+
+def _mounts(chart: Chart) -> Iterator[str]:
+    for template in chart.templates():
+        for container in template.pods.get("containers", []):
+            yield from (mount["mountPath"] for mount in container.get("volumeMounts", []))
+
+
+def _claims(chart: Chart) -> Iterator[str]:
+    for template in chart.templates():
+        for volume in template.pods.get("volumes", []):
+            yield volume.get("persistentVolumeClaim", {}).get("claimName", "")
+
+
+def _invalid(chart: Chart) -> Iterator[Remark]:
+    for why in chart.invalid:
+        yield Remark(
+            Level.PREVENTS,
+            why,
+            "what its owner wants is not known, so healthd does nothing to the gang: neither stops it nor starts it",
+            "correct it, or take the annotation off",
+        )
+
+
+def _values(chart: Chart) -> Iterator[Remark]:
+    if ANNOTATION_MIN_NODES in chart.meta.annotations and chart.kind not in SHRINKING:
+        yield Remark(
+            Level.NOTE,
+            f"{ANNOTATION_MIN_NODES} has no effect on a {chart.kind}",
+            "its size cannot be changed while it exists: without a spare it waits",
+            "keep more spares",
+        )
+
+
+_KNOWN = (
+    ANNOTATION_RESTART,
+    ANNOTATION_CHECKPOINT,
+    ANNOTATION_CHECKPOINT_FORMAT,
+    ANNOTATION_MAX_NO_ADVANCE,
+    ANNOTATION_MIN_NODES,
+    ANNOTATION_FENCE_TIMEOUT,
+    ANNOTATION_RECREATE,
+    ANNOTATION_LAUNCHER,
+)
+
+
+def _misspelt(chart: Chart) -> Iterator[Remark]:
+    for key in chart.meta.annotations:
+        meant = get_close_matches(key, _KNOWN, n=1, cutoff=0.85)
+        if key.startswith(OURS) and key not in _KNOWN and meant:
+            yield Remark(
+                Level.RISKS,
+                f"{key} is no annotation that healthd knows",
+                "it is passed over without a word",
+                f"{meant[0]} may be meant",
+            )

@@ -1,0 +1,51 @@
+"""The nodes under the gang: who watches them, and what could stand in for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from healthd.core.api import LABEL_SPARE
+from healthd.core.phrases import some
+from healthd.core.recovery.gang import GangView, is_terminal
+from healthd.core.recovery.spares import choose
+from healthd.core.report.doctor.chart import Chart, Level, Remark
+
+
+def examine(chart: Chart) -> Iterator[Remark]:
+    """Nothing can be said of nodes that nobody may look at."""
+    here = sorted({pod.spec.node_name for pod in chart.pods if pod.spec.node_name and not is_terminal(pod)})
+    if chart.nodes and here:
+        yield from _agents(chart, here)
+        yield from _spares(chart, here)
+
+
+def _agents(chart: Chart, here: list[str]) -> Iterator[Remark]:
+    unwatched = [name for name in here if name not in chart.health]
+    if unwatched:
+        yield Remark(
+            Level.RISKS,
+            f"no healthd agent reports from {some(unwatched)}",
+            "a GPU that breaks there is noticed only when ranks fail, or by another detector",
+            "see that the DaemonSet healthd-agent runs there: kubectl get nodehealths",
+        )
+
+
+def _spares(chart: Chart, here: list[str]) -> Iterator[Remark]:
+    view = GangView(root=chart.root, nodes=chart.nodes, health=chart.health)
+    without = [
+        name
+        for name in here
+        if not choose([name], view, kept={}, recovery="", policy=chart.policy, used=set(here) - {name})
+    ]
+    if not without:
+        return
+    any_at_all = any(node.metadata.labels.get(LABEL_SPARE) == "true" for node in chart.nodes.values())
+    wanting = "no free spare has the same hardware as" if any_at_all else "no node is held as a spare for"
+    shrinks = chart.root is not None and chart.root.options.min_nodes is not None
+    yield Remark(
+        Level.NOTE if shrinks else Level.RISKS,
+        f"{wanting} {some(without)}",
+        "if it breaks, the gang goes on with fewer members" if shrinks else "if it breaks, the gang waits for a repair",
+        # In this order: where the label is first, the controller adds the taint, and kubectl finds it there already.
+        f"kubectl taint node NAME {LABEL_SPARE}=:NoSchedule && kubectl label node NAME {LABEL_SPARE}=true",
+    )

@@ -1,0 +1,260 @@
+"""
+Explain one recovery: what happened, what was decided and why, what was done, and how we know.
+
+Gathers facts from recorded objects alone, so it tells the same to whoever asks and whenever; `core.report.explain_text`
+puts them into words. What the objects no longer tell is left out, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import msgspec
+
+from healthd.core.api import (
+    Attempt,
+    Cause,
+    ChosenCheckpoint,
+    FencedPod,
+    Node,
+    NodeHealth,
+    Recovery,
+    RejectedCheckpoint,
+    TimelineEntry,
+)
+from healthd.core.api.model import ENDED, CauseKind, Finding, Phase
+from healthd.core.checkpoint.restart_cost import Stake, lost_before
+from healthd.core.node.quarantine import read_record
+from healthd.core.node.reporting import silence
+from healthd.core.recovery.recovery_status import running_since
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was seen. *record* is the kernel record's number, or -1; *at* is the kernel's own time."""
+
+    at: datetime
+    source: str
+    text: str
+    record: int = -1
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause, with the evidence of its finding where that is still on record."""
+
+    kind: CauseKind
+    message: str
+    at: datetime
+    node: str = ""
+    finding: str = ""
+    quarantined_at: datetime | None = None
+    """When its node was taken out of service for it, where that is still on record."""
+    evidence: list[Sight] = []
+
+
+class Lap(msgspec.Struct, frozen=True, kw_only=True):
+    """One stay in a phase; *ms* is None for the one that has not been left."""
+
+    phase: Phase
+    at: datetime
+    message: str
+    ms: float | None
+
+
+class BadNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that is to blame, as it is now. *quarantined_since* is None when it is not in quarantine."""
+
+    node: str
+    gone: bool = False
+    """There is no such node any more."""
+    cordoned: bool = False
+    """It takes no new pods, whoever saw to that."""
+    quarantined_since: datetime | None = None
+    findings: list[str] = []
+    """Ids of the findings that stand and are reason enough to keep it out of service."""
+    lesser_findings: list[str] = []
+    """Ids of the others that stand."""
+    silent: bool = False
+    """Its agent has not been heard of lately: what it said for the node is not known any more."""
+    agent_seen: datetime | None = None
+    """When its agent was last heard of."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is on record about one recovery. Times are UTC, durations milliseconds."""
+
+    recovery: str
+    namespace: str
+    gang: str
+    stopped_attempt: int | None
+    """The attempt that the first fault stopped; None while no stop is on record."""
+    phase: Phase
+    held_in: Phase | None
+    message: str
+    began: datetime | None
+    ended: datetime | None
+    ms: float | None
+    """From the first entry of the timeline to the last; None until it ended."""
+    running_since: datetime | None
+    """Since when every member runs again, confirmed or not."""
+    running_ms: float | None
+    """How long that took."""
+    causes: list[Why]
+    nodes: list[BadNode]
+    timeline: list[Lap]
+    phases: dict[str, float]
+    """Milliseconds in each phase, over all stays."""
+    pods: list[FencedPod]
+    checkpoint: ChosenCheckpoint | None
+    rejected: list[RejectedCheckpoint]
+    lost_ms: float | None
+    """Work to do again: from when the checkpoint was saved, or from a later start, to the first fault. Until one is
+    chosen it is the newest that was seen to be good before. None where that is not known."""
+    lost_steps: int | None
+    """From the newest checkpoint, whole or not, back to the one that was loaded; None where a step is not known."""
+    replacements: dict[str, str]
+    """Bad node -> spare."""
+    stand_ins: dict[str, str]
+    """Node that others took while the gang was stopped -> the spare in its stead."""
+    attempts: list[Attempt]
+    no_advance: int
+    not_before: datetime | None
+    confirmed_step: int | None
+    at_stake: Stake | None = None
+    """What the next fault would cost, where the gang runs and this is its newest recovery."""
+
+
+def explain(
+    recovery: Recovery,
+    nodes: Mapping[str, Node],
+    health: Mapping[str, NodeHealth],
+    now: datetime | None = None,
+    *,
+    good_before: datetime | None = None,
+    stake: Stake | None = None,
+) -> Explanation:
+    """
+    Gather what *recovery* and the objects of its nodes tell. Without *now* no agent is called silent.
+
+    *good_before* is when the newest good checkpoint was saved, as its root remembers it.
+    """
+    status, spec = recovery.status, recovery.spec
+    timeline = laps(status.timeline)
+    causes = status.causes or [spec.cause]
+    ended = status.timeline[-1].at if status.timeline and status.phase in ENDED else None
+    began = status.timeline[0].at if status.timeline else None
+    return Explanation(
+        recovery=recovery.metadata.name,
+        namespace=recovery.metadata.namespace,
+        gang=f"{spec.gang.kind} {spec.gang.name}",
+        stopped_attempt=spec.first_attempt - 1 if any(lap.phase is Phase.STOPPING for lap in timeline) else None,
+        phase=status.phase,
+        held_in=status.held_in,
+        message=status.message,
+        began=began,
+        ended=ended,
+        ms=milliseconds(ended - began) if ended and began else None,
+        running_since=(running := running_since(status)),
+        running_ms=milliseconds(running - began) if running and began else None,
+        causes=[_why(cause, nodes, health, ended) for cause in causes],
+        nodes=[_bad_node(name, nodes, health, now) for name in _blamed(causes)],
+        timeline=timeline,
+        phases=phases(timeline),
+        pods=list(status.pods),
+        checkpoint=status.checkpoint,
+        rejected=list(status.rejected),
+        lost_ms=lost_before(recovery, _saved(status.checkpoint, good_before)),
+        lost_steps=_lost_steps(recovery),
+        replacements=dict(status.replacements),
+        stand_ins=dict(status.stand_ins),
+        attempts=list(status.attempts),
+        no_advance=status.no_advance,
+        not_before=status.not_before,
+        confirmed_step=status.confirmed_step if status.confirmed_step >= 0 else None,
+        at_stake=stake,
+    )
+
+
+def laps(timeline: Sequence[TimelineEntry]) -> list[Lap]:
+    """The entries of a timeline, each with the time until the next."""
+    lengths: list[float | None] = [milliseconds(after.at - entry.at) for entry, after in pairwise(timeline)]
+    return [
+        Lap(phase=entry.phase, at=entry.at, message=entry.message, ms=ms)
+        for entry, ms in zip(timeline, [*lengths, None], strict=False)
+    ]
+
+
+def phases(timeline: Sequence[Lap]) -> dict[str, float]:
+    """Milliseconds in each phase, in the order in which they were first entered."""
+    total: dict[str, float] = {}
+    for lap in timeline:
+        if lap.ms is not None:
+            total[lap.phase.value] = round(total.get(lap.phase.value, 0.0) + lap.ms, 3)
+    return total
+
+
+def milliseconds(duration: timedelta) -> float:
+    """To the microsecond."""
+    return round(duration / timedelta(milliseconds=1), 3)
+
+
+def _why(cause: Cause, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], ended: datetime | None) -> Why:
+    finding = _finding(cause, health)
+    record = read_record(nodes[cause.node]) if cause.node in nodes else None
+    # A quarantine that began after the recovery was over is another story.
+    since = record.since if record and (ended is None or record.since <= ended) else None
+    return Why(
+        kind=cause.kind,
+        message=cause.message,
+        at=cause.at,
+        node=cause.node,
+        finding=cause.finding,
+        quarantined_at=since,
+        evidence=_sights(finding) if finding else [],
+    )
+
+
+def _finding(cause: Cause, health: Mapping[str, NodeHealth]) -> Finding | None:
+    known = health.get(cause.node)
+    found = known.status.findings if known and cause.finding else []
+    return next((finding for finding in found if finding.id == cause.finding), None)
+
+
+def _sights(finding: Finding) -> list[Sight]:
+    return [Sight(at=seen.at, source=seen.source, text=seen.text, record=seen.sequence) for seen in finding.evidence]
+
+
+def _blamed(causes: Sequence[Cause]) -> list[str]:
+    return list(dict.fromkeys(cause.node for cause in causes if cause.node))
+
+
+def _bad_node(name: str, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], now: datetime | None) -> BadNode:
+    node = nodes.get(name)
+    record = read_record(node) if node else None
+    standing = [f for f in health[name].status.findings if f.cleared_at is None] if name in health else []
+    return BadNode(
+        node=name,
+        gone=node is None,
+        cordoned=node is not None and node.spec.unschedulable,
+        quarantined_since=record.since if record else None,
+        findings=[f.id for f in standing if f.quarantines],
+        lesser_findings=[f.id for f in standing if not f.quarantines],
+        silent=now is not None and silence(health, now)(name),
+        agent_seen=health[name].status.seen_at if name in health else None,
+    )
+
+
+def _saved(chosen: ChosenCheckpoint | None, good_before: datetime | None) -> datetime | None:
+    """When what is resumed from was saved; before it is chosen, the newest good one."""
+    if chosen is None:
+        return good_before
+    return datetime.fromtimestamp(chosen.saved_ns / 1e9, tz=UTC) if chosen.path and chosen.saved_ns > 0 else None
+
+
+def _lost_steps(recovery: Recovery) -> int | None:
+    status = recovery.status
+    loaded = status.checkpoint
+    if loaded is None or status.step_at_fault < 0 or (loaded.path and loaded.step < 0):
+        return None
+    return status.step_at_fault - max(loaded.step, 0)

@@ -1,0 +1,352 @@
+"""
+Put an explanation into words for a person who was woken by it: cause, decision, acts, proof, and what is left to do.
+
+Plain text; whoever prints it may make the titles bold. Text that came from outside (kernel log, paths) is made
+harmless for a terminal here.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from healthd.core.api import ANNOTATION_REPAIRED, Attempt, ChosenCheckpoint, Recovery
+from healthd.core.api.model import ENDED, CauseKind, Phase
+from healthd.core.checkpoint.precheck import spoken
+from healthd.core.checkpoint.restart_cost import Stake, tell_stake
+from healthd.core.printable import printable
+from healthd.core.recovery.recovery_status import running_since
+from healthd.core.recovery.terms import KUBERNETES, Terms
+from healthd.core.report.explain import BadNode, Explanation, Why, milliseconds
+from healthd.core.untrusted import number_or
+
+KEPT_PLACES = 64
+"""That many ranks of an attempt are named; `--json` has them all."""
+
+
+class Section(NamedTuple):
+    """A title and the lines below it."""
+
+    title: str
+    lines: list[str]
+
+
+def tell(story: Explanation, *, width: int = 100, terms: Terms = KUBERNETES) -> list[Section]:
+    """The whole story, no line longer than *width* unless a single word is."""
+    parts = [
+        Section(_headline(story, terms), []),
+        Section("Cause", [line for number, why in enumerate(story.causes) for line in _cause(why, width, number)]),
+        Section("Decision", [line for reason in _decision(story, terms) for line in wrap(reason, width)]),
+        Section("Acts", _acts(story, width)),
+        Section("Proof", [line for proof in _proof(story, terms) for line in wrap(proof, width)]),
+        Section("Now", [line for left in _now(story, terms) for line in wrap(left, width)]),
+        *([next_fault(story.at_stake, width, terms)] if story.at_stake else []),
+    ]
+    return [part for part in parts if part.lines or part is parts[0]]
+
+
+def next_fault(stake: Stake, width: int, terms: Terms = KUBERNETES) -> Section:
+    """What it would cost."""
+    return Section("The next fault", [line for told in tell_stake(stake, terms) for line in wrap(told, width)])
+
+
+def row(recovery: Recovery) -> tuple[str, ...]:
+    """One line about a recovery, under `columns`."""
+    status = recovery.status
+    cause = (status.causes or [recovery.spec.cause])[0]
+    began = status.timeline[0].at if status.timeline else None
+    ended = status.timeline[-1].at if status.timeline and status.phase in ENDED else None
+    running = running_since(status)
+    return (
+        recovery.metadata.name,
+        recovery.spec.gang.name,
+        status.phase.value,
+        cause.kind.value,
+        cause.node or "-",
+        _from_step(status.checkpoint),
+        duration(milliseconds(running - began)) if running and began else "-",
+        duration(milliseconds(ended - began)) if ended and began else "-",
+        printable(status.message),
+    )
+
+
+def _from_step(checkpoint: ChosenCheckpoint | None) -> str:
+    if checkpoint is None or not checkpoint.path:
+        return "-"
+    return str(checkpoint.step) if checkpoint.step >= 0 else "?"
+
+
+def columns(terms: Terms = KUBERNETES) -> tuple[str, ...]:
+    """The titles of `row`."""
+    gang, node = terms.gang.upper(), terms.node.upper()
+    return ("RECOVERY", gang, "PHASE", "CAUSE", node, "FROM STEP", "RUNNING", "TOOK", "MESSAGE")
+
+
+def duration(ms: float) -> str:
+    """Short and exact enough: `4.2 ms`, `212 ms`, `2.41 s`, `3 min 20 s`."""
+    if ms < 10:
+        return f"{ms:.1f} ms"
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.2f} s"
+    return f"{ms // 60_000:.0f} min {ms % 60_000 / 1000:.0f} s"
+
+
+def _headline(story: Explanation, terms: Terms) -> str:
+    state = f"{story.phase} after {duration(story.ms)}" if story.ms is not None else story.phase.value
+    if story.held_in:
+        state += f" in {story.held_in}"
+    if story.running_ms is not None:
+        state += f", all {terms.member}s ran after {duration(story.running_ms)}"
+    when = f", began {story.began:%Y-%m-%d %H:%M:%S} UTC" if story.began else ""
+    gang = (
+        f"{story.gang} in {story.namespace}" if terms is KUBERNETES else f"{terms.gang} {story.gang.partition(' ')[2]}"
+    )
+    return f"{story.recovery}: {state} ({gang}{when})"
+
+
+def _cause(why: Why, width: int, number: int) -> Iterator[str]:
+    joined = "also " if number else ""
+    node = f"{why.node}: " if why.node and why.node not in why.message else ""
+    yield from wrap(f"{joined}{why.kind}: {node}{why.message}", width)
+    for seen in why.evidence:
+        record = f" record {seen.record}" if seen.record >= 0 else ""
+        yield from wrap(f"{_clock(seen.at)}  {seen.source}{record}: {seen.text}", width, indent=4)
+    if why.kind is CauseKind.HARDWARE or why.node:
+        at = why.quarantined_at or why.at
+        yield from wrap(f"{_clock(at)}  {why.node} was {_taken(why, at)}", width, indent=4)
+
+
+def _taken(why: Why, at: datetime) -> str:
+    """Out of service only where that is on record: the budget may have refused it."""
+    taken = "taken out of service" if why.quarantined_at else "found unfit"
+    reason = f" for {why.finding}" if why.finding else ""
+    first = why.evidence[0] if why.evidence else None
+    if first is None or first.at > at:
+        return taken + reason
+    clock = "the kernel's own time stamp" if first.record >= 0 else "the first sign on record"
+    return f"{taken}{reason}, {duration(milliseconds(at - first.at))} after {clock}"
+
+
+def _decision(story: Explanation, terms: Terms) -> Iterator[str]:
+    yield f"{_blame(story, terms)}: {_plan(story, terms)}"
+    for refused in story.rejected:
+        step = f"step {refused.step}, " if refused.step >= 0 else ""
+        yield f"refused {step}{refused.path}: {refused.reason}"
+    if story.checkpoint is not None:
+        yield _chosen(story, story.checkpoint)
+    elif story.lost_ms is not None and story.phase not in ENDED:
+        yield f"the newest checkpoint that was seen to be good was {_work(story.lost_ms)} old when the fault came"
+    if story.no_advance:
+        yield f"{_count(story.no_advance, 'restart')} in a row brought no new step{_waited(story)}"
+    yield from (
+        f"{spare} in place of {bad}; every other {terms.node} is kept" for bad, spare in story.replacements.items()
+    )
+    yield from (
+        f"{spare} in place of {node}, taken while the {terms.gang} was stopped"
+        for node, spare in story.stand_ins.items()
+    )
+    if story.attempts and not story.replacements:
+        plans = [lap.message for lap in story.timeline if lap.phase is Phase.STARTING and lap.message]
+        yield plans[-1] if plans else f"every {terms.member} stays on its {terms.node}"
+
+
+def _blame(story: Explanation, terms: Terms) -> str:
+    kinds = {why.kind for why in story.causes}
+    kind = next(kind for kind in _BLAME if kind in kinds)
+    bad = _bad_nodes(story)
+    if len(bad) > 1:
+        return f"the {terms.node}s {_all(bad)} are to blame"
+    return (_BLAME[CauseKind.HARDWARE] if bad else _BLAME[kind]).format(node=terms.node)
+
+
+_BLAME = {
+    CauseKind.HARDWARE: "the {node} is to blame",
+    CauseKind.INTERRUPTED: "the ranks were ended from outside, no {node} is to blame",
+    CauseKind.SOFTWARE: "a fault of the software, no {node} is to blame",
+    CauseKind.HANG: "everything is alive and nothing moves",
+}
+"""The most telling kind first."""
+
+
+def _plan(story: Explanation, terms: Terms) -> str:
+    """What follows from the blame, as far as it is on record."""
+    if story.stopped_attempt is None:
+        has = "has not stopped" if story.phase not in ENDED else "did not stop"
+        return f"healthd {has} the {terms.gang}"
+    if story.phase is Phase.GAVE_UP:
+        return f"the whole {terms.gang} was to stop, and healthd gave up starting it again"
+    bad = _bad_nodes(story)
+    if bad:
+        return f"stop the whole {terms.gang}, and go on without {f'that {terms.node}' if len(bad) == 1 else 'them'}"
+    return f"stop the whole {terms.gang}, and start it again on the same {terms.node}s"
+
+
+def _bad_nodes(story: Explanation) -> list[str]:
+    named = (why.node for why in story.causes if why.node or why.kind is CauseKind.HARDWARE)
+    return list(dict.fromkeys(named))
+
+
+def _chosen(story: Explanation, checkpoint: ChosenCheckpoint) -> str:
+    lost = "".join(_lost(story))
+    if checkpoint.path:
+        step = f"step {checkpoint.step}, " if checkpoint.step >= 0 else ""
+        return f"resume from {step}{checkpoint.path} ({checkpoint.format}, verified){lost}"
+    saved = story.rejected or story.lost_steps is not None
+    return f"a fresh start, although there was something saved{lost}" if saved else _FRESH
+
+
+def _lost(story: Explanation) -> Iterator[str]:
+    if story.lost_ms is not None:
+        yield f"; {_work(story.lost_ms)} of work lost"
+    if story.lost_steps:
+        yield f"; at least {_count(story.lost_steps, 'step')} to do again"
+
+
+def _work(ms: float) -> str:
+    """Hours are lost where training saves seldom, and milliseconds in a demonstration."""
+    return duration(ms) if ms < 120_000 else spoken(timedelta(milliseconds=ms))
+
+
+_FRESH = "a fresh start: nothing was ever saved"
+
+
+def _waited(story: Explanation) -> str:
+    if story.not_before is None:
+        return ""
+    waits = "waits" if Phase.RESERVING in (story.phase, story.held_in) else "waited"
+    return f": the next start {waits} until {_clock(story.not_before)}"
+
+
+def _acts(story: Explanation, width: int) -> list[str]:
+    lines: list[str] = []
+    for lap in story.timeline:
+        took = duration(lap.ms) if lap.ms is not None else ""
+        head = f"{_clock(lap.at)}  {took:>9}  {lap.phase:<10}  "
+        lines += wrap(f"{head}{lap.message}", width, hanging=len(head))
+    for attempt in story.attempts:
+        lines += wrap(_started(attempt), width)
+    return lines
+
+
+def _started(attempt: Attempt) -> str:
+    resume = f"resume from {_named(attempt.checkpoint)}" if attempt.checkpoint.path else "start from nothing"
+    return f"attempt {attempt.number} was told to {resume}; {_places(attempt)}"
+
+
+def _places(attempt: Attempt) -> str:
+    """Where its ranks ran; before that is known, where they were to run."""
+    places = attempt.ran_on or attempt.placement
+    told = [f"{index} on {node}" for index, node in sorted(places.items(), key=_by_number)]
+    more = f" and {len(told) - KEPT_PLACES} more" if len(told) > KEPT_PLACES else ""
+    ranks = "ranks" if attempt.ran_on or not places else "planned ranks"
+    return f"{ranks}: {', '.join(told[:KEPT_PLACES]) or 'where the scheduler put them'}{more}"
+
+
+def _by_number(place: tuple[str, str]) -> tuple[int, str]:
+    return number_or(place[0], -1), place[0]
+
+
+def _named(checkpoint: ChosenCheckpoint) -> str:
+    return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
+
+
+def _proof(story: Explanation, terms: Terms) -> Iterator[str]:
+    ends = [f"{terms.named(pod.name, pod.index)}: {pod.proof or 'NOT PROVEN to be gone'}" for pod in story.pods]
+    yield from dict.fromkeys(ends)
+    if story.confirmed_step is not None and story.checkpoint is not None:
+        loaded = story.checkpoint
+        beyond = f"beyond {_named(loaded)} that was loaded" if loaded.path else "after a fresh start"
+        yield f"step {story.confirmed_step} was seen and verified, {beyond}"
+
+
+def _now(story: Explanation, terms: Terms) -> Iterator[str]:
+    yield _left(story, terms)
+    refused = story.held_in is Phase.DETECTED
+    yield from (_state_of(bad, terms, refused=refused) for bad in story.nodes)
+    yield from (_silence_of(bad) for bad in story.nodes if bad.silent and not bad.gone)
+
+
+def _left(story: Explanation, terms: Terms) -> str:
+    match story.phase:
+        case Phase.RECOVERED:
+            return f"nothing is left to do for the {terms.gang}"
+        case Phase.HELD:
+            return f"it waits, and goes on by itself when this changes: {story.message}"
+        case Phase.GAVE_UP:
+            return (
+                f"healthd gave up: {story.message}. It does nothing more for this {terms.gang} by itself: "
+                f"mend the cause, then start the {terms.gang} again"
+            )
+        case Phase.SUPERSEDED:
+            return f"nothing is left to do for healthd: {story.message}"
+        case _:
+            return f"it is at work: {story.message}"
+
+
+def _state_of(bad: BadNode, terms: Terms, *, refused: bool) -> str:
+    if bad.quarantined_since is None:
+        return _not_quarantined(bad, terms, refused=refused)
+    stands = f", for {_standing(bad)}" if _standing(bad) else ""
+    return (
+        f"{bad.node} is in quarantine since {_clock(bad.quarantined_since)}{stands}; once it is repaired, say so "
+        f"and it is given back: `healthd repair {bad.node}`{_or_by_hand(terms)}"
+    )
+
+
+def _or_by_hand(terms: Terms) -> str:
+    return f", or its annotation {ANNOTATION_REPAIRED} set to the time" if terms is KUBERNETES else ""
+
+
+def _silence_of(bad: BadNode) -> str:
+    heard = f"since {bad.agent_seen:%Y-%m-%d %H:%M:%S} UTC" if bad.agent_seen else "yet, or it is an older one"
+    return f"nothing was heard of the agent on {bad.node} {heard}: what it said of the node may have changed"
+
+
+def _not_quarantined(bad: BadNode, terms: Terms, *, refused: bool) -> str:
+    """*refused*: the recovery waits for the quarantine, whatever findings are on record."""
+    if bad.gone:
+        return f"there is no {terms.node} {bad.node} any more"
+    if bad.cordoned:
+        return f"{bad.node} is cordoned, but not by healthd: whoever did that gives it back"
+    if not bad.findings and not refused:
+        return f"{bad.node} is not in quarantine, and nothing that is on record asks for it"
+    stands = f" (for {_standing(bad)})" if _standing(bad) else ""
+    return (
+        f"{bad.node} is not in quarantine: {terms.refusal.replace(', or', ' or')}; "
+        f"repair another {terms.node}, or raise quarantine.budget; "
+        f"once {bad.node} itself is repaired{stands}: `healthd repair {bad.node}`"
+    )
+
+
+def _standing(bad: BadNode) -> str:
+    """Every finding that a repair has to see to."""
+    lesser = f"lesser: {_all(bad.lesser_findings)}" if bad.lesser_findings else ""
+    return "; ".join(part for part in (_all(bad.findings), lesser) if part)
+
+
+def _all(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _count(number: int | None, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _clock(at: datetime | None) -> str:
+    return f"{at:%H:%M:%S}.{at.microsecond // 1000:03}" if at else "-"
+
+
+def wrap(text: str, width: int, *, indent: int = 2, hanging: int = 2) -> Sequence[str]:
+    """Lines of a section, harmless for a terminal."""
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hanging),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,127 @@
+"""When what an agent knows is worth a write."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from healthd.core.api import Device, KernelLogCursor, Nic, NodeHealthStatus, PodEnd
+from healthd.core.api.model import Verdict
+from healthd.core.node.reporting import (
+    CURSOR_AFTER,
+    DETAILS_AFTER,
+    GROWTH_AFTER,
+    PODS_AFTER,
+    REFRESH_AFTER,
+    SILENT_AFTER,
+    is_silent,
+    write_at,
+)
+from tests.core.node.test_conditions import a_finding
+from tests.fakes import START
+
+STORED = NodeHealthStatus(
+    verdict=Verdict.UNHEALTHY,
+    findings=[a_finding()],
+    boot_id="boot-1",
+    cursor=KernelLogCursor(boot_id="boot-1", sequence=100, source="kmsg"),
+    seen_at=START,
+)
+
+
+def waits(**changes: Any) -> timedelta:
+    """How long after the last write a change is written."""
+    return write_at(STORED, replace(STORED, seen_at=None, **changes), written=START) - START
+
+
+def a_cursor(sequence: int, boot_id: str = "boot-1") -> KernelLogCursor:
+    """Where reading stands."""
+    return KernelLogCursor(boot_id=boot_id, sequence=sequence, source="kmsg")
+
+
+def test_nothing_new_is_written_now_and_then_as_a_sign_of_life() -> None:
+    assert waits() == REFRESH_AFTER
+
+
+def test_an_agent_that_was_away_for_long_shows_at_once_that_it_lives_again() -> None:
+    back = START + timedelta(hours=9)
+
+    assert write_at(STORED, STORED, written=back) < back
+    assert write_at(replace(STORED, seen_at=None), STORED, written=back) == back
+
+
+def test_an_agent_that_lives_is_never_silent_and_one_that_is_dead_soon_is() -> None:
+    slowest, busy = 1.5 * REFRESH_AFTER, timedelta(minutes=10)
+
+    assert not is_silent(STORED, START + slowest + busy)
+    assert is_silent(STORED, START + SILENT_AFTER + busy)
+    assert is_silent(replace(STORED, seen_at=None), START)
+    assert is_silent(None, START)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": Verdict.HEALTHY},
+        {"message": "else"},
+        {"findings": []},
+        {"findings": [replace(a_finding(), cleared_at=START)]},
+        {"findings": [replace(a_finding(), quarantines=False)]},
+        {"inventory": [Device(pci="0000:3b:00.0")]},
+        {"boot_id": "boot-2"},
+    ],
+)
+def test_what_others_act_on_is_written_at_once(change: dict[str, Any]) -> None:
+    assert waits(**change) == timedelta(0)
+
+
+@pytest.mark.parametrize("change", [{"live_pods": ["a"]}, {"gone_pods": [PodEnd(uid="a", at=START)]}])
+def test_pods_that_begin_and_end_are_written_every_two_seconds_at_most(change: dict[str, Any]) -> None:
+    assert waits(**change) == PODS_AFTER
+
+
+@pytest.mark.parametrize("change", [{"lost_records": 9}, {"findings": [replace(a_finding(), count=2)]}])
+def test_repeats_and_losses_wait_half_a_minute(change: dict[str, Any]) -> None:
+    assert waits(**change) == DETAILS_AFTER
+
+
+def test_what_counters_grow_by_waits_a_quarter_of_an_hour() -> None:
+    port = Nic(pci="0000:5c:00.0", port=1, rail=0)
+    stored, known = (
+        replace(STORED, nics=[port]),
+        replace(STORED, nics=[replace(port, growth={"ib.packet_seq_err": 12})]),
+    )
+
+    assert write_at(stored, known, written=START) == START + GROWTH_AFTER
+    assert write_at(stored, replace(known, lost_records=9), written=START) == START + DETAILS_AFTER
+
+
+def test_what_counters_grow_by_does_not_put_off_the_sign_of_life() -> None:
+    known = replace(STORED, nics=[Nic(pci="0000:5c:00.0", port=1, growth={"ib.packet_seq_err": 12})])
+    stored = replace(known, nics=[replace(known.nics[0], growth={})])
+    written = START + REFRESH_AFTER - timedelta(minutes=1)
+
+    assert write_at(stored, known, written=written) == START + REFRESH_AFTER
+
+
+def test_a_port_of_another_rate_waits_half_a_minute() -> None:
+    port = Nic(pci="0000:5c:00.0", port=1, rail=0, rate_gbps=400)
+    stored, known = replace(STORED, nics=[port]), replace(STORED, nics=[replace(port, rate_gbps=200)])
+
+    assert write_at(stored, known, written=START) == START + DETAILS_AFTER
+
+
+def test_a_cursor_that_moved_a_little_waits_for_the_hour() -> None:
+    assert waits(cursor=a_cursor(101)) == REFRESH_AFTER
+
+
+def test_a_cursor_that_would_soon_be_overwritten_in_the_ring_waits_a_minute() -> None:
+    assert waits(cursor=a_cursor(100 + 256)) == CURSOR_AFTER
+    assert waits(cursor=a_cursor(0, boot_id="boot-2")) == CURSOR_AFTER
+
+
+def test_a_cursor_rides_along_with_what_is_worth_more() -> None:
+    assert waits(cursor=a_cursor(101), live_pods=["a"]) == PODS_AFTER

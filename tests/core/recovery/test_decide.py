@@ -1,0 +1,659 @@
+"""The decisions of a recovery, one at a time; whole recoveries are told in tests/scenarios."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from healthd.core.api import (
+    ANNOTATION_ATTEMPT,
+    ANNOTATION_FENCE_OVERRIDE,
+    Attempt,
+    Cause,
+    ChosenCheckpoint,
+    ContainerState,
+    ContainerStatus,
+    FencedPod,
+    FenceOverride,
+    GangRef,
+    Pod,
+    PodStatus,
+    Recovery,
+    RecoveryStatus,
+    Terminated,
+    TimelineEntry,
+)
+from healthd.core.api.model import ENDED, CauseKind, Phase
+from healthd.core.config import RecoveryPolicy
+from healthd.core.recovery.actions import FindCheckpoint, RemovePods, StartGang, StopGang
+from healthd.core.recovery.decide import Decision, Situation, decide, open_recovery
+from healthd.core.recovery.faults import DISK_FULL
+from healthd.core.recovery.gang import Ending, GangOptions, GangView, Root
+from healthd.core.recovery.progress import Progress
+from healthd.core.recovery.stopping import BAD_STATE, with_latecomers
+from tests.builders import a_cause, a_node, a_pod
+from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
+from tests.fakes import START
+
+NOW = START + timedelta(minutes=5)
+POLICY = RecoveryPolicy(max_no_advance=3, backoff_base=timedelta(seconds=10), backoff_max=timedelta(seconds=30))
+PROVEN = [FencedPod(name=f"r{i}", uid=f"u{i}", node=f"node-{i}", index=str(i), proof="gone") for i in range(2)]
+NODES = {name: a_node(name) for name in ("node-0", "node-1")}
+
+
+def decided(recovery: Recovery, root: Root | None, faults: list[Cause] | None = None, **view: Any) -> Decision:
+    """The next move."""
+    return decide(recovery, GangView(root=root, nodes=NODES, **view), faults or [], POLICY, NOW)
+
+
+def entered(decision: Decision) -> tuple[Phase, str]:
+    """The phase that a decision records, and its message."""
+    assert decision.record is not None, decision.reason
+    return decision.record.phase, decision.record.message
+
+
+def test_two_controllers_that_see_the_same_fault_name_the_same_recovery() -> None:
+    first, second = open_recovery(a_root(), SOFTWARE), open_recovery(a_root(), a_cause())
+
+    assert first.metadata.name == second.metadata.name
+    assert first.spec.first_attempt == 1
+
+
+def test_a_recovery_that_ended_before_it_started_anything_leaves_room_for_the_next() -> None:
+    first = open_recovery(a_root(), SOFTWARE)
+
+    assert open_recovery(a_root(), SOFTWARE, [first]).metadata.name != first.metadata.name
+
+
+def test_the_recovery_of_a_gang_that_was_made_anew_finds_a_name_where_the_two_uids_begin_alike() -> None:
+    taken = open_recovery(a_root(ref=a_ref("11111-2222")), SOFTWARE).metadata.name
+
+    opened = open_recovery(a_root(ref=a_ref("11111-3333")), SOFTWARE, [], [taken])
+
+    assert opened.metadata.name == "train-11111-33-1"
+
+
+def a_ref(uid: str) -> GangRef:
+    return GangRef(kind="Job", name="train", namespace="default", uid=uid)
+
+
+@pytest.mark.parametrize("phase", sorted(set(Phase) - ENDED - {Phase.HELD}))
+@pytest.mark.parametrize(
+    ("root", "outcome"),
+    [
+        pytest.param(
+            None, (Phase.SUPERSEDED, "the gang is not there: no Job train in default has the uid uid-train"), id="gone"
+        ),
+        pytest.param(a_root(deleting=True), (Phase.SUPERSEDED, "the gang was deleted"), id="being deleted"),
+        pytest.param(
+            a_root(suspended=True), (Phase.SUPERSEDED, "the user suspended the gang; it stays so"), id="suspended"
+        ),
+        pytest.param(
+            a_root(suspended=True, stopped_by="given-up-before"),
+            (Phase.SUPERSEDED, "the user suspended the gang; it stays so"),
+            id="suspended with an old mark",
+        ),
+        pytest.param(
+            a_root(options=GangOptions(restart=False)),
+            (
+                Phase.SUPERSEDED,
+                "restarts of the gang were switched off (healthd.dev/restart); it is left as it is",
+            ),
+            id="switched off",
+        ),
+        pytest.param(
+            a_root(ending=Ending.FAILED),
+            (Phase.GAVE_UP, "the root is failed for good and may not be rebuilt"),
+            id="failed for good",
+        ),
+    ],
+)
+def test_what_others_decided_about_the_gang_ends_the_recovery_in_every_phase(
+    phase: Phase, root: Root | None, outcome: tuple[Phase, str]
+) -> None:
+    assert entered(decided(a_recovery_in(phase), root)) == outcome
+
+
+@pytest.mark.parametrize("phase", [Phase.FENCING, Phase.CHOOSING, Phase.RESERVING])
+def test_a_gang_that_somebody_else_let_run_again_is_left_to_him(phase: Phase) -> None:
+    assert entered(decided(a_recovery_in(phase), a_root()))[0] is Phase.SUPERSEDED
+
+
+@pytest.mark.parametrize(
+    ("phase", "attempt", "outcome"),
+    [
+        (Phase.STOPPING, 0, Phase.SUPERSEDED),
+        (Phase.STARTING, 1, Phase.RECOVERED),
+        (Phase.CONFIRMING, 1, Phase.RECOVERED),
+    ],
+)
+def test_a_gang_that_finishes_has_recovered_only_if_it_was_restarted(
+    phase: Phase, attempt: int, outcome: Phase
+) -> None:
+    root = a_root(attempt=attempt, ending=Ending.COMPLETE)
+
+    assert entered(decided(a_recovery_in(phase), root))[0] is outcome
+
+
+@pytest.mark.parametrize("kind", [CauseKind.HARDWARE, CauseKind.HANG])
+def test_a_fault_that_is_gone_before_the_stop_restarts_nobody(kind: CauseKind) -> None:
+    recovery = a_recovery_in(Phase.DETECTED, causes=[a_cause(kind)])
+
+    assert entered(decided(recovery, a_root()))[0] is Phase.SUPERSEDED
+
+
+def test_a_bad_node_that_could_not_be_quarantined_holds_the_recovery_and_the_gang_runs_on() -> None:
+    fault = a_cause(node="node-1")
+
+    phase, message = entered(decided(a_recovery_in(Phase.DETECTED, causes=[fault]), a_root(), [fault]))
+    assert phase is Phase.HELD
+    assert message.startswith("node-1 is not quarantined")
+
+
+def test_the_stop_is_recorded_before_it_is_done() -> None:
+    intent = decided(a_recovery_in(Phase.DETECTED), a_root(), [SOFTWARE])
+    act = decided(a_recovery_in(Phase.STOPPING), a_root())
+
+    assert entered(intent)[0] is Phase.STOPPING
+    assert intent.acts == ()
+    assert act.acts == (StopGang("train-1"),)
+
+
+def test_a_stopped_gang_whose_own_controller_has_not_said_so_is_waited_for() -> None:
+    root = a_root(**{**STOPPED, "stopped": False})
+
+    assert "to say that it stopped" in decided(a_recovery_in(Phase.STOPPING), root).reason
+
+
+def a_restarted(rank: int, node: str, phase: str = "Running") -> Pod:
+    """A member of attempt 1."""
+    status = PodStatus(phase=phase)
+    return a_pod(f"r{rank}", node=node, index=rank, annotations={ANNOTATION_ATTEMPT: "1"}, status=status)
+
+
+def test_a_start_that_was_held_up_gives_members_the_whole_deadline() -> None:
+    long_ago = NOW - POLICY.start_deadline
+    placement = {"0": "node-0", "1": "node-1"}
+    recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, phase_since=long_ago, placement=placement)
+
+    record = decided(recovery, a_root(**STOPPED)).record
+
+    assert record is not None
+    assert (record.phase, record.phase_since, record.message) == (Phase.STARTING, NOW, "the start was held up")
+
+
+def test_a_gang_that_its_user_made_smaller_runs_when_every_member_it_has_left_does() -> None:
+    """One of world 2 whose third rank still runs, and whose second has no node yet."""
+    third = a_restarted(2, "node-2")
+    starting, root = a_recovery_in(Phase.STARTING), a_root(attempt=1)
+
+    waits = decided(starting, root, pods=(a_restarted(0, "node-0"), a_restarted(1, "", "Pending"), third))
+    goes_on = decided(starting, root, pods=(a_restarted(0, "node-0"), a_restarted(1, "node-1"), third))
+
+    assert waits.reason == "1 of 2 members run"
+    assert waits.record is None
+    assert entered(goes_on)[0] is Phase.CONFIRMING
+
+
+def test_where_the_members_run_in_the_end_is_recorded_with_the_attempt() -> None:
+    pods = tuple(a_restarted(rank, node) for rank, node in enumerate(("node-1", "node-0")))
+    attempt = Attempt(number=1, checkpoint=ChosenCheckpoint(), placement={"0": "node-0", "1": "node-1"})
+
+    record = decided(a_recovery_in(Phase.STARTING, attempts=[attempt]), a_root(attempt=1), pods=pods).record
+    assert record is not None
+    assert record.phase is Phase.CONFIRMING
+    assert record.attempts == [replace(attempt, ran_on={"0": "node-1", "1": "node-0"})]
+
+
+def test_a_fault_of_the_software_waits_for_evidence_of_broken_hardware() -> None:
+    fresh = a_recovery_in(Phase.CHOOSING, timeline=[TimelineEntry(phase=Phase.STOPPING, at=NOW)])
+    root = a_root(**STOPPED)
+
+    assert decided(fresh, root).recheck == POLICY.fault_window
+    assert decided(a_recovery_in(Phase.CHOOSING), root).acts == (FindCheckpoint(),)
+
+
+def test_each_attempt_waits_for_the_evidence_of_its_own_fault() -> None:
+    fields: dict[str, Any] = {
+        "causes": [a_cause(node="node-0"), SOFTWARE],
+        "timeline": [TimelineEntry(phase=Phase.DETECTED, at=START), TimelineEntry(phase=Phase.STOPPING, at=NOW)],
+    }
+
+    assert decided(a_recovery_in(Phase.CHOOSING, **fields), a_root(**STOPPED)).recheck == POLICY.fault_window
+
+
+def test_a_start_waits_for_the_back_off() -> None:
+    recovery = a_recovery_in(Phase.RESERVING, pods=PROVEN, not_before=NOW + timedelta(seconds=7))
+
+    assert decided(recovery, a_root(**STOPPED)).recheck == timedelta(seconds=7)
+
+
+def test_nothing_waits_for_a_clock_that_was_hours_ahead_to_come_there_again() -> None:
+    hours = timedelta(hours=26)
+    choosing = a_recovery_in(Phase.CHOOSING, timeline=[TimelineEntry(phase=Phase.STOPPING, at=NOW + hours)])
+    reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN, not_before=NOW + hours)
+
+    assert decided(choosing, a_root(**STOPPED)).acts == (FindCheckpoint(),)
+    assert decided(reserving, a_root(**STOPPED)).record is not None
+
+
+def test_the_placement_is_recorded_before_the_attempt_and_the_attempt_before_the_start() -> None:
+    root = a_root(**STOPPED)
+    recovery = a_recovery_in(Phase.RESERVING, pods=PROVEN, checkpoint=ChosenCheckpoint(path="p", step=7))
+    planned = decided(recovery, root).record
+    assert planned is not None
+    assert planned.placement == {"0": "node-0", "1": "node-1"}
+
+    starting = decided(replace(recovery, status=planned), root).record
+    assert starting is not None
+    assert [attempt.number for attempt in starting.attempts] == [1]
+
+    (act,) = decided(replace(recovery, status=starting), root).acts
+    assert isinstance(act, StartGang)
+    assert (act.hint.attempt, act.hint.checkpoint.step) == (1, 7)
+
+
+def test_a_start_that_was_done_is_not_done_again() -> None:
+    recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, placement={"0": "node-0", "1": "node-1"})
+
+    assert decided(recovery, a_root(attempt=1)).acts == ()
+
+
+def test_a_node_that_goes_bad_between_plan_and_start_leads_back_to_the_plan() -> None:
+    recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, placement={"0": "node-0", "1": "gone"})
+
+    assert entered(decided(recovery, a_root(**STOPPED)))[0] is Phase.RESERVING
+
+
+def test_the_intent_to_start_stays_on_record_until_there_is_a_better_one() -> None:
+    intent = Attempt(number=1, checkpoint=ChosenCheckpoint(), placement={"0": "node-0", "1": "gone"})
+    starting = a_recovery_in(Phase.STARTING, pods=PROVEN, placement=intent.placement, attempts=[intent])
+    back = decided(starting, a_root(**STOPPED)).record
+    assert back is not None
+    assert back.attempts == [intent]
+
+    planned = decided(replace(starting, status=back), a_root(**STOPPED)).record
+    assert planned is not None
+    again = decided(replace(starting, status=planned), a_root(**STOPPED)).record
+
+    assert again is not None
+    assert [attempt.placement for attempt in again.attempts] == [{"0": "node-0", "1": "node-1"}]
+
+
+def test_a_start_that_another_controller_made_after_all_is_followed() -> None:
+    reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN)
+
+    assert entered(decided(reserving, a_root(attempt=1)))[0] is Phase.STARTING
+    assert entered(decided(reserving, a_root(attempt=0)))[0] is Phase.SUPERSEDED
+
+
+def test_a_new_step_is_what_recovered_means() -> None:
+    recovery = a_recovery_in(Phase.CONFIRMING, checkpoint=ChosenCheckpoint(path="p", step=7))
+    root = a_root(attempt=1)
+
+    assert decided(recovery, root, newest=ChosenCheckpoint(path="p", step=7)).record is None
+    later = ChosenCheckpoint(path="q", step=8)
+    assert entered(decided(recovery, root, newest=later)) == (Phase.RECOVERED, "training moved on to step 8")
+
+
+def test_one_file_that_is_written_again_and_again_is_progress_too() -> None:
+    loaded = ChosenCheckpoint(path="/out/ckpt.pt", saved_ns=1)
+    recovery = a_recovery_in(Phase.CONFIRMING, checkpoint=loaded)
+    again = ChosenCheckpoint(path="/out/ckpt.pt", saved_ns=2)
+
+    assert decided(recovery, a_root(attempt=1), newest=loaded).record is None
+    assert entered(decided(recovery, a_root(attempt=1), newest=again)) == (
+        Phase.RECOVERED,
+        "training saved /out/ckpt.pt again",
+    )
+
+
+RUNNING = tuple(
+    a_pod(f"rank-{i}", index=i, status=PodStatus(phase="Running"), annotations={"healthd.dev/attempt": "1"})
+    for i in range(2)
+)
+LONG_AFTER = START + POLICY.confirm_after
+
+
+def test_a_gang_that_saves_nothing_has_recovered_when_it_still_shows_life_after_a_while() -> None:
+    decision = decided(a_recovery_in(Phase.CONFIRMING), a_root(attempt=1), pods=RUNNING, last_activity=LONG_AFTER)
+
+    assert entered(decision) == (
+        Phase.RECOVERED,
+        "every member runs and shows life after 0:10:00; no new step was seen yet",
+    )
+
+
+@pytest.mark.parametrize(
+    ("root", "view"),
+    [
+        pytest.param({}, {"last_activity": None}, id="nobody can tell"),
+        pytest.param({}, {"last_activity": START + timedelta(minutes=9)}, id="no sign of life at the end"),
+        pytest.param({}, {"pods": RUNNING[:1]}, id="a member is missing"),
+        pytest.param({"progress": Progress(step=7, intervals=[60.0])}, {}, id="its rhythm is known"),
+    ],
+)
+def test_else_a_gang_with_a_place_for_checkpoints_has_recovered_only_with_a_step(
+    root: dict[str, Any], view: dict[str, Any]
+) -> None:
+    seen = {"pods": RUNNING, "last_activity": LONG_AFTER, **view}
+
+    assert decided(a_recovery_in(Phase.CONFIRMING), a_root(attempt=1, **root), **seen).record is None
+
+
+def test_a_fault_after_the_start_begins_the_next_attempt_of_the_same_recovery() -> None:
+    again = decided(a_recovery_in(Phase.CONFIRMING), a_root(attempt=1), [SOFTWARE]).record
+
+    assert again is not None
+    assert (again.phase, again.attempt, len(again.causes)) == (Phase.STOPPING, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("cause", "minutes", "early"),
+    [
+        pytest.param(SOFTWARE, 1, True, id="soon after its start"),
+        pytest.param(SOFTWARE, 11, False, id="after it had run for a while"),
+        pytest.param(a_cause(node="node-1"), 1, False, id="with its node"),
+        pytest.param(a_cause(CauseKind.INTERRUPTED), 1, False, id="by a deletion"),
+    ],
+)
+def test_an_attempt_that_fails_early_by_itself_is_marked(cause: Cause, minutes: int, early: bool) -> None:
+    attempts = [Attempt(number=1, checkpoint=ChosenCheckpoint(path="p", step=7))]
+    recovery = a_recovery_in(Phase.CONFIRMING, attempts=attempts, phase_since=NOW - timedelta(minutes=minutes))
+
+    again = decided(recovery, a_root(attempt=1), [cause]).record
+
+    assert again is not None
+    assert [attempt.failed_early for attempt in again.attempts] == [early]
+
+
+@pytest.mark.parametrize(
+    ("cause", "minutes", "fell_from"),
+    [
+        pytest.param(SOFTWARE, 1, "/step_7", id="soon after its start"),
+        pytest.param(SOFTWARE, 11, "", id="after it had run for a while"),
+        pytest.param(SOFTWARE, None, "", id="nobody knows when it was started"),
+        pytest.param(a_cause(CauseKind.INTERRUPTED), 1, "", id="by a deletion"),
+    ],
+)
+def test_what_a_gang_was_told_to_load_before_it_failed_early_is_on_record(
+    cause: Cause, minutes: int | None, fell_from: str
+) -> None:
+    started = None if minutes is None else cause.at - timedelta(minutes=minutes)
+    root = a_root(template_resumes_from="/step_7", started_at=started)
+
+    stopping = decided(a_recovery_in(Phase.DETECTED, causes=[cause]), root, [cause]).record
+
+    assert stopping is not None
+    assert stopping.fell_from == fell_from
+
+
+@pytest.mark.parametrize(
+    ("code", "minutes", "bad"),
+    [
+        pytest.param(BAD_STATE, 0, True, id="beside a peer that failed of it first"),
+        pytest.param(BAD_STATE, 30, False, id="long ago"),
+        pytest.param(1, 0, False, id="with another code"),
+    ],
+)
+def test_a_member_says_by_its_exit_code_that_its_state_is_bad(code: int, minutes: int, bad: bool) -> None:
+    end = Terminated(exit_code=code, finished_at=SOFTWARE.at - timedelta(minutes=minutes))
+    ended = ContainerStatus(name="main", state=ContainerState(terminated=end))
+    pod = a_pod("r0", index=0, status=PodStatus(phase="Failed", container_statuses=[ended]))
+    fenced = with_latecomers(a_situation(pods=(pod,)))
+
+    decision = decided(a_recovery_in(Phase.STOPPING, pods=fenced), a_root(), pods=(pod,))
+
+    assert (decision.record is not None and decision.record.bad_state) is bad
+
+
+def a_situation(**view: Any) -> Situation:
+    recovery = a_recovery_in(Phase.STOPPING)
+    root = a_root()
+    return Situation(recovery, recovery.status, Phase.STOPPING, GangView(root=root, **view), root, (), POLICY, NOW)
+
+
+def test_a_checkpoint_is_not_suspected_for_a_disk_that_was_full() -> None:
+    attempts = [Attempt(number=1, checkpoint=ChosenCheckpoint(path="p", step=7))]
+    recovery = a_recovery_in(Phase.CONFIRMING, attempts=attempts, phase_since=NOW - timedelta(minutes=1))
+    failed = [replace(pod, status=replace(pod.status, phase="Failed", reason=DISK_FULL)) for pod in RUNNING]
+
+    again = decided(recovery, a_root(attempt=1), [SOFTWARE], pods=failed).record
+
+    assert again is not None
+    assert [attempt.failed_early for attempt in again.attempts] == [False]
+
+
+def test_ranks_that_fail_beside_a_broken_gpu_are_not_blamed() -> None:
+    hardware = a_cause(node="node-1")
+
+    again = decided(a_recovery_in(Phase.CONFIRMING), a_root(attempt=1), [hardware, SOFTWARE]).record
+
+    assert again is not None
+    assert again.causes == [SOFTWARE, hardware]
+
+
+def test_a_held_recovery_records_a_reason_once() -> None:
+    cause = a_cause(node="gone")
+    recovery = a_recovery_in(Phase.RESERVING, causes=[cause], pods=[replace(PROVEN[0], node="gone"), PROVEN[1]])
+    held = decided(recovery, a_root(**STOPPED)).record
+    assert held is not None
+    assert (held.phase, held.held_in) == (Phase.HELD, Phase.RESERVING)
+
+    assert decided(replace(recovery, status=held), a_root(**STOPPED)).record is None
+
+
+def test_a_hold_whose_reason_changes_stays_one_entry_of_the_story() -> None:
+    fencing = a_recovery_in(Phase.FENCING)
+    first = enter_held(fencing, "no proof that a can no longer write")
+    second = enter_held(replace(fencing, status=first), "no proof that b can no longer write")
+
+    assert len(first.timeline) == len(fencing.status.timeline) + 1
+    assert len(second.timeline) == len(first.timeline)
+    assert second.timeline[-1].message == "no proof that b can no longer write"
+
+
+def enter_held(recovery: Recovery, message: str) -> RecoveryStatus:
+    situation = Situation(recovery, recovery.status, Phase.FENCING, GangView(root=a_root()), a_root(), (), POLICY, NOW)
+    record = situation.hold(message).record
+    assert record is not None
+    return record
+
+
+OPEN = FencedPod(name="r1", uid="u1", node="node-1", index="1", boot_id="boot-1")
+STUCK = a_pod("r1", uid="u1", node="node-1", index=1, status=PodStatus(phase="Running"), deletion_timestamp=START)
+
+
+def test_a_person_who_answers_for_the_old_pods_lets_the_gang_go_on_and_is_on_record() -> None:
+    answered = {ANNOTATION_FENCE_OVERRIDE: "node-1: burnt"}
+    fencing = a_recovery_in(Phase.FENCING, pods=[PROVEN[0], OPEN], annotations=answered)
+
+    record = decided(fencing, a_root(**STOPPED)).record
+
+    assert record is not None
+    assert record.pods[1].proof == "a person answers for it (healthd.dev/fence-override: node-1: burnt)"
+    assert record.fence_override == FenceOverride(said="node-1: burnt", attempt=1)
+
+
+def test_his_word_counts_for_one_attempt_only() -> None:
+    answered = {ANNOTATION_FENCE_OVERRIDE: "all"}
+    used = FenceOverride(said="all", attempt=1)
+    next_attempt = a_recovery_in(
+        Phase.FENCING, attempt=2, pods=[PROVEN[0], OPEN], fence_override=used, annotations=answered
+    )
+
+    assert entered(decided(next_attempt, a_root(attempt=1, **STOPPED)))[0] is Phase.HELD
+
+
+def test_the_owner_of_a_gang_may_say_how_long_the_fence_waits() -> None:
+    options = GangOptions(restart=True, fence_timeout=timedelta(minutes=5))
+    fencing = a_recovery_in(Phase.FENCING, pods=[PROVEN[0], OPEN])
+
+    record = decided(fencing, a_root(options=options, **STOPPED)).record
+
+    assert record is not None
+    assert record.pods[1].proof == "none: fence_timeout of 0:05:00 is over"
+
+
+def test_a_pod_that_no_kubelet_will_ever_delete_is_removed_once_its_end_is_proven() -> None:
+    proven = [PROVEN[0], replace(OPEN, proof="node-1 has booted since")]
+
+    decision = decided(a_recovery_in(Phase.FENCING, pods=proven), a_root(**STOPPED), pods=(STUCK,))
+
+    assert decision.acts == (RemovePods(("r1",)),)
+
+
+def test_it_is_not_waited_for_either() -> None:
+    proven = [replace(OPEN, proof="node-1 was powered off")]
+    silent = {"node-1": a_node("node-1", conditions=[])}
+    stopping = a_recovery_in(Phase.STOPPING, pods=proven)
+    just_deleted = replace(STUCK, metadata=replace(STUCK.metadata, deletion_timestamp=NOW))
+
+    waits = decide(stopping, GangView(root=a_root(**STOPPED), pods=(just_deleted,), nodes=NODES), [], POLICY, NOW)
+    goes_on = decide(stopping, GangView(root=a_root(**STOPPED), pods=(just_deleted,), nodes=silent), [], POLICY, NOW)
+
+    assert waits.reason == "waiting for r1 to end"
+    assert entered(goes_on)[0] is Phase.FENCING
+
+
+OPEN_BREAKER = "the breaker is open: it is a bad day"
+
+
+def held_back(recovery: Recovery, root: Root, faults: list[Cause], **view: Any) -> Decision:
+    """The next move while the breaker is open."""
+    return decide(recovery, GangView(root=root, nodes=NODES, **view), faults, POLICY, NOW, OPEN_BREAKER)
+
+
+def test_a_gang_that_still_runs_is_not_stopped_while_the_breaker_is_open() -> None:
+    quarantined = {**NODES, "node-1": a_node("node-1", unschedulable=True)}
+    fault = a_cause(node="node-1")
+    detected = a_recovery_in(Phase.DETECTED, causes=[fault], let_through=None)
+    view = GangView(root=a_root(), nodes=quarantined)
+
+    assert entered(decide(detected, view, [fault], POLICY, NOW, OPEN_BREAKER)) == (Phase.HELD, OPEN_BREAKER)
+
+
+FAILED = a_pod("rank-1", uid="u1", node="node-1", index=1, status=PodStatus(phase="Failed"))
+
+
+def test_one_that_lost_a_member_is_stopped_before_it_fails_for_good_and_not_started_yet() -> None:
+    detected = a_recovery_in(Phase.DETECTED, let_through=None)
+
+    stopping = held_back(detected, a_root(), [SOFTWARE], pods=(FAILED,)).record
+    reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN, let_through=None)
+
+    assert stopping is not None
+    assert (stopping.phase, stopping.let_through) == (Phase.STOPPING, None)
+    assert entered(held_back(reserving, a_root(**STOPPED), [])) == (Phase.HELD, OPEN_BREAKER)
+
+
+def test_when_the_breaker_closes_that_is_recorded_before_anything_else() -> None:
+    reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN, let_through=None)
+
+    record = decided(reserving, a_root(**STOPPED)).record
+
+    assert record is not None
+    assert (record.phase, record.let_through) == (Phase.RESERVING, NOW)
+
+
+def test_a_recovery_that_was_let_through_is_not_held_by_a_breaker_that_opens_later() -> None:
+    reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN)
+
+    record = held_back(reserving, a_root(**STOPPED), []).record
+
+    assert record is not None
+    assert record.phase is Phase.RESERVING
+    assert record.placement == {"0": "node-0", "1": "node-1"}
+
+
+def test_a_new_recovery_sets_out_to_stop_the_gang_in_its_first_write() -> None:
+    opened = open_recovery(a_root(), SOFTWARE)
+
+    first = decided(opened, a_root(), [SOFTWARE], pods=(FAILED,)).record
+
+    assert first is not None
+    assert [entry.phase for entry in first.timeline] == [Phase.DETECTED, Phase.STOPPING]
+    assert (first.attempt, first.let_through) == (1, NOW)
+
+
+@pytest.mark.parametrize("phase", [Phase.STOPPING, Phase.FENCING, Phase.CHOOSING, Phase.RESERVING, Phase.STARTING])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"edited_since_stop": True},
+            "somebody changed the gang while it was stopped; it stays so, for him to resume when he is done",
+        ),
+        (
+            {"options": GangOptions(restart=False)},
+            "restarts of the gang were switched off (healthd.dev/restart); it stays stopped",
+        ),
+    ],
+)
+def test_what_the_user_does_to_a_stopped_gang_is_not_fought_over(
+    phase: Phase, change: dict[str, Any], message: str
+) -> None:
+    recovery = a_recovery_in(phase, pods=PROVEN)
+
+    assert entered(decided(recovery, a_root(**{**STOPPED, **change}))) == (Phase.SUPERSEDED, message)
+
+
+def test_a_change_that_came_before_the_start_does_not_end_what_was_started() -> None:
+    confirming = a_recovery_in(Phase.CONFIRMING, pods=PROVEN)
+
+    assert decided(confirming, a_root(attempt=1, edited_since_stop=True)).record is None
+
+
+def made(minutes: float, index: int = 0) -> Pod:
+    """A member of attempt 0 that was made so long after the fault."""
+    at = SOFTWARE.at + timedelta(minutes=minutes)
+    return a_pod(f"rank-{index}", index=index, status=PodStatus(phase="Running"), creation_timestamp=at)
+
+
+def test_a_pod_that_was_proven_gone_stays_so_when_the_gang_is_stopped_again() -> None:
+    """This controller has not noticed yet that it is gone, and will not be told more than that."""
+    noticed = a_pod("r0", uid="u0", node="node-0", index=0, status=PodStatus(phase="Running"))
+    recovery = a_recovery_in(Phase.CONFIRMING, pods=PROVEN)
+
+    again = decided(recovery, a_root(attempt=1), [SOFTWARE], pods=(noticed,)).record
+
+    assert again is not None
+    assert again.phase is Phase.STOPPING
+    assert again.pods == [PROVEN[0]]
+
+
+@pytest.mark.parametrize(
+    ("pods", "phase"),
+    [
+        pytest.param((made(1), made(1, 1)), Phase.SUPERSEDED, id="all are new"),
+        pytest.param((made(-1), made(1, 1)), Phase.STOPPING, id="one is old: it waits for the others in vain"),
+        pytest.param((made(1),), Phase.STOPPING, id="one is missing"),
+    ],
+)
+def test_a_gang_that_its_own_controller_restarted_as_a_whole_is_not_restarted_again(
+    pods: tuple[Pod, ...], phase: Phase
+) -> None:
+    assert entered(decided(a_recovery_in(Phase.DETECTED), a_root(), pods=pods))[0] is phase
+
+
+def test_a_start_whose_pods_its_controller_makes_late_says_so_and_waits() -> None:
+    recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, phase_since=NOW)
+
+    decision = decided(recovery, a_root(attempt=1), pods=RUNNING[:1])
+
+    assert decision.reason == "1 of 2 members run; Job train has made 1 so far"
+    assert decision.recheck == POLICY.start_deadline
+
+
+def test_what_others_said_of_a_fault_is_recorded_without_what_a_terminal_would_obey() -> None:
+    cause = replace(SOFTWARE, message="train-0 said \x1b]0;title\x07")
+    opened = open_recovery(a_root(), cause)
+    status = decide(opened, GangView(root=a_root(suspended=True)), [], RecoveryPolicy(), START).record
+
+    assert status is not None
+    assert opened.spec.cause.message == r"train-0 said \u001b]0;title\u0007"
+    assert all(entry.message.isprintable() for entry in status.timeline)
+    assert all(each.message.isprintable() for each in status.causes)

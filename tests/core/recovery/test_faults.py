@@ -1,0 +1,399 @@
+"""What is wrong with a running gang."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from healthd.core.api import (
+    ANNOTATION_QUARANTINE,
+    ContainerState,
+    ContainerStatus,
+    Node,
+    NodeHealth,
+    Pod,
+    PodStatus,
+    Terminated,
+)
+from healthd.core.api.model import CauseKind, Verdict
+from healthd.core.api.recoveries import LONGEST_MESSAGE
+from healthd.core.config import HangPolicy
+from healthd.core.node.quarantine import Record
+from healthd.core.recovery.faults import find_faults
+from healthd.core.recovery.foreign_signs import Effect, Sign
+from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.progress import Progress
+from tests.builders import a_finding, a_node, a_nodehealth, a_pod
+from tests.core.gangs import a_root
+from tests.fakes import START
+
+NOW = START + timedelta(hours=1)
+HANG = HangPolicy(factor=5, floor=timedelta(minutes=10), min_intervals=3)
+QUARANTINED = a_node(
+    "node-1",
+    unschedulable=True,
+    annotations={
+        ANNOTATION_QUARANTINE: msgspec.json.encode(
+            Record(finding="gpu/xid-79", message="it fell off the bus", since=START)
+        ).decode()
+    },
+)
+
+
+def a_member(
+    index: int, phase: str = "Running", *, attempt: int = 0, end: Terminated | None = None, **meta: Any
+) -> Pod:
+    """The member *index* on the node of the same number."""
+    containers = [ContainerStatus(name="main", state=ContainerState(terminated=end))] if end else []
+    return a_pod(
+        f"rank-{index}",
+        node=f"node-{index}",
+        index=index,
+        status=PodStatus(
+            phase=phase,
+            reason=meta.pop("reason", ""),
+            message=meta.pop("message", ""),
+            container_statuses=containers,
+        ),
+        annotations={"healthd.dev/attempt": str(attempt)},
+        **meta,
+    )
+
+
+def kinds(
+    *pods: Pod,
+    root: Root | None = None,
+    nodes: tuple[Node, ...] = (a_node("node-0"), a_node("node-1")),
+    health: tuple[NodeHealth, ...] = (),
+    last_activity: datetime | None = None,
+    last_work: datetime | None = None,
+    signs: dict[str, Sign] | None = None,
+) -> list[CauseKind]:
+    """The kinds of the faults that are found."""
+    view = GangView(
+        root=root or a_root(),
+        pods=pods,
+        nodes={node.metadata.name: node for node in nodes},
+        health={report.metadata.name: report for report in health},
+        last_activity=last_activity,
+        last_work=last_work,
+        sign_on=(signs or {}).get,
+    )
+    return [cause.kind for cause in find_faults(view, HANG, NOW)]
+
+
+def test_a_gang_that_runs_on_healthy_nodes_has_no_fault() -> None:
+    assert kinds(a_member(0), a_member(1)) == []
+
+
+@pytest.mark.parametrize("state", [{"deleting": True}, {"invalid": ("healthd.dev/min-nodes: 'x' is not a number",)}])
+def test_a_gang_that_goes_or_cannot_be_read_has_no_fault_that_is_acted_on(state: dict[str, Any]) -> None:
+    assert kinds(a_member(0), a_member(1, "Failed"), root=a_root(gone=("1",), **state)) == []
+
+
+def test_a_quarantined_node_under_a_member_is_a_fault_of_the_hardware() -> None:
+    view = GangView(root=a_root(), pods=(a_member(1),), nodes={"node-1": QUARANTINED})
+
+    (cause,) = find_faults(view, HANG, NOW)
+
+    assert (cause.kind, cause.node, cause.message, cause.at) == (
+        CauseKind.HARDWARE,
+        "node-1",
+        "it fell off the bus",
+        START,
+    )
+
+
+def test_so_is_an_unhealthy_verdict_before_the_quarantine() -> None:
+    report = a_nodehealth("node-1", verdict=Verdict.UNHEALTHY, findings=[a_finding()])
+
+    assert kinds(a_member(0), a_member(1), health=(report,)) == [CauseKind.HARDWARE]
+
+
+def test_so_is_a_node_that_is_gone() -> None:
+    assert kinds(a_member(0), a_member(1), nodes=(a_node("node-0"),)) == [CauseKind.HARDWARE]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DEGRADED, Verdict.UNKNOWN])
+def test_a_node_that_is_not_known_to_be_bad_is_none(verdict: Verdict) -> None:
+    assert kinds(a_member(0), a_member(1), health=(a_nodehealth("node-1", verdict=verdict),)) == []
+
+
+def test_a_cordon_of_a_person_is_no_fault() -> None:
+    assert kinds(a_member(0), a_member(1), nodes=(a_node("node-0"), a_node("node-1", unschedulable=True))) == []
+
+
+def test_a_failed_member_on_a_healthy_node_is_a_fault_of_the_software() -> None:
+    assert kinds(a_member(0), a_member(1, "Failed", end=Terminated(exit_code=1))) == [CauseKind.SOFTWARE]
+
+
+def test_a_failed_member_on_a_bad_node_is_the_hardwares_fault_alone() -> None:
+    failed = a_member(1, "Failed", end=Terminated(exit_code=134))
+
+    assert kinds(a_member(0), failed, nodes=(a_node("node-0"), QUARANTINED)) == [CauseKind.HARDWARE]
+
+
+def test_the_hardware_comes_first_when_the_others_die_with_it() -> None:
+    peer = a_member(0, "Failed", end=Terminated(exit_code=1))
+
+    found = kinds(peer, a_member(1), nodes=(a_node("node-0"), QUARANTINED))
+
+    assert found == [CauseKind.HARDWARE, CauseKind.SOFTWARE]
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        pytest.param(a_member(1, deletion_timestamp=START), id="deleted under the gang"),
+        pytest.param(a_member(1, "Failed", reason="Lost"), id="its supervisor went away"),
+    ],
+)
+def test_a_member_that_was_taken_away_is_an_interruption(member: Pod) -> None:
+    assert kinds(a_member(0), member) == [CauseKind.INTERRUPTED]
+
+
+def test_one_that_goes_because_the_gang_was_made_smaller_is_none() -> None:
+    assert kinds(a_member(0), a_member(1, deletion_timestamp=START), root=a_root(world=1)) == []
+    assert kinds(a_member(0), a_member(1), root=a_root(world=1), nodes=(a_node("node-0"),)) == []
+
+
+def test_members_that_have_succeeded_are_left_out() -> None:
+    assert kinds(a_member(0, "Succeeded"), a_member(1, "Succeeded", deletion_timestamp=START)) == []
+
+
+def test_what_an_earlier_attempt_left_behind_is_history() -> None:
+    old = a_member(1, "Failed", attempt=0, end=Terminated(exit_code=1))
+
+    assert kinds(old, root=a_root(attempt=1)) == []
+
+
+def test_so_is_what_failed_before_the_user_stopped_the_gang_and_let_it_go_on() -> None:
+    old = a_member(1, "Failed", end=Terminated(exit_code=1, finished_at=START))
+    successor = a_member(1)
+
+    assert kinds(old, successor, root=a_root(started_at=START)) == [CauseKind.SOFTWARE]
+    assert kinds(old, successor, root=a_root(started_at=NOW)) == []
+    assert kinds(old, successor, root=a_root(has_begun=False)) == []
+
+
+def test_a_rank_that_fails_at_its_start_counts_also_where_its_clock_is_behind() -> None:
+    failed = a_member(1, "Failed", end=Terminated(exit_code=1, finished_at=START))
+
+    assert kinds(failed, root=a_root(started_at=START + timedelta(seconds=2))) == [CauseKind.SOFTWARE]
+
+
+def test_a_suspended_gang_has_no_faults() -> None:
+    assert kinds(a_member(1, "Failed"), root=a_root(suspended=True)) == []
+
+
+def test_a_signal_is_named_in_the_message() -> None:
+    killed = a_member(1, "Failed", end=Terminated(exit_code=137, signal=9))
+
+    (cause,) = find_faults(GangView(root=a_root(), pods=(killed,), nodes={"node-1": a_node("node-1")}), HANG, NOW)
+
+    assert cause.message == "rank-1 was killed (signal 9)"
+
+
+SILENT = a_root(progress=Progress(step=9, at=NOW - timedelta(minutes=20), intervals=[60, 60, 60]))
+
+
+def test_silence_against_its_own_rhythm_is_a_hang() -> None:
+    assert kinds(a_member(0), a_member(1), root=SILENT) == [CauseKind.HANG]
+
+
+@pytest.mark.parametrize(
+    ("root", "sign"),
+    [
+        pytest.param(SILENT, NOW - timedelta(minutes=1), id="a member was seen doing something"),
+        pytest.param(a_root(), None, id="nothing is known of its rhythm"),
+        pytest.param(a_root(progress=SILENT.progress, started_at=NOW), None, id="it has just started"),
+        pytest.param(a_root(progress=SILENT.progress, world=3), None, id="a member is missing"),
+    ],
+)
+def test_other_silence_is_not(root: Root, sign: datetime | None) -> None:
+    assert kinds(a_member(0), a_member(1), root=root, last_activity=sign) == []
+
+
+AN_HOUR_AGO = NOW - timedelta(hours=1)
+NODES = {name: a_node(name) for name in ("node-0", "node-1")}
+
+
+def test_a_gang_that_does_nothing_at_all_before_its_first_steps_hangs() -> None:
+    root, members = a_root(started_at=AN_HOUR_AGO), (a_member(0), a_member(1))
+    view = GangView(root=root, pods=members, nodes=NODES, last_activity=AN_HOUR_AGO, last_work=AN_HOUR_AGO)
+
+    (cause,) = find_faults(view, HANG, NOW)
+
+    assert cause.kind is CauseKind.HANG
+    assert "no rank has printed or done anything for 3600 s" in cause.message
+    assert "hang.first_step" in cause.message
+
+
+@pytest.mark.parametrize(
+    ("signs", "policy"),
+    [
+        pytest.param({"last_work": NOW - timedelta(minutes=1)}, HANG, id="a rank uses a processor"),
+        pytest.param({"last_activity": NOW - timedelta(minutes=1)}, HANG, id="a rank prints"),
+        pytest.param({"last_work": None}, HANG, id="nobody sees whether they work"),
+        pytest.param({}, HangPolicy(enabled=False), id="hangs are not looked for"),
+        pytest.param({}, HangPolicy(first_step=timedelta(hours=2)), id="it has more time"),
+    ],
+)
+def test_a_gang_whose_first_steps_take_long_does_not(signs: dict[str, datetime | None], policy: HangPolicy) -> None:
+    root, members = a_root(started_at=AN_HOUR_AGO), (a_member(0), a_member(1))
+    seen: dict[str, Any] = {"last_activity": AN_HOUR_AGO, "last_work": AN_HOUR_AGO, **signs}
+
+    assert find_faults(GangView(root=root, pods=members, nodes=NODES, **seen), policy, NOW) == []
+
+
+def test_that_a_gang_of_known_rhythm_uses_processors_is_no_sign_of_life() -> None:
+    assert kinds(a_member(0), a_member(1), root=SILENT, last_work=NOW) == [CauseKind.HANG]
+
+
+def test_members_that_wait_for_one_that_has_finished_hang() -> None:
+    assert kinds(a_member(0, "Succeeded"), a_member(1), root=SILENT) == [CauseKind.HANG]
+
+
+def test_a_gang_whose_members_have_all_finished_does_not_hang() -> None:
+    assert kinds(a_member(0, "Succeeded"), a_member(1, "Succeeded"), root=SILENT) == []
+
+
+def test_an_exit_code_that_says_it_all_is_not_explained_again() -> None:
+    end = Terminated(exit_code=7)
+    failed = a_member(1, "Failed", end=end, reason="Error", message="exit code 7; no process of it is left")
+
+    (cause,) = find_faults(GangView(root=a_root(), pods=(failed,), nodes={"node-1": a_node("node-1")}), HANG, NOW)
+
+    assert cause.message == "rank-1 exited with code 7"
+
+
+def test_a_member_that_waits_for_a_node_is_no_hang() -> None:
+    assert kinds(a_member(0), a_member(1, "Pending"), root=SILENT) == []
+
+
+def a_sign(effect: Effect = Effect.RESTART, **fields: Any) -> Sign:
+    """What another detector says of node-1."""
+    return Sign(row="r", node="node-1", effect=effect, message="node-1: so it is said", **{**ABOUT, **fields})
+
+
+ABOUT: dict[str, Any] = {"cause": CauseKind.HARDWARE, "since": NOW - timedelta(minutes=2)}
+SILENT_NODE = a_sign(of_readiness=True)
+
+
+def test_a_sign_of_another_detector_is_a_fault_of_the_machine_that_names_its_row() -> None:
+    view = GangView(
+        root=a_root(), pods=(a_member(1),), nodes={"node-1": a_node("node-1")}, sign_on={"node-1": a_sign()}.get
+    )
+
+    (cause,) = find_faults(view, HANG, NOW)
+
+    assert (cause.node, cause.finding, cause.message) == ("node-1", "r", "node-1: so it is said")
+    assert cause.at == NOW - timedelta(minutes=2)
+
+
+@pytest.mark.parametrize("effect", [Effect.AVOID, Effect.TELL])
+def test_a_sign_that_only_advises_against_a_node_restarts_nothing(effect: Effect) -> None:
+    assert kinds(a_member(0), a_member(1), signs={"node-1": a_sign(effect)}) == []
+
+
+def test_a_machine_that_is_taken_back_is_an_interruption() -> None:
+    taken_back = a_sign(cause=CauseKind.INTERRUPTED)
+
+    assert kinds(a_member(0), a_member(1), signs={"node-1": taken_back}) == [CauseKind.INTERRUPTED]
+
+
+def a_gang_whose_last_step_was(minutes_ago: float) -> Root:
+    """One that makes a step every minute."""
+    return a_root(progress=Progress(step=9, at=NOW - timedelta(minutes=minutes_ago), intervals=[60, 60]))
+
+
+def test_a_gang_that_still_makes_steps_needs_no_kubelet() -> None:
+    def with_last_step(minutes_ago: float, sign: Sign = SILENT_NODE) -> list[CauseKind]:
+        root = a_gang_whose_last_step_was(minutes_ago)
+        return kinds(a_member(0), a_member(1), root=root, signs={"node-1": sign})
+
+    assert with_last_step(1) == []
+    assert with_last_step(3) == [CauseKind.HARDWARE]
+    assert with_last_step(1, sign=a_sign()) == [CauseKind.HARDWARE]
+
+
+def test_it_stands_still_when_its_next_step_is_late() -> None:
+    long_silent = a_sign(of_readiness=True, since=NOW - timedelta(minutes=30))
+    root = a_gang_whose_last_step_was(2.5)
+
+    assert kinds(a_member(0), a_member(1), root=root, signs={"node-1": long_silent}) == [CauseKind.HARDWARE]
+
+
+def test_a_member_that_nobody_makes_again_is_missed() -> None:
+    assert kinds(a_member(0), root=a_root(gone=("rank-1",))) == [CauseKind.INTERRUPTED]
+
+
+def restarted_in_place(*, after: timedelta) -> Pod:
+    """A member whose container ended so long after its start, and runs again."""
+    end = Terminated(exit_code=134, started_at=START, finished_at=START + after)
+    status = ContainerStatus(name="main", restart_count=1, last_state=ContainerState(terminated=end))
+    return a_pod("rank-0", node="node-0", index=0, status=PodStatus(phase="Running", container_statuses=[status]))
+
+
+def test_a_rank_that_its_kubelet_started_again_alone_is_lost_to_the_others() -> None:
+    assert kinds(restarted_in_place(after=timedelta(minutes=5)), a_member(1)) == [CauseKind.SOFTWARE]
+
+
+def test_a_rank_that_is_started_again_while_it_waits_for_its_peers_is_no_fault() -> None:
+    assert kinds(restarted_in_place(after=timedelta(seconds=20)), a_member(1)) == []
+
+
+def a_late_one(index: int, *, lost: timedelta, phase: str = "Failed") -> Pod:
+    """The last state of a member that is gone."""
+    end = Terminated(exit_code=1, started_at=START, finished_at=START + lost)
+    return a_member(index, phase, end=end, creation_timestamp=START)
+
+
+@pytest.mark.parametrize(
+    ("made", "phase", "world", "found"),
+    [
+        pytest.param([0, 600], "Failed", 2, [CauseKind.SOFTWARE], id="it was made again while the other lived on"),
+        pytest.param([500, 600], "Failed", 2, [], id="all of them were made again"),
+        pytest.param([0, 600], "Succeeded", 2, [], id="it had done its work"),
+        pytest.param([0], "Failed", 1, [], id="the gang was made smaller"),
+    ],
+)
+def test_a_member_that_was_gone_before_anybody_looked_is_a_fault(
+    made: list[int], phase: str, world: int, found: list[CauseKind]
+) -> None:
+    present = [a_member(i, creation_timestamp=START + timedelta(seconds=s)) for i, s in enumerate(made)]
+    nodes = {name: a_node(name) for name in ("node-0", "node-1")}
+    departed = (a_late_one(1, lost=timedelta(seconds=300), phase=phase),)
+    view = GangView(root=a_root(world=world), pods=tuple(present), departed=departed, nodes=nodes)
+
+    assert [cause.kind for cause in find_faults(view, HANG, NOW)] == found
+
+
+def test_a_member_that_went_because_the_gang_was_made_smaller_for_a_while_is_no_fault() -> None:
+    gone = a_late_one(1, lost=timedelta(seconds=300))
+    going = a_late_one(2, lost=timedelta(seconds=500))
+    meta = msgspec.structs.replace(going.metadata, deletion_timestamp=START + timedelta(seconds=520))
+    going = msgspec.structs.replace(going, metadata=meta)
+    made = [a_member(i, creation_timestamp=START + timedelta(seconds=s)) for i, s in enumerate([0, 600])]
+    view = GangView(
+        root=a_root(world=3),
+        pods=(*made, going),
+        departed=(gone,),
+        nodes={name: a_node(name) for name in ("node-0", "node-1", "node-2")},
+    )
+    let_go = {gone.metadata.uid, going.metadata.uid}
+
+    assert len(find_faults(view, HANG, NOW)) == 2
+    assert find_faults(dataclasses.replace(view, let_go=let_go), HANG, NOW) == []
+
+
+def test_what_a_pod_says_is_kept_in_short() -> None:
+    view = GangView(
+        root=a_root(), pods=(a_member(1, "Failed", message="m" * 30_000),), nodes={"node-1": a_node("node-1")}
+    )
+
+    assert len(find_faults(view, HANG, NOW)[0].message) <= LONGEST_MESSAGE

@@ -1,0 +1,187 @@
+"""What people and the API server read from a recovery follows from its state, and stays small."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from healthd.core.api import Attempt, ChosenCheckpoint, Condition, PodHint, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api.model import ENDED, CauseKind, Phase
+from healthd.core.recovery.recovery_status import (
+    KEPT_ATTEMPTS,
+    KEPT_CAUSES,
+    KEPT_ENTRIES,
+    dressed,
+    kind_named,
+    label_value,
+)
+from healthd.core.recovery.spares import reservation
+from tests.builders import a_cause, a_recovery
+from tests.fakes import START
+
+LATER = START + timedelta(minutes=2, seconds=13)
+
+
+def told(status: RecoveryStatus, before: Recovery | None = None) -> RecoveryStatus:
+    """*status* as it is written two minutes after the start."""
+    return dressed(before or a_recovery(), status, LATER)
+
+
+def says(status: RecoveryStatus) -> dict[str, str]:
+    """The conditions."""
+    return {condition.type: condition.status for condition in told(status).conditions}
+
+
+def test_a_recovery_under_way_progresses_and_nobody_knows_its_end() -> None:
+    assert says(RecoveryStatus(phase=Phase.STARTING)) == {
+        "Progressing": "True",
+        "Held": "False",
+        "Recovered": "Unknown",
+    }
+
+
+def test_a_held_one_does_not_progress() -> None:
+    assert says(RecoveryStatus(phase=Phase.HELD)) == {"Progressing": "False", "Held": "True", "Recovered": "Unknown"}
+
+
+def test_only_one_that_brought_its_gang_back_recovered() -> None:
+    assert says(RecoveryStatus(phase=Phase.RECOVERED))["Recovered"] == "True"
+    assert says(RecoveryStatus(phase=Phase.GAVE_UP))["Recovered"] == "False"
+
+
+def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
+    known = [Condition(type="Progressing", status="True", last_transition_time=START)]
+    before = a_recovery(status=RecoveryStatus(phase=Phase.STOPPING, conditions=known))
+
+    conditions = {each.type: each for each in told(RecoveryStatus(phase=Phase.STARTING), before).conditions}
+
+    assert conditions["Progressing"].last_transition_time == START
+    assert conditions["Held"].last_transition_time == LATER
+
+
+def test_one_line_names_gang_nodes_checkpoint_and_duration() -> None:
+    causes = [a_cause(node=f"node-{number}") for number in range(4)]
+    timeline = [TimelineEntry(phase=Phase.DETECTED, at=START), TimelineEntry(phase=Phase.RECOVERED, at=LATER)]
+    status = told(
+        RecoveryStatus(
+            phase=Phase.RECOVERED,
+            phase_since=LATER,
+            causes=causes,
+            checkpoint=ChosenCheckpoint(path="/step_7", step=7),
+            timeline=timeline,
+        )
+    )
+
+    assert status.gang == "job/train"
+    assert status.bad_nodes == "node-0, node-1 and 2 more"
+    assert status.resumes_from == "step 7"
+    assert (status.ended_at, status.took) == (LATER, "2m13s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"), [(4.6789, "4.6s"), (4.02, "4s"), (0, "0s"), (-3, "0s"), (14.9, "14s"), (3723, "1h2m3s")]
+)
+def test_how_long_it_took_reads_as_kubectl_tells_ages(seconds: float, says: str) -> None:
+    began = LATER - timedelta(seconds=seconds)
+    timeline = [TimelineEntry(phase=Phase.DETECTED, at=began), TimelineEntry(phase=Phase.RECOVERED, at=LATER)]
+
+    assert told(RecoveryStatus(phase=Phase.RECOVERED, phase_since=LATER, timeline=timeline)).took == says
+
+
+@pytest.mark.parametrize("said", ["pods", "pod", "PodGang", "pg"])
+def test_plain_pods_are_one_kind_however_they_are_spelled(said: str) -> None:
+    assert kind_named(said) == "podgang"
+
+
+def test_pods_are_told_what_they_resume_from_and_where_not_to_run() -> None:
+    recovery = a_recovery()
+    hint = told(
+        RecoveryStatus(
+            phase=Phase.STARTING,
+            attempt=3,
+            causes=[a_cause(node="bad")],
+            checkpoint=ChosenCheckpoint(path="/step_7", step=7),
+            replacements={"bad": "spare"},
+            placement={"0": "good", "1": "spare"},
+        )
+    ).hint
+
+    assert hint is not None
+    assert (hint.attempt, hint.resume_from, hint.resume_step) == (3, "/step_7", 7)
+    assert (hint.avoid, hint.prefer) == (["bad"], ["good", "spare"])
+    assert hint.reserved_for == reservation(recovery.spec.gang.name, recovery.spec.gang.uid)
+
+
+def test_a_node_that_was_to_blame_and_is_used_again_is_not_avoided() -> None:
+    status = RecoveryStatus(phase=Phase.STARTING, causes=[a_cause(node="repaired")], placement={"0": "repaired"})
+
+    hint = told(status).hint
+
+    assert hint is not None
+    assert hint.avoid == []
+
+
+def test_what_pods_are_told_stays_for_the_life_of_the_attempt() -> None:
+    started = told(RecoveryStatus(phase=Phase.STARTING, attempt=3, placement={"0": "a"}))
+
+    assert told(RecoveryStatus(phase=Phase.CONFIRMING, attempt=3, hint=started.hint)).hint == started.hint
+
+
+@pytest.mark.parametrize("end", sorted(ENDED))
+def test_after_the_end_pods_are_told_their_place_but_no_checkpoint_which_grows_old(end: Phase) -> None:
+    hint = PodHint(attempt=3, resume_from="/step_7", resume_step=7, reserved_for="train-1", avoid=["bad"], prefer=["a"])
+
+    after = told(RecoveryStatus(phase=end, attempt=3, hint=hint)).hint
+
+    assert after == PodHint(attempt=3, reserved_for="train-1", avoid=["bad"], prefer=["a"])
+
+
+def test_lists_stay_bounded_and_keep_how_it_began() -> None:
+    entries = [TimelineEntry(phase=Phase.STOPPING, at=START, message=str(number)) for number in range(1000)]
+    attempts = [Attempt(number=number, checkpoint=ChosenCheckpoint()) for number in range(1000)]
+    status = told(RecoveryStatus(timeline=entries, attempts=attempts))
+
+    assert len(status.timeline) == KEPT_ENTRIES
+    assert (status.timeline[0], status.timeline[-1]) == (entries[0], entries[-1])
+    assert len(status.attempts) == KEPT_ATTEMPTS
+    assert status.attempts[-1] == attempts[-1]
+
+
+def test_a_node_that_is_to_blame_is_never_forgotten() -> None:
+    software = [a_cause(CauseKind.SOFTWARE, message=f"rank {number}") for number in range(300)]
+    causes = [*software[:150], a_cause(node="bad"), *software[150:]]
+
+    kept = told(RecoveryStatus(causes=causes)).causes
+
+    assert [cause.node for cause in kept if cause.node] == ["bad"]
+    assert (kept[0], kept[-1]) == (causes[0], causes[-1])
+    assert len(kept) <= KEPT_CAUSES + 3
+
+
+def test_a_long_name_makes_a_label_that_the_api_server_takes() -> None:
+    assert label_value("a" * 62 + ".b") == "a" * 62
+    assert label_value("train") == "train"
+
+
+def test_only_the_newest_attempts_keep_the_places_of_a_large_gang() -> None:
+    places = {str(rank): f"node-{rank}" for rank in range(600)}
+    attempts = [
+        Attempt(number=number, checkpoint=ChosenCheckpoint(), placement=places, ran_on=places) for number in (1, 2)
+    ]
+
+    status = told(RecoveryStatus(phase=Phase.CONFIRMING, attempts=attempts))
+    assert [len(attempt.ran_on) for attempt in status.attempts] == [0, 600]
+
+
+def test_since_when_it_runs_is_told_apart_from_whether_that_is_confirmed() -> None:
+    ran = START + timedelta(seconds=5)
+    entries = [TimelineEntry(phase=Phase.DETECTED, at=START), TimelineEntry(phase=Phase.CONFIRMING, at=ran)]
+    confirming = RecoveryStatus(phase=Phase.CONFIRMING, phase_since=ran, timeline=entries)
+    again = replace(confirming, phase=Phase.STOPPING)
+
+    told = dressed(a_recovery(), confirming, ran)
+
+    assert (told.running_since, told.running_after, told.took) == (ran, "5s", "")
+    assert dressed(a_recovery(), again, ran).running_since is None

@@ -1,0 +1,211 @@
+"""Which checkpoint is resumed from, and how often, one decision at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from healthd.core.api import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
+from healthd.core.api.model import Phase
+from healthd.core.api.save_stats import Save, Saves
+from healthd.core.config import RecoveryPolicy, StartFresh
+from healthd.core.recovery.gang import GangOptions, Root
+from healthd.core.recovery.resume_point import await_answer, choose_checkpoint, doubted
+from tests.builders import a_cause, a_recovery
+from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
+from tests.fakes import START
+
+NOW = START + timedelta(minutes=5)
+POLICY = RecoveryPolicy(max_no_advance=3, backoff_base=timedelta(seconds=10), backoff_max=timedelta(seconds=30))
+
+
+def chosen(
+    found: int | None = None,
+    *,
+    root: Root | None = None,
+    rejected: int | None = None,
+    policy: RecoveryPolicy = POLICY,
+    previous: Recovery | None = None,
+    rejected_before: Sequence[RejectedCheckpoint] = (),
+    **status: Any,
+) -> RecoveryStatus:
+    """What is recorded when the newest whole checkpoint is of step *found*."""
+    checkpoint = None if found is None else ChosenCheckpoint(path=f"/step_{found}", step=found)
+    refused = [] if rejected is None else [RejectedCheckpoint(path="/torn", step=rejected, reason="it is torn")]
+    recovery = a_recovery_in(Phase.CHOOSING, rejected=list(rejected_before), **status)
+    decision = choose_checkpoint(recovery, root or a_root(**STOPPED), checkpoint, refused, previous, policy, NOW)
+    assert decision.record is not None
+    return decision.record
+
+
+def loaded(step: int) -> list[Attempt]:
+    """One attempt that was started from *step*."""
+    return [Attempt(number=1, checkpoint=ChosenCheckpoint(path=f"/step_{step}", step=step))]
+
+
+def test_the_newest_whole_checkpoint_is_taken_and_the_refused_ones_are_told() -> None:
+    record = chosen(7, rejected=9)
+
+    assert record.phase is Phase.RESERVING
+    assert record.checkpoint == ChosenCheckpoint(path="/step_7", step=7)
+    assert [one.step for one in record.rejected] == [9]
+    assert record.step_at_fault == 9
+
+
+@pytest.mark.parametrize(
+    ("fresh", "rejected", "attempts", "phase"),
+    [
+        (StartFresh.NEVER_SAVED, None, [], Phase.RESERVING),
+        (StartFresh.NEVER_SAVED, 3, [], Phase.HELD),
+        (StartFresh.NEVER_SAVED, None, loaded(5), Phase.HELD),
+        (StartFresh.NEVER_SAVED, None, [Attempt(number=1, checkpoint=ChosenCheckpoint(path="/last.pt"))], Phase.HELD),
+        (StartFresh.NEVER, None, [], Phase.HELD),
+        (StartFresh.ALWAYS, 3, [], Phase.RESERVING),
+    ],
+)
+def test_a_fresh_start_is_made_only_where_nothing_can_be_lost_or_it_was_asked_for(
+    fresh: StartFresh, rejected: int | None, attempts: list[Attempt], phase: Phase
+) -> None:
+    assert chosen(rejected=rejected, attempts=attempts, policy=RecoveryPolicy(start_fresh=fresh)).phase is phase
+
+
+@pytest.mark.parametrize(("step", "told"), [(10, "step 10"), (-1, "/torn")])
+def test_what_was_refused_and_has_vanished_since_is_remembered_at_every_look(step: int, told: str) -> None:
+    record = chosen(rejected=step)
+    for _ in range(3):
+        record = chosen(rejected_before=record.rejected, step_at_fault=record.step_at_fault)
+
+        assert record.phase is Phase.HELD
+        assert f"any more, though {told} was seen" in record.message
+
+
+@pytest.mark.parametrize(
+    ("saves", "told"),
+    [
+        (Saves(good=[Save(step=8, at=START)]), "step 8"),
+        (Saves(good=[Save(at=START)]), "a good one"),
+        (Saves(refused="/last.pt"), "/last.pt"),
+    ],
+)
+def test_what_was_seen_while_the_gang_ran_is_remembered(saves: Saves, told: str) -> None:
+    record = chosen(root=dataclasses.replace(a_root(**STOPPED), saves=saves))
+
+    assert record.phase is Phase.HELD
+    assert f"any more, though {told} was seen" in record.message
+
+
+@pytest.mark.parametrize(("no_advance", "wait"), [(0, 10), (1, 20), (2, None)])
+def test_each_restart_without_a_new_step_waits_longer_and_the_last_is_not_made(
+    no_advance: int, wait: int | None
+) -> None:
+    record = chosen(5, attempts=loaded(5), no_advance=no_advance)
+
+    if wait is None:
+        assert record.phase is Phase.GAVE_UP
+        assert record.message == "3 restarts in a row brought nothing beyond step 5: rank-0 exited with code 1"
+    else:
+        assert record.not_before == NOW + timedelta(seconds=wait)
+
+
+def test_a_new_step_sets_the_count_back() -> None:
+    record = chosen(6, attempts=loaded(5), no_advance=2)
+
+    assert (record.no_advance, record.not_before) == (0, None)
+
+
+def test_restarts_for_broken_hardware_do_not_count() -> None:
+    record = chosen(5, attempts=loaded(5), no_advance=2, causes=[SOFTWARE, a_cause(node="node-1")])
+
+    assert record.phase is Phase.RESERVING
+
+
+def test_the_count_goes_on_from_the_recovery_before() -> None:
+    earlier = RecoveryStatus(phase=Phase.RECOVERED, attempts=loaded(5), no_advance=2)
+
+    assert chosen(5, previous=a_recovery("train-0", status=earlier)).phase is Phase.GAVE_UP
+    resumed_by_a_person = replace(earlier, phase=Phase.GAVE_UP)
+    assert chosen(5, previous=a_recovery("train-0", status=resumed_by_a_person)).phase is Phase.RESERVING
+
+
+def test_the_owner_may_set_the_limit() -> None:
+    root = a_root(**STOPPED, options=GangOptions(max_no_advance=1))
+
+    assert chosen(5, root=root, attempts=loaded(5)).phase is Phase.GAVE_UP
+
+
+def test_a_file_that_was_saved_again_since_is_progress() -> None:
+    earlier = [Attempt(number=1, checkpoint=ChosenCheckpoint(path="/ckpt.pt", saved_ns=1))]
+    recovery = a_recovery_in(Phase.CHOOSING, attempts=earlier, no_advance=2)
+
+    def counted(saved_ns: int) -> int | None:
+        found = ChosenCheckpoint(path="/ckpt.pt", saved_ns=saved_ns)
+        record = choose_checkpoint(recovery, a_root(**STOPPED), found, [], None, POLICY, NOW).record
+        return record.no_advance if record else None
+
+    assert counted(saved_ns=2) == 0
+    assert counted(saved_ns=1) == 3
+
+
+def test_while_somebody_else_verifies_that_is_said_once_and_asked_again_soon() -> None:
+    recovery = a_recovery_in(Phase.CHOOSING)
+
+    first = await_answer(recovery, "a pod reads")
+    assert first.record is not None
+    assert first.record.message == "a pod reads"
+    second = await_answer(replace(recovery, status=first.record), "a pod reads")
+
+    assert second.record is None
+    assert second.recheck == timedelta(seconds=1)
+
+
+def test_a_hold_keeps_its_reason_while_it_is_verified_again() -> None:
+    assert await_answer(a_recovery_in(Phase.HELD), "a pod reads").record is None
+
+
+def tried(step: int, *, times: int, early: bool = True) -> list[Attempt]:
+    """Starts from one checkpoint."""
+    checkpoint = ChosenCheckpoint(path=f"/step_{step}", step=step, saved_ns=1)
+    return [Attempt(number=number, checkpoint=checkpoint, failed_early=early) for number in range(1, times + 1)]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "steps"),
+    [
+        pytest.param(tried(9, times=1), [], id="it failed once"),
+        pytest.param(tried(9, times=2), [9], id="it failed twice"),
+        pytest.param(tried(9, times=3, early=False), [], id="it failed late, or for a node"),
+        pytest.param([*tried(9, times=2), *tried(8, times=1)], [9], id="the older one failed once"),
+        pytest.param([*tried(9, times=2), *tried(8, times=2)], [9, 8], id="so does the older one"),
+        pytest.param(
+            [Attempt(number=n, checkpoint=ChosenCheckpoint(), failed_early=True) for n in (1, 2)], [], id="fresh"
+        ),
+    ],
+)
+def test_a_checkpoint_is_doubted_after_two_starts_from_it_that_failed_early(
+    attempts: list[Attempt], steps: list[int]
+) -> None:
+    assert [each.step for each in doubted(a_recovery_in(Phase.CHOOSING, attempts=attempts), None)] == steps
+
+
+def test_the_start_by_its_user_is_one_of_the_two() -> None:
+    def doubted_after(times: int) -> list[int]:
+        recovery = a_recovery_in(Phase.CHOOSING, attempts=tried(9, times=times), fell_from="/step_9")
+        return [each.step for each in doubted(recovery, None)]
+
+    assert (doubted_after(0), doubted_after(1)) == ([], [9])
+
+
+@pytest.mark.parametrize(("end", "steps"), [(Phase.RECOVERED, [9]), (Phase.GAVE_UP, []), (Phase.SUPERSEDED, [])])
+def test_a_doubt_lasts_beyond_a_recovery_that_went_well_without_that_checkpoint(end: Phase, steps: list[int]) -> None:
+    before = a_recovery(status=RecoveryStatus(phase=end, doubted=[tried(9, times=1)[0].checkpoint]))
+
+    assert [each.step for each in doubted(a_recovery_in(Phase.CHOOSING), before)] == steps
+
+
+def test_what_is_doubted_is_on_record() -> None:
+    assert [each.step for each in chosen(8, attempts=tried(9, times=2), no_advance=1).doubted] == [9]

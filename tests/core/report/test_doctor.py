@@ -1,0 +1,363 @@
+"""What the doctor has to say about a gang before anything has broken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from healthd.core.api import ObjectMeta, OwnerReference
+from healthd.core.report.doctor import Chart, HintPolicy, Level, Remark, examine
+from tests.builders import a_job, a_node, a_nodehealth, a_pod
+
+READS_HINT = {
+    "name": "HEALTHD_RESUME_FROM",
+    "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['healthd.dev/resume-from']"}},
+}
+NOTES = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": "file:///data/llama"}
+IGNORES_DISRUPTION = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+
+
+def pods(*, labels: Mapping[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """The template of pods that read their hint and mount their checkpoints."""
+    container = {"name": "main", "env": [READS_HINT], "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "checkpoints"}}]
+    usual = {"containers": [container], "volumes": volumes, "restartPolicy": "Never"}
+    return {"metadata": {"labels": dict(labels or {})}, "spec": {**usual, **spec}}
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    """The spec of a Job that healthd can do everything with."""
+    usual = {
+        "parallelism": 4,
+        "completions": 4,
+        "completionMode": "Indexed",
+        "backoffLimit": 2**31 - 1,
+        "podFailurePolicy": IGNORES_DISRUPTION,
+        "template": pods(),
+    }
+    return {**usual, **spec}
+
+
+def chart(
+    kind: str = "Job",
+    spec: Mapping[str, Any] | None = None,
+    *,
+    notes: Mapping[str, str | None] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Chart:
+    """A Job with nothing to complain about, and what *fields* change; a note that is None is not there."""
+    annotations = {key: value for key, value in {**NOTES, **(notes or {})}.items() if value is not None}
+    fields.setdefault("hint_policy", HintPolicy.INSTALLED)
+    fields.setdefault("readable", ("/data", "/database"))
+    described = ObjectMeta(name="llama", namespace="research", annotations=annotations, **(meta or {}))
+    return Chart(kind=kind, meta=described, spec=job() if spec is None else spec, **fields)
+
+
+def told(remarks: list[Remark]) -> str:
+    """The one thing that is said."""
+    (remark,) = remarks
+    return f"{remark.level}: {remark.what}"
+
+
+def test_a_gang_with_nothing_wrong_is_not_complained_about() -> None:
+    assert examine(chart()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(None, "is not there"), ("true", "says 'true', not 'enabled'")], ids=["missing", "misspelt"]
+)
+def test_a_restart_must_be_asked_for_in_so_many_words(value: str | None, said: str) -> None:
+    remarks = examine(chart(notes={"healthd.dev/restart": value}))
+
+    assert told(remarks) == f"prevents: the annotation healthd.dev/restart {said}"
+    assert remarks[0].remedy == "kubectl annotate -n research job/llama healthd.dev/restart=enabled --overwrite"
+
+
+OF_OPTIONS: Mapping[str, tuple[dict[str, str | None], str]] = {
+    "no checkpoint": ({"healthd.dev/checkpoint": None}, "risks: the annotation healthd.dev/checkpoint is not there"),
+    "a store that healthd cannot read": (
+        {"healthd.dev/checkpoint": "hdfs://host/llama"},
+        "prevents: healthd.dev/checkpoint is 'hdfs://host/llama', where healthd cannot look",
+    ),
+    "a bucket that the controller may not read": (
+        {"healthd.dev/checkpoint": "s3://bucket/llama"},
+        "prevents: the controller may not read s3://bucket/llama: it reads below /data, /database alone",
+    ),
+    "a path behind two slashes": (
+        {"healthd.dev/checkpoint": "file://data/llama"},
+        "prevents: healthd.dev/checkpoint is 'file://data/llama', where healthd cannot look",
+    ),
+    "no URL at all": (
+        {"healthd.dev/checkpoint": "s3://[bucket/llama"},
+        "prevents: healthd.dev/checkpoint is 's3://[bucket/llama', where healthd cannot look",
+    ),
+    "a relative path": (
+        {"healthd.dev/checkpoint": "data/llama"},
+        "prevents: healthd.dev/checkpoint is 'data/llama', where healthd cannot look",
+    ),
+    "a path that no volume holds": (
+        {"healthd.dev/checkpoint": "file:///database"},
+        "risks: no volume of the pods holds file:///database",
+    ),
+    "a claim that no pod mounts": (
+        {"healthd.dev/checkpoint": "pvc://other/llama"},
+        "risks: no volume of the pods holds pvc://other/llama",
+    ),
+    "a slip of the pen": (
+        {"healthd.dev/checkpoints": "/data"},
+        "risks: healthd.dev/checkpoints is no annotation that healthd knows",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", OF_OPTIONS)
+def test_what_its_owner_wrote_must_be_understood(which: str) -> None:
+    notes, expected = OF_OPTIONS[which]
+
+    assert told(examine(chart(notes=notes))) == expected
+
+
+def test_what_cannot_be_read_prevents_a_recovery() -> None:
+    why = "healthd.dev/max-no-advance: 'three' is not a number from 0 to 2,147,483,647"
+
+    assert told(examine(chart(invalid=(why,)))) == f"prevents: {why}"
+
+
+def test_a_claim_that_the_pods_mount_is_a_good_place() -> None:
+    assert examine(chart(notes={"healthd.dev/checkpoint": "pvc://checkpoints/llama"})) == []
+
+
+OF_JOBS: Mapping[str, tuple[dict[str, Any], str]] = {
+    "few retries": ({"backoffLimit": 3}, "risks: backoffLimit is 3, with 4 members"),
+    "restarts in place": ({"template": pods(restartPolicy="OnFailure")}, "risks: restartPolicy is OnFailure"),
+    "a long grace": (
+        {"template": pods(terminationGracePeriodSeconds=3600)},
+        "risks: terminationGracePeriodSeconds is 3600",
+    ),
+    "somebody else's controller": ({"managedBy": "kueue.x-k8s.io/multikueue"}, "prevents: it is managed by kueue"),
+    "not all members at once": ({"completions": 8}, "prevents: 8 completions with a parallelism of 4"),
+    "no indexes": ({"completionMode": "NonIndexed"}, "note: the Job is not Indexed"),
+    "a new pod beside the old": (
+        {"podFailurePolicy": {}, "podReplacementPolicy": "TerminatingOrFailed"},
+        "note: podReplacementPolicy is not Failed",
+    ),
+    "disruptions that count": (
+        {"podFailurePolicy": {}, "podReplacementPolicy": "Failed", "backoffLimit": 100},
+        "note: no podFailurePolicy ignores disruptions",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", OF_JOBS)
+def test_what_a_job_can_have_in_the_way(which: str) -> None:
+    spec, expected = OF_JOBS[which]
+
+    assert told(examine(chart(spec=job(**spec)))).startswith(expected)
+
+
+def test_a_job_that_a_jobset_made_is_not_where_to_write() -> None:
+    owner = OwnerReference(kind="JobSet", name="llama", uid="uid-1", controller=True)
+
+    remarks = examine(chart(meta={"owner_references": [owner]}))
+
+    assert told(remarks) == "prevents: job/llama is made by jobset/llama"
+    assert remarks[0].remedy == "write the annotations on jobset/llama"
+
+
+def test_a_job_of_a_cron_job_is_as_good_as_any() -> None:
+    owner = OwnerReference(kind="CronJob", name="nightly", uid="uid-1", controller=True)
+
+    assert examine(chart(meta={"owner_references": [owner]})) == []
+
+
+def test_kueue_is_not_spoken_with_yet() -> None:
+    remarks = examine(chart(meta={"labels": {"kueue.x-k8s.io/queue-name": "lq"}}))
+
+    assert told(remarks) == "prevents: it is in Kueue's queue lq"
+
+
+def jobset(*parts: tuple[str, dict[str, Any]], **spec: Any) -> dict[str, Any]:
+    """The spec of a JobSet."""
+    return {"replicatedJobs": [{"name": name, "template": {"spec": part}} for name, part in parts], **spec}
+
+
+def test_each_part_of_a_jobset_is_looked_at() -> None:
+    spec = jobset(("leader", job(parallelism=1, completions=1)), ("workers", job(backoffLimit=0)))
+
+    assert told(examine(chart("JobSet", spec))) == "risks: backoffLimit of workers is 0, with 4 members"
+
+
+def test_a_jobset_that_restarts_itself_needs_no_retries_of_its_jobs() -> None:
+    spec = jobset(("workers", job(backoffLimit=0)), failurePolicy={"maxRestarts": 3})
+
+    assert examine(chart("JobSet", spec)) == []
+
+
+def test_a_jobset_cannot_shrink() -> None:
+    remarks = examine(chart("JobSet", jobset(("workers", job())), notes={"healthd.dev/min-nodes": "3"}))
+
+    assert told(remarks) == "note: healthd.dev/min-nodes has no effect on a JobSet"
+
+
+LAUNCHER = {"healthd.dev/launcher": "mpirun"}
+
+
+def stateful(**spec: Any) -> dict[str, Any]:
+    """The spec of a StatefulSet."""
+    return {"podManagementPolicy": "Parallel", "template": pods(restartPolicy="Always"), **spec}
+
+
+def launcher(labels: Mapping[str, str]) -> dict[str, Any]:
+    """A launcher Job."""
+    return {"spec": job(parallelism=1, completions=1, template=pods(labels=labels))}
+
+
+GOOD_LAUNCHER = launcher({"healthd.dev/gang": "llama"})
+
+
+def test_a_statefulset_with_its_launcher_is_in_order() -> None:
+    assert examine(chart("StatefulSet", stateful(), notes=LAUNCHER, launcher=GOOD_LAUNCHER)) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields", "expected"),
+    [
+        ({}, {"notes": {}}, "note: it has no launcher"),
+        ({}, {"notes": LAUNCHER}, "prevents: there is no Job mpirun, which healthd.dev/launcher names"),
+        (
+            {},
+            {"notes": LAUNCHER, "launcher": launcher({})},
+            "prevents: the pods of job/mpirun do not carry the label healthd.dev/gang: llama",
+        ),
+        (
+            {"podManagementPolicy": "OrderedReady"},
+            {"notes": LAUNCHER, "launcher": GOOD_LAUNCHER},
+            "risks: podManagementPolicy is OrderedReady",
+        ),
+        (
+            {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}},
+            {"notes": LAUNCHER, "launcher": GOOD_LAUNCHER},
+            "prevents: its volumes are deleted when it is scaled down",
+        ),
+    ],
+    ids=["never ends", "no launcher there", "launcher unknown by its pods", "one by one", "loses its volumes"],
+)
+def test_what_a_statefulset_can_have_in_the_way(spec: dict[str, Any], fields: dict[str, Any], expected: str) -> None:
+    assert told(examine(chart("StatefulSet", stateful(**spec), **fields))) == expected
+
+
+BLIND = pods(containers=[{"name": "main", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}])
+
+
+@pytest.mark.parametrize("policy", [HintPolicy.MISSING, HintPolicy.NOT_SERVED])
+def test_without_the_admission_policy_the_pods_must_ask_where_to_resume(policy: HintPolicy) -> None:
+    blind = [r.what for r in examine(chart(spec=job(template=BLIND), hint_policy=policy))]
+    asking = [r.what for r in examine(chart(hint_policy=policy))]
+
+    assert "nothing tells container main where to resume" in blind
+    assert "nothing tells container main where to resume" not in asking
+
+
+def test_with_the_admission_policy_they_are_told() -> None:
+    assert examine(chart(spec=job(template=BLIND))) == []
+
+
+def test_a_path_of_its_own_under_the_name_of_the_hint_is_found() -> None:
+    own = {"name": "main", "env": [{"name": "HEALTHD_RESUME_FROM", "value": "/data/step_1"}]}
+    spec = job(template=pods(containers=[{**own, "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]))
+
+    assert told(examine(chart(spec=spec))) == "risks: container main sets HEALTHD_RESUME_FROM itself"
+
+
+def test_pods_that_healthd_makes_itself_are_told_in_any_case() -> None:
+    spec = {"pods": [BLIND, BLIND]}
+
+    made = {r.what for r in examine(chart("PodGang", spec, hint_policy=HintPolicy.NOT_SERVED))}
+    awaited = {
+        r.what
+        for r in examine(
+            chart("PodGang", spec, hint_policy=HintPolicy.NOT_SERVED, notes={"healthd.dev/recreate": "owner"})
+        )
+    }
+
+    assert awaited - made == {"nothing tells container main where to resume"}
+
+
+def test_what_is_true_of_many_pods_is_said_once() -> None:
+    slow = pods(terminationGracePeriodSeconds=600)
+
+    assert len(examine(chart("PodGang", {"pods": [slow] * 4}))) == 1
+
+
+def test_pods_with_a_controller_are_no_members_of_a_gang_by_label() -> None:
+    member = a_pod(gang="llama", owner=a_job(uid="uid-1"))
+
+    assert told(examine(chart("PodGang", {"pods": [pods()]}, pods=(member,)))) == (
+        "risks: some pods with the label have a controller"
+    )
+
+
+def cluster(*nodes: Any, watched: bool = True) -> dict[str, Any]:
+    """One member on `node-a`, beside whatever other *nodes* there are."""
+    known = {node.metadata.name: node for node in nodes}
+    health = {name: a_nodehealth(name) for name in known} if watched else {}
+    return {"pods": (a_pod(node="node-a"),), "nodes": known, "health": health}
+
+
+def test_a_spare_like_its_nodes_is_all_that_is_needed() -> None:
+    assert examine(chart(**cluster(a_node("node-a"), a_node("spare", spare=True)))) == []
+
+
+def test_a_gang_without_a_spare_would_wait_for_a_repair() -> None:
+    assert told(examine(chart(**cluster(a_node("node-a"))))) == "risks: no node is held as a spare for node-a"
+
+
+def test_a_spare_of_other_hardware_is_none() -> None:
+    h100, a100 = {"nvidia.com/gpu.product": "H100"}, {"nvidia.com/gpu.product": "A100"}
+    nodes = cluster(a_node("node-a", labels=h100), a_node("spare", spare=True, labels=a100))
+
+    assert told(examine(chart(**nodes))) == "risks: no free spare has the same hardware as node-a"
+
+
+def test_a_node_that_no_agent_watches_is_found() -> None:
+    nodes = cluster(a_node("node-a"), a_node("spare", spare=True), watched=False)
+
+    assert told(examine(chart(**nodes))) == "risks: no healthd agent reports from node-a"
+
+
+def test_the_gravest_comes_first() -> None:
+    spec = job(backoffLimit=0, completionMode="NonIndexed")
+
+    levels = [remark.level for remark in examine(chart(spec=spec, notes={"healthd.dev/restart": None}))]
+
+    assert levels == [Level.PREVENTS, Level.RISKS, Level.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("readable", "said"),
+    [
+        (("/checkpoints", "/shared"), "prevents: the controller may not read file:///data/llama: it reads below"),
+        (None, "risks: whether the controller may read file:///data/llama is not known"),
+    ],
+)
+def test_a_path_that_the_controller_may_not_read_is_no_place_for_checkpoints(
+    readable: tuple[str, ...] | None, said: str
+) -> None:
+    assert told(examine(chart(readable=readable))).startswith(said)
+
+
+def test_no_path_gets_out_of_the_folders_that_the_controller_may_read() -> None:
+    (remark,) = examine(chart(notes={"healthd.dev/checkpoint": "file:///data/../etc"}))
+
+    assert "may not read" in remark.what
+
+
+def test_a_claim_needs_no_permission() -> None:
+    assert examine(chart(notes={"healthd.dev/checkpoint": "pvc://checkpoints/llama"}, readable=("/none",))) == []
+
+
+def test_a_bucket_that_the_controller_reads_is_no_risk() -> None:
+    assert examine(chart(notes={"healthd.dev/checkpoint": "s3://team/llama"}, readable=("/data", "s3://team"))) == []
