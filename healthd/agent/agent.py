@@ -1,7 +1,7 @@
 """
 The agent of one node: observe → judge → quarantine → publish.
 
-`take_in` and `look` hand what probes read to the judge (`judge.py`); `cycle` looks at the node and does what follows
+`take_in` and `sample` hand what probes read to the judge (`judge.py`); `cycle` looks at the node and does what follows
 from its findings. What must not be forgotten stands in the node's `NodeHealth`: findings and cursor are written
 together, so a record is judged once, also across restarts. The quarantine is committed before the verdict is published:
 it is what keeps work off the node. On the way back the verdict comes first: a node in service with the report of its
@@ -27,12 +27,12 @@ from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, Conflict, Unusable
 from healthd.core.api import Device, KernelLogCursor, Nic, Node, NodeHealthStatus, RepairSeen
 from healthd.core.api.model import Finding, KernelRecord
-from healthd.core.backoff import Luck, Waits, alone
+from healthd.core.backoff import Backoff, Jitter, no_jitter
 from healthd.core.config import JudgePolicy, QuarantinePolicy
 from healthd.core.diagnosis.blindness import KERNEL_LOG, Sources
 from healthd.core.diagnosis.findings import BY_DEFAULT
 from healthd.core.diagnosis.node_shape import NO_SHAPE, expecting, grown
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.node import quarantine
 from healthd.core.node.pod_liveness import PodLives, PodTasks
@@ -47,11 +47,11 @@ TRY_AGAIN = timedelta(seconds=1)
 """After a request that failed; doubles up to TRY_AT_LEAST while requests fail."""
 TRY_AT_LEAST = timedelta(seconds=30)
 TRIES = 3
-"""Within one look, when others write to the node at the same moment: its kubelet and controllers do."""
+"""Within one sample, when others write to the node at the same moment: its kubelet and controllers do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelNews:
+class RecordBatch:
     """What was read of the kernel log since the last time; *lost* records are missing before it."""
 
     records: Sequence[KernelRecord] = ()
@@ -88,7 +88,7 @@ class Agent:
         trust_user_space: bool = False,
         sources: Sources | None = None,
         view: NodeView | None = None,
-        luck: Luck = alone,
+        jitter: Jitter = no_jitter,
         report_within: timedelta = timedelta(0),
         announce: Announce = silently,
         repair: str = "",
@@ -99,7 +99,7 @@ class Agent:
         self._boot_id = boot_id
         self._metrics = metrics
         self._view = view or AskedNode(cluster, node_name)
-        self._reporter = Reporter(cluster, node_name, luck=luck)
+        self._reporter = Reporter(cluster, node_name, jitter=jitter)
         bench = Bench(node=node_name, boot_id=boot_id, owns=owns, job=job, trust_user_space=trust_user_space)
         self._judge = Judge(bench, judge, rules, metrics)
         self._judge.answered((gpu.pci for gpu in inventory), clock.now())
@@ -116,18 +116,18 @@ class Agent:
             self._view,
             policy,
             metrics,
-            luck,
+            jitter,
             report=self._report_before_return,
             repair=repair or f"healthd repair {node_name}",
             say=lambda kind, reason, message: self._unsaid.append((kind, reason, message)),
         )
-        self._luck = luck
+        self._jitter = jitter
         self._report_within = report_within
         self._report_at: datetime | None = None
         self._announce = announce
         self._unsaid: list[tuple[str, str, str]] = []
         """What was done since the last report: type, reason and message of the events on the node."""
-        self._try_again = Waits(TRY_AGAIN, TRY_AT_LEAST, luck)
+        self._try_again = Backoff(TRY_AGAIN, TRY_AT_LEAST, jitter)
         self._trouble = ""
 
     @property
@@ -150,9 +150,9 @@ class Agent:
         """GPUs and ports that an earlier life of this agent saw since the node booted: they should still be there."""
         return self._seen_this_boot
 
-    def expecting(self, look: Look) -> Look:
-        """*look* beside what this node had at its best."""
-        return expecting(look, self._status.best)
+    def expecting(self, sample: Sample) -> Sample:
+        """*sample* beside what this node had at its best."""
+        return expecting(sample, self._status.best)
 
     async def load(self, now: datetime) -> None:
         """Take up what an earlier life of this agent knew. Raises ClusterError."""
@@ -200,7 +200,7 @@ class Agent:
         """The RDMA ports of the node, once they are known."""
         self._status = msgspec.structs.replace(self._status, nics=list(nics))
 
-    def look_at_pods(self, pods: Sequence[PodTasks], now: datetime) -> bool:
+    def ingest_pods(self, pods: Sequence[PodTasks], now: datetime) -> bool:
         """
         Enter which pods have processes. True when one began or ended, so that `cycle` should run.
 
@@ -209,13 +209,13 @@ class Agent:
         if pods is self._pods and not self._lives.quiet_since:
             return False
         self._pods = pods
-        before, self._lives = self._lives, self._lives.look(pods, now)
+        before, self._lives = self._lives, self._lives.update(pods, now)
         self._status = msgspec.structs.replace(
             self._status, live_pods=sorted(self._lives.live), gone_pods=list(self._lives.gone)
         )
         return (before.live, before.gone) != (self._lives.live, self._lives.gone)
 
-    def take_in(self, news: KernelNews, now: datetime) -> bool:
+    def ingest_records(self, news: RecordBatch, now: datetime) -> bool:
         """Judge what was read. True when a finding changed, so that `cycle` should run at once."""
         known = (self.cursor.boot_id, self.cursor.source) == (self._boot_id, news.source)
         seen = self.cursor.sequence if known else -1
@@ -227,24 +227,24 @@ class Agent:
         )
         return changed
 
-    def look(self, look: Look, now: datetime) -> bool:
+    def ingest_sample(self, sample: Sample, now: datetime) -> bool:
         """Judge what another probe read. True when the verdict may be another, so that `cycle` should run at once."""
-        self._sources.take(look)
-        if (best := grown(self._status.best, look)) is not self._status.best:
+        self._sources.take(sample)
+        if (best := grown(self._status.best, sample)) is not self._status.best:
             self._status = msgspec.structs.replace(self._status, best=best)
-        changed = self._judge.look(look, now)
+        changed = self._judge.sample(sample, now)
         # Not with each of the sources that answer for the first time: a start would be a write for every one of them.
         return changed or bool(self._see(now)) != bool(self._blind)
 
     async def cycle(self, now: datetime) -> timedelta:
-        """Look at the node and do what its findings ask for. Returns when to look again if nothing happens."""
+        """Sample at the node and do what its findings ask for. Returns when to look again if nothing happens."""
         try:
             await self._look(now)
         except Unusable:
             raise
         except ClusterError as error:
             return self._tell(error)
-        self._try_again.restore()
+        self._try_again.reset()
         self._trouble = ""
         self._metrics.loop_succeeded("agent", now)
         return self._look_again(now)
@@ -310,7 +310,7 @@ class Agent:
 
     def _report_soon(self, now: datetime) -> None:
         if self._report_within:
-            self._report_at = now + self._report_within * (1 + self._luck()) / 2
+            self._report_at = now + self._report_within * (1 + self._jitter()) / 2
 
     async def _report_before_return(self, node: Node, now: datetime) -> None:
         await self._reporter.report(node, self._known(), now)

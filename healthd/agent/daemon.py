@@ -24,11 +24,11 @@ from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
 from healthd.core.api import Device, KernelLogCursor, Nic
-from healthd.core.backoff import Luck, Waits
+from healthd.core.backoff import Backoff, Jitter
 from healthd.core.config import Config
 from healthd.core.diagnosis.blindness import Sources, expected_by
 from healthd.core.diagnosis.klog import parse_message
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.tables import rules_of
 from healthd.core.diagnosis.xid import judge
 from healthd.core.node.pod_liveness import PodTasks
@@ -83,18 +83,18 @@ class AgentDaemon:
     """The agent of the node *name*."""
 
     def __init__(
-        self, name: str, config: Config, sources: NodeSources, cluster: Cluster, clock: Clock, *, luck: Luck
+        self, name: str, config: Config, sources: NodeSources, cluster: Cluster, clock: Clock, *, jitter: Jitter
     ) -> None:
         self.metrics = Metrics()
         self._config = config
         self._sources = sources
         self._clock = clock
-        self._luck = luck
+        self._jitter = jitter
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._is_loaded = False
         self._pods_trouble = ""
-        self._view = WatchedNode(cluster, clock, name, self._wake.set, luck=luck, metrics=self.metrics)
+        self._view = WatchedNode(cluster, clock, name, self._wake.set, jitter=jitter, metrics=self.metrics)
         self._announcer = Announcer(cluster, clock, component="healthd-agent", instance=name, metrics=self.metrics)
         self._agent = Agent(
             name,
@@ -108,7 +108,7 @@ class AgentDaemon:
             trust_user_space=config.kernel_log.trust_user_space,
             sources=Sources(expected_by(config.probes)),
             view=self._view,
-            luck=luck,
+            jitter=jitter,
             report_within=REPORT_WITHIN,
             announce=self._announcer,
         )
@@ -150,7 +150,7 @@ class AgentDaemon:
     async def _load(self) -> None:
         """What was known before must be known again, before anything is judged: the kernel keeps its log meanwhile."""
         await self._view.seen()
-        waits = Waits(FIRST_RETRY, LONGEST_RETRY, self._luck)
+        backoff = Backoff(FIRST_RETRY, LONGEST_RETRY, self._jitter)
         while not self._is_loaded:
             try:
                 await self._agent.load(self._clock.now())
@@ -159,11 +159,11 @@ class AgentDaemon:
                 raise
             except ClusterError as error:
                 log.warning("agent.waits", error=str(error), kind=type(error).__name__)
-                await self._clock.sleep(waits.next())
+                await self._clock.sleep(backoff.next())
 
     async def _listen(self) -> None:
         """Read the kernel log; when it cannot be read or breaks, again and again from where it was left."""
-        waits = Waits(FIRST_RETRY, LONGEST_RETRY, self._luck)
+        backoff = Backoff(FIRST_RETRY, LONGEST_RETRY, self._jitter)
         while True:
             cursor = common_cursor([self._agent], self._sources.boot_id)
             try:
@@ -171,9 +171,9 @@ class AgentDaemon:
             except CannotRead as refusal:
                 self._listener.blind(str(refusal))
             else:
-                waits.restore()
+                backoff.reset()
                 await self._listener.follow(kernel_log)
-            await self._clock.sleep(waits.next())
+            await self._clock.sleep(backoff.next())
 
     async def _look_around(self) -> None:
         probes = self._sources.make_probes(*self._agent.seen_this_boot)
@@ -181,10 +181,10 @@ class AgentDaemon:
         pods = Poll(
             name="pods", every=lambda: LOOK_AT_PODS, read=lambda _: self._sources.read_pods(), take=self._take_pods
         )
-        await Prober(probes, self._clock, self._luck, self.metrics, self._look, also=[pods]).run()
+        await Prober(probes, self._clock, self._jitter, self.metrics, self._look, also=[pods]).run()
 
-    def _look(self, look: Look) -> None:
-        if self._agent.look(self._agent.expecting(look), self._clock.now()):
+    def _look(self, sample: Sample) -> None:
+        if self._agent.ingest_sample(self._agent.expecting(sample), self._clock.now()):
             self._wake.set()
 
     async def _take_inventory(self) -> None:
@@ -209,7 +209,7 @@ class AgentDaemon:
         self._pods_trouble = trouble
         if error is not None and not isinstance(error, CannotRead):
             raise error
-        if pods is not None and self._agent.look_at_pods(pods, self._clock.now()):
+        if pods is not None and self._agent.ingest_pods(pods, self._clock.now()):
             self._wake.set()
 
     async def _say_last_words(self) -> None:

@@ -21,7 +21,7 @@ from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster
 from healthd.core.api import Node
 from healthd.core.api.model import Finding
-from healthd.core.backoff import Luck, Waits
+from healthd.core.backoff import Backoff, Jitter
 from healthd.core.config import QuarantinePolicy
 from healthd.core.node import quarantine
 from healthd.telemetry.events import NORMAL, WARNING
@@ -62,7 +62,7 @@ class Guard:
         view: NodeView,
         policy: QuarantinePolicy,
         metrics: Metrics,
-        luck: Luck,
+        jitter: Jitter,
         *,
         report: Report,
         say: Say,
@@ -86,7 +86,7 @@ class Guard:
         """Why the node is not in quarantine, although a finding asks for it."""
         self._awaited = ""
         """Why it still is, although none does."""
-        self._ask_again = Waits(ASK_AGAIN, ASK_AT_LEAST, luck)
+        self._ask_again = Backoff(ASK_AGAIN, ASK_AT_LEAST, jitter)
         self.ask_at: datetime | None = None
         """While the budget is used up: when to ask for a slot again."""
 
@@ -168,7 +168,7 @@ class Guard:
 
     def _forget_refusal(self) -> None:
         self._refusal, self.ask_at = "", None
-        self._ask_again.restore()
+        self._ask_again.reset()
 
     def _about_old(self, finding: Finding) -> str:
         """What is to be said of a fault that was over before anybody watched, for all that is known."""

@@ -1,5 +1,5 @@
 """
-What an agent holds about its node's hardware: kernel records and looks go in, findings come out. No requests.
+What an agent holds about its node's hardware: kernel records and samples go in, findings come out. No requests.
 
 The rules are in `healthd.core`; here is what they need to know of this node (which devices are its own, what runs on
 it, when it was last repaired), and the telling: metrics and log.
@@ -19,12 +19,12 @@ from healthd.core.api.model import Finding, KernelRecord, Verdict
 from healthd.core.config import JudgePolicy
 from healthd.core.diagnosis.causes import cause_of
 from healthd.core.diagnosis.findings import Ledger
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.engine import Engine
 from healthd.core.diagnosis.signals.reconcile_findings import reconcile
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.tiers import tier
-from healthd.core.fabric.counter_rates import Meter, port_count, watched_of, with_growth
+from healthd.core.fabric.counter_rates import RateTracker, port_count, watched_of, with_growth
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -61,7 +61,7 @@ class Judge:
         self._rules = {rule.name: rule for rule in rules}
         self._engine = Engine(self._rules.values())
         self._ledger = Ledger(policy=policy)
-        self._meter = Meter()
+        self._meter = RateTracker()
         self._repaired_at: datetime | None = None
         self._answered: dict[str, datetime] = {}
 
@@ -128,12 +128,12 @@ class Judge:
         self._answered |= dict.fromkeys(gpus, now)
         self._keep(self._ledger.clear_by_reload(self._answered))
 
-    def look(self, look: Look, now: datetime) -> bool:
+    def sample(self, sample: Sample, now: datetime) -> bool:
         """Judge what a probe read. True when a finding changed."""
-        if look.trouble or self._is_settled(look, now):
+        if sample.trouble or self._is_settled(sample, now):
             return False
         before = self._ledger.entries
-        self._engine.take(look)
+        self._engine.take(sample)
         self._keep(reconcile(self._ledger, self._engine, now=now, boot_id=self._bench.boot_id, job=self._bench.job()))
         return self._ledger.entries != before
 
@@ -158,10 +158,10 @@ class Judge:
         """What time clears."""
         self._ledger = self._ledger.decay(now)
 
-    def _is_settled(self, look: Look, now: datetime) -> bool:
-        """Whether *look* is older than the last repair, and does not only seem so since the clock was set back."""
+    def _is_settled(self, sample: Sample, now: datetime) -> bool:
+        """Whether *sample* is older than the last repair, and does not only seem so since the clock was set back."""
         repaired = self._repaired_before(now)
-        return repaired is not None and look.at <= repaired
+        return repaired is not None and sample.at <= repaired
 
     def _repaired_before(self, now: datetime) -> datetime | None:
         """The last repair; None where the clock was set back beyond it: everything new would seem to be older."""

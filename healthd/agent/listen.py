@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from healthd.agent.agent import Agent, KernelNews
+from healthd.agent.agent import Agent, RecordBatch
 from healthd.clock import Clock
 from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
@@ -136,21 +136,23 @@ class Listener:
             self._heard_until = max(moments)
             self._on_news()
 
-    def _hear(self, news: KernelNews) -> None:
+    def _hear(self, news: RecordBatch) -> None:
         self._metrics.kernel_records_lost.inc(news.lost)
         now = self._clock.now()
         if self._also is not None:
             self._also(news.records)
         if lost := self._losses.to_tell(news.lost, now):
             log.warning("kernel_log.lost", records=lost)
-        changed = [agent.take_in(news, now) for agent in self._agents]  # all of them, whatever the first one says
+        changed = [
+            agent.ingest_records(news, now) for agent in self._agents
+        ]  # all of them, whatever the first one says
         if any(changed):
             self._on_news()
 
 
 async def _news(
     source: str, batches: AsyncIterator[Batch], metrics: Metrics, clock: Clock
-) -> AsyncIterator[tuple[KernelNews, int]]:
+) -> AsyncIterator[tuple[RecordBatch, int]]:
     """
     What *batches* tell, and the last question that is answered by it. The backlog at once: what an old record says may
     be taken back by one a minute younger, and a node must not go out of service in between.
@@ -172,8 +174,8 @@ async def _news(
         yield _as_one(source, waiting)
 
 
-def _as_one(source: str, batches: Sequence[Batch]) -> tuple[KernelNews, int]:
-    news = KernelNews(
+def _as_one(source: str, batches: Sequence[Batch]) -> tuple[RecordBatch, int]:
+    news = RecordBatch(
         records=tuple(record for batch in batches for record in batch.records),
         last_sequence=batches[-1].last_sequence,
         source=source,

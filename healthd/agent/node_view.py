@@ -15,7 +15,7 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, EventType, NotFound, Unavailable, Unusable
 from healthd.core.api import Node
-from healthd.core.backoff import Luck, Waits
+from healthd.core.backoff import Backoff, Jitter
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -71,7 +71,7 @@ class WatchedNode:
         name: str,
         on_change: Callable[[], None],
         *,
-        luck: Luck,
+        jitter: Jitter,
         metrics: Metrics,
     ) -> None:
         self._cluster = cluster
@@ -79,7 +79,7 @@ class WatchedNode:
         self._name = name
         self._fields = {"metadata.name": name}
         self._on_change = on_change
-        self._waits = Waits(FIRST_RETRY, LONGEST_RETRY, luck)
+        self._backoff = Backoff(FIRST_RETRY, LONGEST_RETRY, jitter)
         self._metrics = metrics
         self._node: Node | None = None
         self._trouble: ClusterError = Unavailable(f"node {name} was not read yet")
@@ -126,7 +126,7 @@ class WatchedNode:
                 log.info("watch.restarts", node=self._name, error=str(error))
                 if self._node is None:
                     self._trouble = error
-            await self._clock.sleep(self._waits.next())
+            await self._clock.sleep(self._backoff.next())
 
     async def _follow_once(self) -> None:
         listed = await self._cluster.list(Node, fields=self._fields)
@@ -142,7 +142,7 @@ class WatchedNode:
 
     def _hear(self) -> None:
         self._heard = self._clock.now()
-        self._waits.restore()
+        self._backoff.reset()
         self._metrics.watch_heard.set(self._heard.timestamp())
 
     def _see(self, node: Node | None) -> None:

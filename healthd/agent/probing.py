@@ -1,5 +1,5 @@
 """
-Looks at every source but the kernel log, each at its own pace, and hands the looks to the judge.
+Looks at every source but the kernel log, each at its own pace, and hands the samples to the judge.
 
 Sources that are due at about the same time are read together: one timer, one thread, and one way back to the event loop
 for all of them, as most of them are read in microseconds and waking costs more. A source that does not come back at
@@ -18,8 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from healthd.clock import Clock
-from healthd.core.backoff import Luck
-from healthd.core.diagnosis.readings import Look
+from healthd.core.backoff import Jitter
+from healthd.core.diagnosis.readings import Sample
 from healthd.telemetry.metrics import Metrics
 from healthd.threads import Call, Worker
 
@@ -42,15 +42,15 @@ class Probe(Protocol):
 
     @property
     def source(self) -> str:
-        """Its name in looks, metrics and messages."""
+        """Its name in samples, metrics and messages."""
         ...
 
     @property
     def every(self) -> timedelta:
-        """How long after a look the next one begins."""
+        """How long after a sample the next one begins."""
         ...
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """What it shows now. Blocks; raises nothing that a machine may do."""
         ...
 
@@ -69,26 +69,26 @@ class Poll(Generic[T]):
 
 
 class Prober:
-    """Looks at *probes* for ever and calls *take* with each look. *also*: what else is read at a pace of its own."""
+    """Looks at *probes* for ever and calls *take* with each sample. *also*: what else is read at a pace of its own."""
 
     def __init__(
         self,
         probes: Sequence[Probe],
         clock: Clock,
-        luck: Luck,
+        jitter: Jitter,
         metrics: Metrics,
-        take: Callable[[Look], None],
+        take: Callable[[Sample], None],
         *,
         also: Sequence[Poll[Any]] = (),
     ) -> None:
         self._sources = [probe.source for probe in probes]
         self._polls = [*map(self._poll_of, probes), *also]
         self._clock = clock
-        self._luck = luck
+        self._jitter = jitter
         self._metrics = metrics
         self._take = take
         self._troubles: dict[str, str] = {}
-        self._last: dict[str, Look] = {}
+        self._last: dict[str, Sample] = {}
         self._due: dict[str, datetime] = {}
         self._asked: dict[str, datetime] = {}
         """By name: since when a read has not come back."""
@@ -103,7 +103,7 @@ class Prober:
         """Until cancelled. Raises what *take* raised."""
         worker = Worker("probes")
         # Agents that were started together do not ask what they share, such as a hypervisor, at the same moments.
-        await self._clock.sleep(timedelta(seconds=1) * self._luck())
+        await self._clock.sleep(timedelta(seconds=1) * self._jitter())
         try:
             while self._fault is None:
                 now = self._clock.now()
@@ -114,11 +114,11 @@ class Prober:
         finally:
             self._asked.clear()  # what comes back now is not for us
 
-    def _poll_of(self, probe: Probe) -> Poll[Look]:
+    def _poll_of(self, probe: Probe) -> Poll[Sample]:
         return Poll(
             name=probe.source,
             every=lambda: probe.every,
-            read=probe.look,
+            read=probe.sample,
             take=partial(self._take_look, probe.source),
         )
 
@@ -151,24 +151,24 @@ class Prober:
         for source in self._sources:
             if now - self._asked.get(source, now) >= DEADLINE and source not in self._troubles:
                 trouble = f"it did not answer within {DEADLINE.total_seconds():g} s"
-                self._enter(Look(source=source, at=now, trouble=trouble))
+                self._enter(Sample(source=source, at=now, trouble=trouble))
 
-    def _take_look(self, source: str, look: Look | None, error: BaseException | None, began: datetime) -> None:
-        if look is None:  # a fault of ours in one probe must not blind the others
+    def _take_look(self, source: str, sample: Sample | None, error: BaseException | None, began: datetime) -> None:
+        if sample is None:  # a fault of ours in one probe must not blind the others
             log.error("probe.failed", source=source, error=repr(error), exc_info=error)
-            look = Look(source=source, at=began, trouble=f"the probe failed: {error!r}")
-        self._enter(look)
+            sample = Sample(source=source, at=began, trouble=f"the probe failed: {error!r}")
+        self._enter(sample)
 
-    def _enter(self, look: Look) -> None:
-        before = self._troubles.get(look.source, "")
-        if look.trouble != before:
-            if look.trouble:
-                self._troubles[look.source] = look.trouble
-                log.warning("probe.blind", source=look.source, why=look.trouble)
+    def _enter(self, sample: Sample) -> None:
+        before = self._troubles.get(sample.source, "")
+        if sample.trouble != before:
+            if sample.trouble:
+                self._troubles[sample.source] = sample.trouble
+                log.warning("probe.blind", source=sample.source, why=sample.trouble)
             else:
-                del self._troubles[look.source]
-                log.info("probe.sees_again", source=look.source)
-        if look is not self._last.get(look.source):  # a probe may have nothing new
-            self._metrics.probe_up.labels(look.source).set(0 if look.trouble else 1)
-            self._last[look.source] = look
-            self._take(look)
+                del self._troubles[sample.source]
+                log.info("probe.sees_again", source=sample.source)
+        if sample is not self._last.get(sample.source):  # a probe may have nothing new
+            self._metrics.probe_up.labels(sample.source).set(0 if sample.trouble else 1)
+            self._last[sample.source] = sample
+            self._take(sample)

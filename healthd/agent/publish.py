@@ -13,7 +13,7 @@ from healthd.cluster.nodes import owned_by
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
 from healthd.core.api import ANNOTATION_REPAIRED, Node, NodeHealth, NodeHealthStatus, ObjectMeta
 from healthd.core.api.model import Finding
-from healthd.core.backoff import Luck
+from healthd.core.backoff import Jitter
 from healthd.core.node import conditions
 from healthd.core.node.reporting import REFRESH_AFTER, write_at
 from healthd.core.patches import diff
@@ -28,10 +28,10 @@ class Reporter:
     effect.
     """
 
-    def __init__(self, cluster: Cluster, node_name: str, *, luck: Luck) -> None:
+    def __init__(self, cluster: Cluster, node_name: str, *, jitter: Jitter) -> None:
         self._cluster = cluster
         self._node_name = node_name
-        self._refresh_after = REFRESH_AFTER * (1 + luck() / 2)  # not all agents that began together
+        self._refresh_after = REFRESH_AFTER * (1 + jitter() / 2)  # not all agents that began together
         self._stored: NodeHealthStatus | None = None
         self._node_uid = ""
         self._written: datetime | None = None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from healthd.core.api import Nic
-from healthd.core.diagnosis.readings import NODE, Look
+from healthd.core.diagnosis.readings import NODE, Sample
 
 Value = float | str
 Places = Mapping[str, Mapping[tuple[str, str], Value]]
@@ -58,11 +58,11 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     rate_gbps: float = 0
 
 
-def by_name(looks: Iterable[Look]) -> Places:
-    """All readings of *looks*."""
+def by_name(samples: Iterable[Sample]) -> Places:
+    """All readings of *samples*."""
     places: dict[str, dict[tuple[str, str], Value]] = {}
-    for look in looks:
-        for reading in look.readings:
+    for sample in samples:
+        for reading in sample.readings:
             places.setdefault(reading.name, {})[reading.device, reading.part] = reading.value
     return places
 

@@ -1,8 +1,8 @@
 """
-What one look and the kernel log of this boot say of a node, by the rules of the agent. Pure.
+What one sample and the kernel log of this boot say of a node, by the rules of the agent. Pure.
 
-Rules about states want them to hold for a while. One look cannot know that they do, so what is bad now is told apart:
-it becomes a finding if it holds. Rules about counters need two looks, and say nothing here.
+Rules about states want them to hold for a while. One sample cannot know that they do, so what is bad now is told apart:
+it becomes a finding if it holds. Rules about counters need two samples, and say nothing here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from healthd.core.api.model import Finding, KernelRecord, Verdict
 from healthd.core.config import JudgePolicy
 from healthd.core.diagnosis.blindness import KERNEL_LOG, NOT_BLIND, Sources
 from healthd.core.diagnosis.findings import Ledger
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.engine import Engine
 from healthd.core.diagnosis.signals.reconcile_findings import reconcile
 from healthd.core.diagnosis.signals.tables import rules_of
@@ -40,7 +40,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """By source: why it does not tell what it should."""
 
 
-class Onlooker:
+class OfflineJudge:
     """
     Judges what is seen of one node; whoever looks again asks the same one, which then knows what was before.
 
@@ -66,23 +66,23 @@ class Onlooker:
         self._sources = Sources(expected, patience=timedelta(0))
 
     def judge(
-        self, looks: Sequence[Look], records: Iterable[KernelRecord], *, now: datetime, log_trouble: str = ""
+        self, samples: Sequence[Sample], records: Iterable[KernelRecord], *, now: datetime, log_trouble: str = ""
     ) -> Judged:
-        """What *looks* of one moment and the kernel log say."""
-        for look in looks:
-            self._sources.take(look)
+        """What *samples* of one moment and the kernel log say."""
+        for sample in samples:
+            self._sources.take(sample)
         blind = self._sources.blind(now) | ({KERNEL_LOG: log_trouble} if log_trouble else {})
         for record in records:
             self._ledger = self._ledger.observe(record, now=now, trust_user_space=self._trust_user_space)
-        self._ledger = self._entered(self._engine, looks, now).decay(now)
-        if_it_holds = self._entered(self._eager, looks, now)
+        self._ledger = self._entered(self._engine, samples, now).decay(now)
+        if_it_holds = self._entered(self._eager, samples, now)
         verdict, message = if_it_holds.verdict(blind)
         seen = self._not_yet(if_it_holds)
         return Judged(verdict=verdict, message=message, findings=self._ledger.standing, seen_now=seen, blind=blind)
 
-    def _entered(self, engine: Engine, looks: Sequence[Look], now: datetime) -> Ledger:
-        for look in looks:
-            engine.take(look)
+    def _entered(self, engine: Engine, samples: Sequence[Sample], now: datetime) -> Ledger:
+        for sample in samples:
+            engine.take(sample)
         return reconcile(self._ledger, engine, now=now, boot_id=self._boot_id)
 
     def _not_yet(self, if_it_holds: Ledger) -> list[SeenNow]:

@@ -21,7 +21,7 @@ from healthd.checks.rdma import RdmaLoopback
 from healthd.checks.report import Done
 from healthd.core.api import Nic
 from healthd.core.diagnosis.blindness import blind_now
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 
 
 def all_checks(dcgm_level: int = 1) -> tuple[Check, ...]:
@@ -31,7 +31,7 @@ def all_checks(dcgm_level: int = 1) -> tuple[Check, ...]:
 
 
 def bench_of(
-    looks: Iterable[Look],
+    samples: Iterable[Sample],
     nics: Sequence[Nic],
     *,
     expected: Expected,
@@ -39,14 +39,14 @@ def bench_of(
     environ: Mapping[str, str],
     ends: float,
 ) -> Bench:
-    """What one look tells of the machine."""
-    looks = list(looks)
-    places = devices.by_name(looks)
+    """What one sample tells of the machine."""
+    samples = list(samples)
+    places = devices.by_name(samples)
     return Bench(
         gpus=devices.gpus(places),
         ports=devices.ports(nics, places),
         places=places,
-        unread=blind_now(looks, {"nvml": f"{expected.gpus} GPUs are expected"} if expected.gpus else {}),
+        unread=blind_now(samples, {"nvml": f"{expected.gpus} GPUs are expected"} if expected.gpus else {}),
         expected=expected,
         sys=sys,
         environ=environ,

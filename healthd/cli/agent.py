@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from healthd.cli import lean
+from healthd.cli import import_limits
 from healthd.cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -64,19 +64,19 @@ def run(args: argparse.Namespace) -> int:
 
 def _be_lean(*, in_pod: bool) -> None:
     """Before the first import of what a process on every node must hold: 11 MB of 55."""
-    lean.use_plain_lists()
+    import_limits.use_plain_lists()
     if in_pod:
-        lean.trust_no_public_authorities()
-    with lean.without("rich"):  # which structlog would load for tracebacks in colour
+        import_limits.trust_no_public_authorities()
+    with import_limits.without("rich"):  # which structlog would load for tracebacks in colour
         import structlog  # noqa: F401
-    with lean.without("backports"):  # from which aiohttp would take a compression that no API server uses
+    with import_limits.without("backports"):  # from which aiohttp would take a compression that no API server uses
         import aiohttp  # noqa: F401
     with (  # servers that prometheus_client offers, and nobody starts: 1 MB
-        lean.empty("http.server", "BaseHTTPRequestHandler"),
-        lean.empty("wsgiref.simple_server", "WSGIRequestHandler", "WSGIServer", "make_server"),
+        import_limits.empty("http.server", "BaseHTTPRequestHandler"),
+        import_limits.empty("wsgiref.simple_server", "WSGIRequestHandler", "WSGIServer", "make_server"),
     ):
         import prometheus_client  # noqa: F401
-    with lean.empty("html.entities", "html5"):  # two thousand names, with which aiohttp escapes nothing
+    with import_limits.empty("html.entities", "html5"):  # two thousand names, with which aiohttp escapes nothing
         import html  # noqa: F401
 
 

@@ -29,7 +29,7 @@ from healthd.core.node.pod_liveness import PodTasks
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.log import KernelLog
-from healthd.probes.klog.which_source import open_kernel_log
+from healthd.probes.klog.source_selection import open_kernel_log
 from healthd.probes.nics.rdma import read_nics
 from healthd.probes.nvml.inventory import Inventory, inventory
 from healthd.probes.pod_processes import PodProcesses
@@ -44,8 +44,8 @@ async def guard(node: str, config: Config, connection: Connection, clock: Clock)
     """Guard *node*, which is this machine, until SIGTERM or SIGINT. Raises Unusable, AddressError."""
     if config.kernel_log.trust_user_space:
         log.warning("kernel_log.trusts_user_space", note="any process that may write to the log can cordon this node")
-    async with connect(connection, clock=clock, luck=random.random, limits=LIMITS) as cluster:
-        daemon = AgentDaemon(node, config, this_node(config, clock), cluster, clock, luck=random.random)
+    async with connect(connection, clock=clock, jitter=random.random, limits=LIMITS) as cluster:
+        daemon = AgentDaemon(node, config, this_node(config, clock), cluster, clock, jitter=random.random)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, daemon.stop)

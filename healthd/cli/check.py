@@ -24,9 +24,9 @@ import msgspec
 
 from healthd.checks import busy
 from healthd.checks.check import Bench, Check, Expected, InUse, Outcome
-from healthd.checks.looking import Lookout
 from healthd.checks.report import Done, Report, result_of
 from healthd.checks.running import all_checks, bench_of, run_all
+from healthd.checks.sampling import Sampler
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.probes import probes_of
@@ -111,8 +111,8 @@ def duration(text: str, option: str) -> timedelta:
 def _bench(args: argparse.Namespace, config: Config, *, ends: float) -> Bench:
     probes = [probe for probe in probes_of(config.probes) if probe.source in _SOURCES]
     left = timedelta(seconds=max(0.0, ends - time.monotonic()))
-    with closing(Lookout(probes, min(LOOK, left))) as lookout:
-        looks = lookout.look(SystemClock().now())
+    with closing(Sampler(probes, min(LOOK, left))) as sampler:
+        looks = sampler.sample(SystemClock().now())
     gpus = config.probes.gpus if args.gpus is None else args.gpus
     expected = Expected(gpus=gpus, ports=args.nics, rate_gbps=args.nic_rate)
     sys = Path(config.probes.sys)

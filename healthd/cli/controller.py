@@ -15,15 +15,15 @@ from pathlib import Path
 
 import structlog
 
-from healthd.cli import which_cluster
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
+from healthd.cli.target import cluster as target_cluster
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.port import Unusable
 from healthd.cluster.remote import connect
+from healthd.controller.checkpoints.mounted import FileCheckpoints
+from healthd.controller.checkpoints.verifier_pods import VerifierPods, image_of
 from healthd.controller.daemon import ControllerDaemon
-from healthd.controller.lookup import FileCheckpoints
-from healthd.controller.verifier import VerifierPods, image_of
 from healthd.core.config import CheckpointsPolicy, Config
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.address import AddressError
@@ -46,28 +46,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file, see `healthd config`")
     parser.add_argument("--metrics", default="", metavar="ADDR", help="serve /metrics, /healthz and /readyz there")
-    which_cluster.add_arguments(parser)
+    target_cluster.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Watch over all gangs until a signal."""
     config = load(args.config)
     if args.metrics:
-        config = which_cluster.serving_at(config, args.metrics)
+        config = target_cluster.serving_at(config, args.metrics)
     configure(config.log.format, config.log.level, sys.stderr)
     try:
         asyncio.run(_run(config, args, SystemClock()))
     except (Unusable, AddressError) as error:
         raise UserError(str(error)) from None
     except BaseExceptionGroup as group:
-        if (unusable := which_cluster.first_of(group, Unusable)) is None:
+        if (unusable := target_cluster.first_of(group, Unusable)) is None:
             raise
         raise UserError(str(unusable)) from None
     return 0
 
 
 async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
-    async with connect(which_cluster.connection(args, clock), clock=clock, luck=random.random) as cluster:
+    async with connect(target_cluster.connection(args, clock), clock=clock, jitter=random.random) as cluster:
         pod, namespace = os.environ.get("POD_NAME", ""), os.environ.get("POD_NAMESPACE", "")
         identity = f"{pod or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         own_image = partial(image_of, cluster, namespace, pod)
@@ -83,7 +83,7 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
             checkpoints,
             identity=identity,
             namespace=namespace or config.quarantine.namespace,
-            luck=random.random,
+            jitter=random.random,
             looker=checkpoints,
         )
         loop = asyncio.get_running_loop()

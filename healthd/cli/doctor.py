@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from healthd.cli import which_cluster
 from healthd.cli.config import load
 from healthd.cli.doctor_rights import ask_about, find_verifiers
 from healthd.cli.errors import UserError
+from healthd.cli.target import cluster as target_cluster
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster, ClusterError, Forbidden, NotFound, Reader
 from healthd.cluster.remote import connect
-from healthd.controller.declaration import why_no_format
+from healthd.controller.checkpoints.declaration import why_no_format
 from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
@@ -89,13 +89,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namespace", default="", metavar="NAME", help="where it is (default: as kubectl's)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the controller's configuration file")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    which_cluster.add_arguments(parser)
+    target_cluster.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when something prevents a recovery."""
     try:
-        target = parse_target(args.target, which_cluster.namespace(args))
+        target = parse_target(args.target, target_cluster.namespace(args))
         chart = asyncio.run(_visit(args, target, load(args.config) if args.config else None))
     except ClusterError as error:
         raise UserError(str(error)) from None
@@ -115,7 +115,7 @@ def parse_target(text: str, namespace: str) -> Target:
 
 async def _visit(args: argparse.Namespace, target: Target, config: Config | None) -> Chart:
     clock = SystemClock()
-    async with connect(which_cluster.connection(args, clock), clock=clock, luck=random.random) as cluster:
+    async with connect(target_cluster.connection(args, clock), clock=clock, jitter=random.random) as cluster:
         return dataclasses.replace(await read_chart(cluster, target, config), now=clock.now())
 
 

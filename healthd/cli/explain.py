@@ -18,12 +18,11 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from healthd.cli import which_world
 from healthd.cli.errors import UserError
+from healthd.cli.target.gang import gang_named, gang_of
+from healthd.cli.target.run import known_runs
+from healthd.cli.target.target import Target, add_target_arguments, open_target
 from healthd.cli.terminal import console
-from healthd.cli.which_gang import gang_named, gang_of
-from healthd.cli.which_run import known_runs
-from healthd.cli.which_world import World
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound, Reader
 from healthd.core.api import Node, NodeHealth, Recovery
@@ -73,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RECOVERY",
         help="its name, or the beginning of it, or its run, or its gang such as job/llama; none: list all",
     )
-    which_world.add_arguments(parser)
+    add_target_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object for each recovery, one a line")
 
 
@@ -97,25 +96,25 @@ def run(args: argparse.Namespace) -> int:
 
 async def _read(args: argparse.Namespace) -> Recorded:
     """What is asked for, and the nodes that are to blame: a cluster has thousands of others."""
-    async with which_world.open_world(args, args.recovery) as world:
-        everything = (await world.cluster.list(Recovery, namespace=world.namespace)).items
+    async with open_target(args, args.recovery) as found:
+        everything = (await found.cluster.list(Recovery, namespace=found.namespace)).items
         known = sorted(everything, key=lambda recovery: recovery.spec.cause.at)
         chosen = _chosen(known, args.recovery) if args.recovery else known
-        gang = await _gang(args.recovery, chosen, world) if args.recovery else None
+        gang = await _gang(args.recovery, chosen, found) if args.recovery else None
         if args.recovery and not chosen and gang is None:
-            raise UserError(_nothing_of(args.recovery, known, world))
+            raise UserError(_nothing_of(args.recovery, known, found))
         names = {node for recovery in chosen for node in blamed(recovery.status)}
         names |= {recovery.spec.cause.node for recovery in chosen} - {""}
-        nodes = {name: node for name in names if (node := await _get(world.cluster, Node, name))}
-        health = {name: said for name in names if (said := await _get(world.cluster, NodeHealth, name))}
+        nodes = {name: node for name in names if (node := await _get(found.cluster, Node, name))}
+        health = {name: said for name in names if (said := await _get(found.cluster, NodeHealth, name))}
     stake = _stake(gang, chosen, known) if gang else None
-    return Recorded(world.name, world.state, chosen, nodes, health, gang, stake)
+    return Recorded(found.name, found.state, chosen, nodes, health, gang, stake)
 
 
-async def _gang(said: str, chosen: Sequence[Recovery], world: World) -> Root | None:
+async def _gang(said: str, chosen: Sequence[Recovery], found: Target) -> Root | None:
     if chosen:
-        return await gang_of(world.cluster, chosen[0].spec.gang)
-    return await gang_named(world.cluster, said, world.namespace)
+        return await gang_of(found.cluster, chosen[0].spec.gang)
+    return await gang_named(found.cluster, said, found.namespace)
 
 
 def _stake(gang: Root, chosen: Sequence[Recovery], known: Sequence[Recovery]) -> Stake | None:
@@ -147,14 +146,14 @@ def _chosen(recoveries: Sequence[Recovery], said: str) -> list[Recovery]:
     return found
 
 
-def _nothing_of(said: str, recoveries: Sequence[Recovery], world: World) -> str:
-    if world.state is not None:
-        return _no_run_of(said, recoveries, world.state)
+def _nothing_of(said: str, recoveries: Sequence[Recovery], found: Target) -> str:
+    if found.state is not None:
+        return _no_run_of(said, recoveries, found.state)
     names = [recovery.metadata.name for recovery in recoveries]
     names += [gang_text(recovery.spec.gang) for recovery in recoveries]
     near = get_close_matches(said, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}" if names else "there is none yet"
-    return f"there is no recovery {said!r}{_in(world)}, and no gang of that name has an annotation of healthd's; {hint}"
+    return f"there is no recovery {said!r}{_in(found)}, and no gang of that name has an annotation of healthd's; {hint}"
 
 
 def _no_run_of(said: str, recoveries: Sequence[Recovery], state: Path) -> str:
@@ -175,8 +174,8 @@ def _be_one_gang(said: str, recoveries: Sequence[Recovery]) -> None:
         raise UserError(f"{said!r} could be {told}; say which, with -n NAMESPACE")
 
 
-def _in(world: World) -> str:
-    return f" in namespace {world.namespace}" if world.namespace else ""
+def _in(found: Target) -> str:
+    return f" in namespace {found.namespace}" if found.namespace else ""
 
 
 def _explained(recovery: Recovery, recorded: Recorded) -> Explanation:

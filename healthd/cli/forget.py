@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from healthd.cli.errors import UserError
-from healthd.cli.which_run import run_name
+from healthd.cli.target.run import run_name
 from healthd.local.known import KnownRun, known_runs, read_run
 from healthd.local.state import AlreadyRunning, database, forget, held, runs_dir
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import msgspec
 
 from healthd.checks.report import Report, refusal
-from healthd.cli import which_world
 from healthd.cli.errors import UserError
-from healthd.cli.which_world import World
+from healthd.cli.target.target import Target, add_target_arguments, open_target
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound
 from healthd.core.api import ANNOTATION_REPAIRED, Node
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", metavar="NODE", help="the node, such as slot-2 or gpu-17")
     what = "only if this report of `healthd check --json` says that the node is well; - for standard input"
     parser.add_argument("--checked", default="", metavar="FILE", help=what)
-    which_world.add_arguments(parser)
+    add_target_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,25 +54,25 @@ def _good_since(args: argparse.Namespace) -> datetime:
 
 async def _repair(args: argparse.Namespace, at: datetime) -> int:
     name: str = args.node
-    async with which_world.open_world(args) as world:
+    async with open_target(args) as found:
         try:
-            node = await world.cluster.get(Node, name)
+            node = await found.cluster.get(Node, name)
         except NotFound:
-            raise UserError(f"there is no {_noun(world)} {name!r}; {await _others(world, name)}") from None
+            raise UserError(f"there is no {_noun(found)} {name!r}; {await _others(found, name)}") from None
         patch = {"metadata": {"annotations": {ANNOTATION_REPAIRED: at.isoformat()}}}
-        await world.cluster.patch(Node, name, patch)
+        await found.cluster.patch(Node, name, patch)
     record = read_record(node)
     print(f"{name}: {record.finding} is marked repaired" if record else f"{name} is marked repaired; it was in service")
     return 0
 
 
-async def _others(world: World, name: str) -> str:
-    known = [node.metadata.name for node in (await world.cluster.list(Node)).items]
+async def _others(found: Target, name: str) -> str:
+    known = [node.metadata.name for node in (await found.cluster.list(Node)).items]
     if len(known) <= FEW:
         return f"there are {', '.join(known)}"
     near = get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"none of the {len(known)} {_noun(world)}s has such a name"
+    return f"did you mean {' or '.join(near)}?" if near else f"none of the {len(known)} {_noun(found)}s has such a name"
 
 
-def _noun(world: World) -> str:
-    return (KUBERNETES if world.state is None else ONE_SERVER).node
+def _noun(found: Target) -> str:
+    return (KUBERNETES if found.state is None else ONE_SERVER).node

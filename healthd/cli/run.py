@@ -21,12 +21,12 @@ import structlog
 
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
+from healthd.cli.target.run import name_of, name_of_folder, run_name
 from healthd.cli.terminal import complain, console
-from healthd.cli.which_run import name_of, name_of_folder, run_name
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
-from healthd.controller.declaration import why_no_format
+from healthd.controller.checkpoints.declaration import why_no_format
 from healthd.core.api import Node
 from healthd.core.config import Config, LogFormat, parse_duration
 from healthd.core.diagnosis.site_rules import beginnings
@@ -41,7 +41,7 @@ from healthd.local.slots import Slot, keep_places, offered, slots_for
 from healthd.local.state import AlreadyRunning, before_start, database, held, runs_dir, undone
 from healthd.local.writer_lock import TwoWriters, sole_writer
 from healthd.probes.klog.kmsg import read_boot_id
-from healthd.probes.klog.which_source import open_kernel_log
+from healthd.probes.klog.source_selection import open_kernel_log
 from healthd.probes.nvml.inventory import inventory
 from healthd.probes.pci.gpus import nvidia_gpus
 from healthd.telemetry.address import AddressError

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from healthd.cli import which_run
 from healthd.cli.errors import UserError
+from healthd.cli.target import run as target_run
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError, NotFound
@@ -70,7 +70,7 @@ class RunStatus:
 
 async def status_of(args: argparse.Namespace, clock: Clock) -> RunStatus:
     """The run that *args* name. Raises UserError."""
-    state = which_run.find_state(args, runs_dir(), Path.cwd())
+    state = target_run.find_state(args, runs_dir(), Path.cwd())
     try:
         found = await read_state(state, clock)
     except (UnusableStore, ClusterError, OSError) as error:

@@ -1,7 +1,7 @@
 """
 `healthd status`: the devices of this machine and what is wrong with them, without an agent or a cluster.
 
-One look at every source and the kernel log of this boot, judged by the agent's rules. With `--node` it shows what the
+One sample of every source and the kernel log of this boot, judged by the agent's rules. With `--node` it shows what the
 agent of a node published instead, with `--name` or `--state` how a run on this machine stands. Exit codes: 0 healthy or
 degraded, 3 unhealthy, 4 unknown; of a run 3 where it waits for a person.
 """
@@ -23,15 +23,16 @@ from typing import NamedTuple
 import msgspec
 
 from healthd.checks import devices
-from healthd.checks.judging import Onlooker
-from healthd.checks.looking import Lookout, read_to_end
+from healthd.checks.judging import OfflineJudge
+from healthd.checks.sampling import Sampler, read_to_end
 from healthd.checks.status import Status, Unread, published, worst_first
-from healthd.cli import run_status, which_world
+from healthd.cli import run_status
 from healthd.cli.check import duration
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.probes import probes_of
 from healthd.cli.status_page import Page
+from healthd.cli.target.target import add_target_arguments, open_target
 from healthd.cli.terminal import console
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.port import NotFound
@@ -39,11 +40,11 @@ from healthd.core.api import Nic, NodeHealth
 from healthd.core.api.model import KernelRecord, Verdict
 from healthd.core.config import Config
 from healthd.core.diagnosis.blindness import expected_by
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.site_rules import beginnings
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import read_boot_id
-from healthd.probes.klog.which_source import open_kernel_log
+from healthd.probes.klog.source_selection import open_kernel_log
 from healthd.probes.nics.rdma import read_nics
 from healthd.threads import in_thread
 
@@ -51,7 +52,7 @@ EXIT = {Verdict.HEALTHY: 0, Verdict.DEGRADED: 0, Verdict.UNHEALTHY: 3, Verdict.U
 DEADLINE = "15s"
 """For every source; without persistence the driver initialises each GPU for the first question."""
 AGAIN = 2.0
-"""Seconds between two looks of `--watch`."""
+"""Seconds between two samples of `--watch`."""
 
 
 class _Log(NamedTuple):
@@ -70,11 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", default=DEADLINE, metavar="DURATION", help=f"for every source (default: {DEADLINE})"
     )
     parser.add_argument("--node", default="", metavar="NODE", help="what the agent of NODE published, in a cluster")
-    which_world.add_arguments(parser)
+    add_target_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, print, and tell by the exit code."""
+    """Sample, print, and tell by the exit code."""
     clock, deadline = SystemClock(), duration(args.timeout, "--timeout")
     page = None if args.json else Page()
     if (args.name or args.state) and not args.node:
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if args.node:
         return _show(lambda: asyncio.run(_published(args, clock)), page, again=args.watch)
     with closing(Machine(load(args.config), clock, deadline)) as machine:
-        return _show(machine.look, page, again=args.watch)
+        return _show(machine.sample, page, again=args.watch)
 
 
 def _show(source: Callable[[], Status], page: Page | None, *, again: bool) -> int:
@@ -116,17 +117,17 @@ class Machine:
         self._config = config
         self._clock = clock
         self._boot_id = _boot_id()
-        self._lookout = Lookout(probes_of(config.probes), deadline)
+        self._sampler = Sampler(probes_of(config.probes), deadline)
         trusted = config.kernel_log.trust_user_space
         expected = expected_by(config.probes)
-        self._onlooker = Onlooker(config.judge, self._boot_id, expected=expected, trust_user_space=trusted)
+        self._judge = OfflineJudge(config.judge, self._boot_id, expected=expected, trust_user_space=trusted)
 
-    def look(self) -> Status:
+    def sample(self) -> Status:
         """What is to be seen now."""
         began, now = time.monotonic(), self._clock.now()
-        looks, log = asyncio.run(self._read(now))
-        judged = self._onlooker.judge(looks, log.records, now=self._clock.now(), log_trouble=log.trouble)
-        places = devices.by_name(looks)
+        samples, log = asyncio.run(self._read(now))
+        judged = self._judge.judge(samples, log.records, now=self._clock.now(), log_trouble=log.trouble)
+        places = devices.by_name(samples)
         return Status(
             node=platform.node(),
             at=now,
@@ -143,12 +144,12 @@ class Machine:
 
     def close(self) -> None:
         """Let go of the driver."""
-        self._lookout.close()
+        self._sampler.close()
 
-    async def _read(self, now: datetime) -> tuple[list[Look], _Log]:
+    async def _read(self, now: datetime) -> tuple[list[Sample], _Log]:
         """Devices and the kernel log at the same time."""
-        looks, log = await asyncio.gather(in_thread(partial(self._lookout.look, now), "lookout"), self._read_log())
-        return looks, log
+        samples, log = await asyncio.gather(in_thread(partial(self._sampler.sample, now), "sampler"), self._read_log())
+        return samples, log
 
     async def _read_log(self) -> _Log:
         try:
@@ -160,11 +161,11 @@ class Machine:
 
 
 async def _published(args: argparse.Namespace, clock: Clock) -> Status:
-    async with which_world.open_world(args) as world:
+    async with open_target(args) as found:
         try:
-            health = await world.cluster.get(NodeHealth, args.node)
+            health = await found.cluster.get(NodeHealth, args.node)
         except NotFound:
-            raise UserError(f"{world.name}: no agent has said anything of a node {args.node!r}") from None
+            raise UserError(f"{found.name}: no agent has said anything of a node {args.node!r}") from None
     return published(args.node, health, clock.now())
 
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.mirror import Mirror, Watched
+from healthd.cluster.informer import Informer, Watched
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound, Unusable
 from healthd.cluster.waiting import first, within
 from healthd.core.api import Lease, LeaseSpec, ObjectMeta
@@ -100,13 +100,15 @@ class _HeldLease:
     async def win(self) -> None:
         """Return when the lease is ours."""
         fields = {"metadata.name": self._me.name}
-        mirror = Mirror(self._cluster, self._clock, [Watched(kind=Lease, namespace=self._me.namespace, fields=fields)])
+        informer = Informer(
+            self._cluster, self._clock, [Watched(kind=Lease, namespace=self._me.namespace, fields=fields)]
+        )
         wake = asyncio.Event()
-        mirror.listen(lambda _: wake.set())
-        watching = asyncio.create_task(mirror.run())
+        informer.listen(lambda _: wake.set())
+        watching = asyncio.create_task(informer.run())
         try:
-            await first(mirror.until_synced(), asyncio.wait((watching,)))
-            while (wait := await self._try(mirror)) is not None:
+            await first(informer.until_synced(), asyncio.wait((watching,)))
+            while (wait := await self._try(informer)) is not None:
                 await first(wake.wait(), self._clock.sleep(wait))
                 wake.clear()
                 if watching.done():
@@ -115,12 +117,12 @@ class _HeldLease:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    async def _try(self, mirror: Mirror) -> timedelta | None:
+    async def _try(self, informer: Informer) -> timedelta | None:
         """Take the lease if it is free. None: it is ours now; else how long to wait at most."""
         began = self._clock.now()
         try:
             try:
-                seen = await mirror.get(Lease, self._me.name, self._me.namespace)
+                seen = await informer.get(Lease, self._me.name, self._me.namespace)
             except NotFound:
                 taken = await within(self._clock, self._patience, self._cluster.create(self._new(began)))
             else:

@@ -35,7 +35,7 @@ async def cycle_on_change(
 ) -> None:
     """
     Run *cycle* until cancelled: after each change of *kinds*, whenever *wake* is set, and after the time that it
-    returned, at the latest. Where a mirror watches already, use `cycle_when_woken`.
+    returned, at the latest. Where an informer watches already, use `cycle_when_woken`.
     """
     async with asyncio.TaskGroup() as tasks:
         for kind in kinds:

@@ -1,5 +1,5 @@
 """
-Which objects a selector means. Pure: the embedded cluster and the mirror select with it, an API server by itself.
+Which objects a selector means. Pure: the embedded cluster and the informer select with it, an API server by itself.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from healthd.core.recovery.recovery_status import dressed
 from healthd.core.recovery.spares import ReturnSpare, SettleSpare
 from healthd.gangs.adapter import GangAdapter
 
-Deed = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang
-"""Every act but the look for a checkpoint, which writes nothing."""
+ClusterAction = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang
+"""Every action but the look for a checkpoint, which writes nothing."""
 FENCED = "Fenced"
 """Reason of a pod that is called Failed because its end is proven while its kubelet is silent."""
 
@@ -70,18 +70,18 @@ async def record(cluster: Cluster, recovery: Recovery, status: RecoveryStatus, n
 
 async def perform(
     cluster: Cluster,
-    act: Deed,
+    action: ClusterAction,
     *,
     recovery: Recovery,
     view: GangView,
     adapter: GangAdapter[Any],
 ) -> Node | None:
-    """One act on the gang of *view*, whose root is there. Answers the node that it changed. Raises ClusterError."""
+    """One action on the gang of *view*, whose root is there. Answers the node that it changed. Raises ClusterError."""
     root = view.root
     if root is None:
         raise NotFound(f"{recovery.spec.gang.kind} {recovery.spec.gang.name} is gone")
     await _expect_unchanged(cluster, recovery)
-    match act:
+    match action:
         case StopGang(name):
             await adapter.stop(cluster, root, name)
         case ReleasePods(names):
@@ -96,7 +96,7 @@ async def perform(
         case StartGang(hint):
             await adapter.start(cluster, root, hint)
         case _:
-            assert_never(act)
+            assert_never(action)
     return None
 
 

@@ -16,13 +16,13 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.leader import Candidacy, Deposed, lead
 from healthd.cluster.port import Cluster
-from healthd.controller.census import Census
-from healthd.controller.controller import Controller
+from healthd.controller.checkpoints.precheck import Prechecks
+from healthd.controller.cluster_state import ClusterState
 from healthd.controller.fabric import Rails
-from healthd.controller.feed import Feed
+from healthd.controller.informers import Informers
 from healthd.controller.ports import Checkpoints, Looker
-from healthd.controller.precheck import Prechecks
-from healthd.controller.tending import Tending, in_parallel
+from healthd.controller.reconciler import Reconciler
+from healthd.controller.workqueue import WorkQueue, in_parallel
 from healthd.core.config import Config
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import Announcer
@@ -39,7 +39,7 @@ LAST_WORDS = 0.5
 
 class ControllerDaemon:
     """
-    One replica. *identity* is its own; *namespace* holds the lease; *luck* draws from 0 to 1. With a *looker* the
+    One replica. *identity* is its own; *namespace* holds the lease; *jitter* draws from 0 to 1. With a *looker* the
     checkpoints of gangs that run are looked at, too.
     """
 
@@ -53,12 +53,12 @@ class ControllerDaemon:
         *,
         identity: str,
         namespace: str,
-        luck: Callable[[], float],
+        jitter: Callable[[], float],
         looker: Looker | None = None,
     ) -> None:
         self.metrics = Metrics()
         isolation = Isolation(self.metrics)
-        self.census = Census(adapters, isolation)
+        self.cluster_state = ClusterState(adapters, isolation)
         self._config = config
         self._cluster = cluster
         self._clock = clock
@@ -66,13 +66,13 @@ class ControllerDaemon:
         self._checkpoints = checkpoints
         self._looker = looker
         self._candidacy = Candidacy.lasting(config.leader.lease, identity=identity, name=LEASE, namespace=namespace)
-        self._luck = luck
+        self._jitter = jitter
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._announcer = Announcer(
             cluster, clock, component="healthd-controller", instance=identity, metrics=self.metrics
         )
-        self._feed = Feed(cluster, clock, self.census, adapters, self._wake.set, isolation)
+        self._informers = Informers(cluster, clock, self.cluster_state, adapters, self._wake.set, isolation)
 
     def stop(self) -> None:
         """End soon, and let a standby take over. May be called from a signal handler of the event loop."""
@@ -80,9 +80,9 @@ class ControllerDaemon:
 
     async def run(self) -> None:
         """Until `stop`. Raises Unusable, AddressError."""
-        ready_checks = {"watch": self._feed.trouble}
+        ready_checks = {"watch": self._informers.trouble}
         async with serving(self._config.http, self.metrics, ready_checks), asyncio.TaskGroup() as group:
-            feeding = group.create_task(self._feed.run(), name="feed")
+            feeding = group.create_task(self._informers.run(), name="informers")
             telling = group.create_task(self._announcer.run(), name="events")
             leading = group.create_task(self._lead(), name="lead")
             await self._stop.wait()
@@ -95,7 +95,7 @@ class ControllerDaemon:
     async def _lead(self) -> None:
         """Become the leader again and again; only whoever can see the cluster stands for it."""
         while True:
-            await self._feed.until_synced()
+            await self._informers.until_synced()
             try:
                 await lead(self._cluster, self._clock, self._candidacy, self._work)
             except Deposed as why:
@@ -103,7 +103,7 @@ class ControllerDaemon:
 
     async def _work(self) -> None:
         """What a leader does, anew for each time that it leads: it may have been away for long."""
-        controller = Controller(
+        controller = Reconciler(
             self._cluster,
             self._clock,
             self._adapters,
@@ -111,11 +111,11 @@ class ControllerDaemon:
             recovery=self._config.recovery,
             hang=self._config.hang,
             metrics=self.metrics,
-            census=self.census,
-            mirror=self._feed,
+            cluster_state=self.cluster_state,
+            informer=self._informers,
             look_every=self._config.recovery.look_every,
             together=in_parallel(),
-            luck=self._luck,
+            jitter=self._jitter,
             announce=self._announcer,
             foreign=self._config.foreign,
         )
@@ -126,19 +126,19 @@ class ControllerDaemon:
                     group.create_task(self._prechecks(self._looker).run(), name="prechecks")
                 group.create_task(self._rails().run(), name="rails")
                 group.create_task(
-                    Tending(controller, self._clock, self._wake, self._feed.trouble).run(), name="tending"
+                    WorkQueue(controller, self._clock, self._wake, self._informers.trouble).run(), name="tending"
                 )
         finally:
             self.metrics.forget_the_world()
 
     def _rails(self) -> Rails:
-        return Rails(self._clock, self.census, self.metrics, self._announcer, self._feed.trouble)
+        return Rails(self._clock, self.cluster_state, self.metrics, self._announcer, self._informers.trouble)
 
     def _prechecks(self, looker: Looker) -> Prechecks:
         return Prechecks(
             self._cluster,
             self._clock,
-            self.census,
+            self.cluster_state,
             self._adapters,
             looker,
             self._config.precheck,

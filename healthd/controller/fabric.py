@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 import structlog
 
 from healthd.clock import Clock
-from healthd.controller.census import Census
+from healthd.controller.cluster_state import ClusterState
 from healthd.core.fabric.rail_comparison import Congestion, Fabric, Outlier, Survey
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about, silently
 from healthd.telemetry.metrics import Metrics
@@ -56,18 +56,18 @@ class Episodes(Generic[K]):
 
 
 class Rails:
-    """Compares the nodes of *census*, while there is no *trouble* with what it sees."""
+    """Compares the nodes of *cluster_state*, while there is no *trouble* with what it sees."""
 
     def __init__(
         self,
         clock: Clock,
-        census: Census,
+        cluster_state: ClusterState,
         metrics: Metrics,
         announce: Announce = silently,
         trouble: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._clock = clock
-        self._census = census
+        self._cluster_state = cluster_state
         self._metrics = metrics
         self._announce = announce
         self._trouble = trouble
@@ -88,7 +88,7 @@ class Rails:
     async def survey(self) -> Fabric:
         """The comparison of all nodes; others have their turn meanwhile."""
         survey, now = Survey(), self._clock.now()
-        for number, (name, health) in enumerate(list(self._census.health.items()), start=1):
+        for number, (name, health) in enumerate(list(self._cluster_state.health.items()), start=1):
             survey.enter(name, health, now)
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -111,7 +111,7 @@ class Rails:
             self._say(port, NORMAL, "PortStandsOutOver", message)
 
     def _say(self, port: Port, kind: str, reason: str, message: str) -> None:
-        if node := self._census.nodes.get(port.node):
+        if node := self._cluster_state.nodes.get(port.node):
             self._announce(about(node), kind, reason, message)
 
     def _tell_crowds(self, crowds: Mapping[tuple[int, str, float], Congestion], now: datetime) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from healthd.core.api import ChosenCheckpoint, Pod, Recovery, RejectedCheckpoint
 from healthd.core.checkpoint.verification import Report
-from healthd.core.recovery.gang import Heard, Root, not_known_to_be_heard
+from healthd.core.recovery.gang import Root, WitnessReport, no_witness_report
 
 
 class CheckpointAnswer(NamedTuple):
@@ -72,7 +72,7 @@ class Witnesses(Protocol):
         """
         ...
 
-    def heard(self, node: str) -> Heard:
+    def heard(self, node: str) -> WitnessReport:
         """What is known to have been told of *node*."""
         ...
 
@@ -84,9 +84,9 @@ class UnknownWitnesses:
         """They cannot be asked."""
         return False
 
-    def heard(self, node: str) -> Heard:
+    def heard(self, node: str) -> WitnessReport:
         """Not known."""
-        return not_known_to_be_heard(node)
+        return no_witness_report(node)
 
 
 class NoActivity:

@@ -1,34 +1,38 @@
-"""How long to wait before something is tried again, when ten thousand others may have met the same trouble."""
+"""Exponential backoff with jitter: how long to wait before a failed call is tried again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
 
-Luck = Callable[[], float]
+Jitter = Callable[[], float]
 """Draws from 0 to 1."""
 
 
-def alone() -> float:
-    """The luck of one of few, who meets no crowd when it comes back."""
+def no_jitter() -> float:
+    """No jitter: for callers that are few."""
     return 0.0
 
 
-class Waits:
-    """Waits that double from *first* up to *longest*; *luck* takes up to half of each away, so that nobody marches."""
+class Backoff:
+    """
+    Delays that double from *first* up to *longest*.
 
-    def __init__(self, first: timedelta, longest: timedelta, luck: Luck) -> None:
+    *jitter* takes up to half of each delay away, so that ten thousand clients do not retry in the same moment.
+    """
+
+    def __init__(self, first: timedelta, longest: timedelta, jitter: Jitter) -> None:
         self._first = first
         self._longest = longest
-        self._luck = luck
-        self._count = 0
+        self._jitter = jitter
+        self._failures = 0
 
     def next(self) -> timedelta:
-        """The wait after one more failure."""
-        wait = min(self._longest, self._first * (1 << min(self._count, 20)))
-        self._count += 1
-        return wait * (1 - self._luck() / 2)
+        """The delay after one more failure."""
+        delay = min(self._longest, self._first * (1 << min(self._failures, 20)))
+        self._failures += 1
+        return delay * (1 - self._jitter() / 2)
 
-    def restore(self) -> None:
-        """It works again."""
-        self._count = 0
+    def reset(self) -> None:
+        """The call succeeded: the next failure waits *first* again."""
+        self._failures = 0

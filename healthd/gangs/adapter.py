@@ -91,7 +91,7 @@ class GangAdapter(ABC, Generic[T]):
         """
         del cluster, namespace, name, pods
 
-    async def tend(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
+    async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
         """
         Do what is left to be done for a root that runs, or was told to: asked at every look, and most often nothing.
 

@@ -104,7 +104,7 @@ class JobAdapter(GangAdapter[Job]):
             spec |= {"parallelism": len(hint.placement), "completions": len(hint.placement)}
         await self.patch(cluster, root, {"metadata": {"annotations": start_notes(hint)}, "spec": spec})
 
-    async def tend(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - the protocol's
+    async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - the protocol's
         """Take an old hint off the template of a Job that its user has suspended: he may resume it weeks later."""
         if root.stopped and not root.stopped_by and root.template_resumes_from:
             notes = {ANNOTATION_RESUME_FROM: None, ANNOTATION_RESUME_STEP: None}

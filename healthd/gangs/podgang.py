@@ -149,9 +149,9 @@ class PodGangAdapter(GangAdapter[PodGang]):
         }
         started = self.read(await self.patch(cluster, root, patch))
         if started is not None:
-            await self.tend(cluster, started, await _members(cluster, started))
+            await self.maintain(cluster, started, await _members(cluster, started))
 
-    async def tend(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
+    async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
         """Delete what is left of a gang that was stopped; open the gates of one that was started; see who is new."""
         if root.suspended:
             fresh = await self.find(cluster, root.ref) if any(not _is_going(pod) for pod in pods) else None

@@ -105,7 +105,7 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
         notes = {**start_notes(hint), ANNOTATION_REPLICAS: None}
         await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": spec})
 
-    async def tend(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - the protocol's
+    async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - the protocol's
         """Let the launcher go on once all workers are ready."""
         for name in root.companions if not root.suspended else ():
             job = await cluster.get(Job, name, root.ref.namespace)

@@ -21,7 +21,7 @@ from healthd.checkpoints.formats import UnknownFormat, declared
 from healthd.checkpoints.steps import Candidate, steps
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError
-from healthd.controller.lookup import FileCheckpoints
+from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.api import ChosenCheckpoint, Job, Recovery, RejectedCheckpoint
 from healthd.core.recovery.gang import Root

@@ -19,7 +19,7 @@ from pathlib import Path
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
-from healthd.controller.lookup import path_of
+from healthd.controller.checkpoints.mounted import path_of
 from healthd.core.api import ChosenCheckpoint, Job, Node, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.node.quarantine import read_record

@@ -13,7 +13,7 @@ import structlog
 
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, NotFound
-from healthd.controller.lookup import FileCheckpoints
+from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.core.api import ChosenCheckpoint, Job, Pod, Recovery
 from healthd.core.recovery.gang import Root, attempt_of
 from healthd.gangs.job import read_job

@@ -21,9 +21,9 @@ from healthd.agent.listen import Listener, common_cursor
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster, NotFound
-from healthd.controller.controller import Controller
+from healthd.controller.checkpoints.precheck import Prechecks
 from healthd.controller.ports import CheckpointAnswer
-from healthd.controller.precheck import Prechecks
+from healthd.controller.reconciler import Reconciler
 from healthd.core.api import (
     ANNOTATION_STOPPED_BY,
     ChosenCheckpoint,
@@ -124,7 +124,7 @@ class LocalRuntime:
         self._listener = Listener(self._agents, clock, self.metrics, self._agents_wake.set, self._runner.hear)
         self._witnesses = LocalWitnesses(self._listener, self._agents)
         self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
-        self._controller = Controller(
+        self._controller = Reconciler(
             cluster,
             clock,
             ADAPTERS,
@@ -138,7 +138,7 @@ class LocalRuntime:
             foreign=config.foreign,
         )
         self._prechecks = Prechecks(
-            cluster, clock, self._controller.census, ADAPTERS, self._checkpoints, config.precheck, self.metrics
+            cluster, clock, self._controller.cluster_state, ADAPTERS, self._checkpoints, config.precheck, self.metrics
         )
 
     def stop(self) -> None:
@@ -388,7 +388,9 @@ class LocalRuntime:
                 loops = [
                     group.create_task(self._runner.run(), name="runner"),
                     group.create_task(self._loop([Job, Pod, Node], self._jobs.cycle), name="jobs"),
-                    group.create_task(self._loop(WATCHED, self._controller.cycle, controller_wakes), name="controller"),
+                    group.create_task(
+                        self._loop(WATCHED, self._controller.reconcile_all, controller_wakes), name="controller"
+                    ),
                     group.create_task(self._controller.reads.run(lambda _: controller_wakes.set()), name="reads"),
                     group.create_task(self._loop([Node], self._witnesses.cycle, self._agents_wake), name="agents"),
                     group.create_task(self._listen(), name="kernel log"),

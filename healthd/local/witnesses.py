@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from healthd.agent.agent import Agent
 from healthd.agent.listen import Listener
-from healthd.core.recovery.gang import Heard
+from healthd.core.recovery.gang import WitnessReport
 
 
 class LocalWitnesses:
@@ -37,6 +37,6 @@ class LocalWitnesses:
             return False
         return self._listener.ask()
 
-    def heard(self, node: str) -> Heard:  # noqa: ARG002 - one log for all slots
+    def heard(self, node: str) -> WitnessReport:  # noqa: ARG002 - one log for all slots
         """The same for every slot."""
-        return Heard(until=self._until, nobody_listens=self._listener.is_blind)
+        return WitnessReport(until=self._until, no_witness=self._listener.is_blind)

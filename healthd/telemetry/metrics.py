@@ -24,7 +24,7 @@ from prometheus_client import (
 )
 
 from healthd import __version__
-from healthd.core.api.model import ENDED, CauseKind, Crowd, Finding, Hold, Phase, Verdict
+from healthd.core.api.model import ENDED, BreakerTrigger, CauseKind, Finding, Hold, Phase, Verdict
 from healthd.core.api.save_stats import Concern
 
 if TYPE_CHECKING:  # agents have no gangs, and need not hold what knows them
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # agents have no gangs, and need not hold what knows them
 
 _QUARANTINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
-OBJECT_ERRORS = ("watch", "census", "gang", "tidy", "metrics", "event")
+OBJECT_ERRORS = ("watch", "cache", "gang", "tidy", "metrics", "event")
 """Where one object may bring out an error."""
 SHOWN_GANGS = 500
 """Of each namespace: a tenant can make gangs without end, and each series costs whoever stores them."""
@@ -84,7 +84,7 @@ class Metrics:
         self.object_errors = Counter(
             "healthd_object_errors_total",
             "Errors that one object brought out and that ended nothing else, by where: watch (also an object that does "
-            "not fit its definition), census, gang, tidy, metrics, event. The log names the object.",
+            "not fit its definition), cluster_state, gang, tidy, metrics, event. The log names the object.",
             ["where"],
             registry=registry,
         )
@@ -385,9 +385,9 @@ class Metrics:
         for reason in Hold:
             self.recoveries_held.labels(reason.value).set(counts.get(reason, 0))
 
-    def show_breaker(self, over: Collection[Crowd]) -> None:
+    def show_breaker(self, over: Collection[BreakerTrigger]) -> None:
         """What the breaker is open over."""
-        for crowd in Crowd:
+        for crowd in BreakerTrigger:
             self.breaker_open.labels(crowd.value).set(crowd in over)
 
     def forget_the_world(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from healthd.agent.agent import Agent, KernelNews
+from healthd.agent.agent import Agent, RecordBatch
 from healthd.agent.budget_slots import held_slots, take_slots
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
@@ -22,7 +22,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import KernelRecord, Verdict
 from healthd.core.config import GiveBack, QuarantinePolicy
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals import roce
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.telemetry.metrics import Metrics
@@ -58,7 +58,7 @@ class OneNode:
             policy=self.policy,
             metrics=self.metrics,
             rules=self.rules,
-            luck=lambda: 1.0,
+            jitter=lambda: 1.0,
             report_within=self.report_within,
             announce=self._hear,
         )
@@ -78,9 +78,11 @@ class OneNode:
         self.records.append(record)
         return record
 
-    async def look(self, agent: Agent, *records: KernelRecord, lost: int = 0) -> None:
+    async def sample(self, agent: Agent, *records: KernelRecord, lost: int = 0) -> None:
         """One round of the agent."""
-        agent.take_in(KernelNews(records=records, last_sequence=len(self.records) - 1, lost=lost), self.clock.now())
+        agent.ingest_records(
+            RecordBatch(records=records, last_sequence=len(self.records) - 1, lost=lost), self.clock.now()
+        )
         await agent.cycle(self.clock.now())
 
     async def node(self) -> Node:
@@ -119,14 +121,14 @@ async def one() -> OneNode:
 
 
 async def test_a_node_without_findings_is_healthy_and_left_alone(one: OneNode) -> None:
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
 
     assert await one.verdict() is Verdict.HEALTHY
     assert not (await one.node()).spec.unschedulable
 
 
 async def test_broken_hardware_takes_the_node_out_of_service_and_says_why(one: OneNode) -> None:
-    await one.look(await one.agent(), one.a_record())
+    await one.sample(await one.agent(), one.a_record())
 
     node = await one.node()
     assert node.spec.unschedulable
@@ -137,13 +139,13 @@ async def test_broken_hardware_takes_the_node_out_of_service_and_says_why(one: O
 
 @pytest.mark.parametrize("text", [APPLICATION, "usb 1-1: new device", "NVRM: something unheard of"])
 async def test_a_message_that_does_not_convict_the_hardware_leaves_the_node_alone(one: OneNode, text: str) -> None:
-    await one.look(await one.agent(), one.a_record(text))
+    await one.sample(await one.agent(), one.a_record(text))
 
     assert not await one.is_quarantined()
 
 
 async def test_a_line_that_a_process_wrote_to_the_log_is_no_evidence(one: OneNode) -> None:
-    await one.look(await one.agent(), one.a_record(facility=1))
+    await one.sample(await one.agent(), one.a_record(facility=1))
 
     assert not await one.is_quarantined()
 
@@ -151,20 +153,20 @@ async def test_a_line_that_a_process_wrote_to_the_log_is_no_evidence(one: OneNod
 async def test_a_log_that_cannot_be_read_makes_the_node_unknown_and_nothing_more(one: OneNode) -> None:
     agent = await one.agent()
     agent.set_log_readable(False)
-    await one.look(agent)
+    await one.sample(agent)
 
     assert await one.verdict() is Verdict.UNKNOWN
     assert not await one.is_quarantined()
 
 
-ON_THE_BUS = Look(source="pcie", at=START, readings=[Reading("0000:3b:00.0", "pcie.gpu_driver", "nvidia")])
+ON_THE_BUS = Sample(source="pcie", at=START, readings=[Reading("0000:3b:00.0", "pcie.gpu_driver", "nvidia")])
 
 
 async def test_gpus_on_the_bus_that_nvml_does_not_list_make_the_node_unknown_and_nothing_more(one: OneNode) -> None:
     agent = await one.agent()
-    agent.look(ON_THE_BUS, START)
-    changed = agent.look(Look(source="nvml", at=START, empty="NVML: Driver Not Loaded"), START)
-    await one.look(agent)
+    agent.ingest_sample(ON_THE_BUS, START)
+    changed = agent.ingest_sample(Sample(source="nvml", at=START, empty="NVML: Driver Not Loaded"), START)
+    await one.sample(agent)
 
     node = await one.node()
     assert changed
@@ -180,9 +182,9 @@ async def test_gpus_on_the_bus_that_nvml_does_not_list_make_the_node_unknown_and
 async def test_sources_that_answer_for_the_first_time_make_one_write_together(one: OneNode) -> None:
     agent = await one.agent()
     agent.begin(["pcie", "edac", "host"], START)
-    await one.look(agent)
+    await one.sample(agent)
     wakes = [
-        agent.look(Look(source=source, at=START, readings=[Reading("node", f"{source}.x", 0)]), START)
+        agent.ingest_sample(Sample(source=source, at=START, readings=[Reading("node", f"{source}.x", 0)]), START)
         for source in ("pcie", "edac", "host")
     ]
 
@@ -192,28 +194,28 @@ async def test_sources_that_answer_for_the_first_time_make_one_write_together(on
 
 async def test_a_source_that_told_something_is_missed_by_the_next_life_of_the_agent(one: OneNode) -> None:
     agent = await one.agent()
-    agent.look(Look(source="edac", at=START, readings=[Reading("node", "edac.corrected", 0)]), START)
-    await one.look(agent)
+    agent.ingest_sample(Sample(source="edac", at=START, readings=[Reading("node", "edac.corrected", 0)]), START)
+    await one.sample(agent)
     one.boot_id = "boot-2"
     agent = await one.agent()
-    agent.look(Look(source="edac", at=START), START)
-    await one.look(agent)
+    agent.ingest_sample(Sample(source="edac", at=START), START)
+    await one.sample(agent)
 
     assert await one.verdict() is Verdict.UNKNOWN
 
 
 async def test_what_the_node_had_is_remembered_over_a_reboot_and_until_a_repair(one: OneNode) -> None:
-    def gpus(count: int) -> Look:
-        return Look(source="pcie", at=one.clock.now(), readings=[Reading("node", "pcie.gpus", count)])
+    def gpus(count: int) -> Sample:
+        return Sample(source="pcie", at=one.clock.now(), readings=[Reading("node", "pcie.gpus", count)])
 
     agent = await one.agent()
-    agent.look(agent.expecting(gpus(8)), START)
-    await one.look(agent)
+    agent.ingest_sample(agent.expecting(gpus(8)), START)
+    await one.sample(agent)
     one.boot_id = "boot-2"
     agent = await one.agent()
     remembered = agent.expecting(gpus(7)).readings
     await one.repair(one.clock.now())
-    await one.look(agent)
+    await one.sample(agent)
 
     assert Reading("node", "pcie.gpus.before", 8) in remembered
     assert agent.expecting(gpus(7)).readings == gpus(7).readings
@@ -221,10 +223,10 @@ async def test_what_the_node_had_is_remembered_over_a_reboot_and_until_a_repair(
 
 async def test_the_quarantine_ends_with_the_repair_and_the_slot_is_free_again(one: OneNode) -> None:
     agent = await one.agent()
-    await one.look(agent, one.a_record())
+    await one.sample(agent, one.a_record())
     await one.repair(START + timedelta(minutes=1))
     one.clock.advance(timedelta(minutes=2))
-    await one.look(agent)
+    await one.sample(agent)
 
     node = await one.node()
     assert (node.spec.unschedulable, node.spec.taints) == (False, [])
@@ -233,18 +235,18 @@ async def test_the_quarantine_ends_with_the_repair_and_the_slot_is_free_again(on
 
 async def test_a_node_that_a_reboot_mended_stays_out_until_the_word_where_that_is_asked_for(one: OneNode) -> None:
     one.policy = QuarantinePolicy(give_back=GiveBack.REPAIRED)
-    await one.look(await one.agent(), one.a_record())
+    await one.sample(await one.agent(), one.a_record())
     one.clock.advance(timedelta(minutes=2))
     one.boot_id = "boot-2"
     agent = await one.agent()
-    await one.look(agent)
+    await one.sample(agent)
     health = (await one.cluster.get(NodeHealth, "node-a")).status
     assert (await one.is_quarantined(), await one.slots(), health.verdict) == (True, 1, Verdict.HEALTHY)
     assert "healthd repair node-a" in health.message
     assert [reason for _, reason, _ in one.said] == ["Quarantined", "AwaitsRepair"]
 
     await one.repair(one.clock.now())
-    await one.look(agent)
+    await one.sample(agent)
 
     health = (await one.cluster.get(NodeHealth, "node-a")).status
     assert (await one.is_quarantined(), await one.slots()) == (False, 0)
@@ -252,11 +254,11 @@ async def test_a_node_that_a_reboot_mended_stays_out_until_the_word_where_that_i
 
 
 async def test_a_repair_that_was_said_while_the_agent_was_down_counts(one: OneNode) -> None:
-    await one.look(await one.agent(), one.a_record())
+    await one.sample(await one.agent(), one.a_record())
     await one.repair(START + timedelta(minutes=1))
     one.clock.advance(timedelta(minutes=2))
 
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
 
     assert not await one.is_quarantined()
 
@@ -266,42 +268,42 @@ async def test_a_record_from_before_the_repair_never_acts(one: OneNode) -> None:
     await one.repair(START + timedelta(minutes=1))
     one.clock.advance(timedelta(minutes=2))
 
-    await one.look(await one.agent(), old)
+    await one.sample(await one.agent(), old)
 
     assert not await one.is_quarantined()
 
 
 async def test_a_repair_stamped_by_a_clock_that_is_ahead_clears_now_and_hides_nothing_later(one: OneNode) -> None:
     agent = await one.agent()
-    await one.look(agent, one.a_record())
+    await one.sample(agent, one.a_record())
     await one.repair(START + timedelta(hours=1))
-    await one.look(agent)
+    await one.sample(agent)
     assert not await one.is_quarantined()
 
     one.clock.advance(timedelta(minutes=1))
-    await one.look(agent, one.a_record())
+    await one.sample(agent, one.a_record())
 
     assert await one.is_quarantined()
 
 
 async def test_a_repair_stamped_ahead_of_time_hides_nothing_from_the_next_life_either(one: OneNode) -> None:
     agent = await one.agent()
-    await one.look(agent)
+    await one.sample(agent)
     await one.repair(START + timedelta(hours=1))
-    await one.look(agent)
+    await one.sample(agent)
     one.clock.advance(timedelta(minutes=1))
-    await one.look(agent, one.a_record())
+    await one.sample(agent, one.a_record())
     one.clock.advance(timedelta(minutes=1))
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
 
     assert await one.is_quarantined()
 
 
 async def test_a_repair_that_was_said_while_the_agent_was_away_counts(one: OneNode) -> None:
-    await one.look(await one.agent(), one.a_record())
+    await one.sample(await one.agent(), one.a_record())
     one.clock.advance(timedelta(minutes=1))
     await one.repair(one.clock.now())
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
 
     assert not await one.is_quarantined()
 
@@ -309,9 +311,9 @@ async def test_a_repair_that_was_said_while_the_agent_was_away_counts(one: OneNo
 async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_the_repair(one: OneNode) -> None:
     await one.cluster.patch(Node, "node-a", {"spec": {"unschedulable": True}})
     agent = await one.agent()
-    await one.look(agent, one.a_record())
+    await one.sample(agent, one.a_record())
     await one.repair(START)
-    await one.look(agent)
+    await one.sample(agent)
 
     assert not await one.is_quarantined()
     assert (await one.node()).spec.unschedulable
@@ -320,14 +322,14 @@ async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_the_repair
 async def test_a_cordon_of_somebody_else_is_never_undone(one: OneNode) -> None:
     await one.cluster.patch(Node, "node-a", {"spec": {"unschedulable": True}})
     await one.repair(START)
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
 
     assert (await one.node()).spec.unschedulable
 
 
 async def test_with_the_budget_used_up_the_node_is_reported_and_not_cordoned(one: OneNode) -> None:
     one.policy = QuarantinePolicy(budget=0)
-    await one.look(await one.agent(), one.a_record())
+    await one.sample(await one.agent(), one.a_record())
 
     assert not (await one.node()).spec.unschedulable
     assert (await one.verdict(), await one.slots()) == (Verdict.UNHEALTHY, 0)
@@ -335,7 +337,7 @@ async def test_with_the_budget_used_up_the_node_is_reported_and_not_cordoned(one
 
 async def test_told_not_to_cordon_it_only_reports(one: OneNode) -> None:
     one.policy = QuarantinePolicy(cordon=False)
-    await one.look(await one.agent(), one.a_record())
+    await one.sample(await one.agent(), one.a_record())
 
     assert not (await one.node()).spec.unschedulable
     assert (await one.verdict(), await one.slots()) == (Verdict.UNHEALTHY, 0)
@@ -343,30 +345,30 @@ async def test_told_not_to_cordon_it_only_reports(one: OneNode) -> None:
 
 async def test_a_record_that_was_judged_in_an_earlier_life_is_not_judged_again(one: OneNode) -> None:
     record = one.a_record()
-    await one.look(await one.agent(), record)
-    await one.look(await one.agent(), record)
+    await one.sample(await one.agent(), record)
+    await one.sample(await one.agent(), record)
 
     health = await one.cluster.get(NodeHealth, "node-a")
     assert [finding.count for finding in health.status.findings] == [1]
 
 
 async def test_a_reboot_clears_what_a_reboot_puts_right(one: OneNode) -> None:
-    await one.look(await one.agent(), one.a_record())
+    await one.sample(await one.agent(), one.a_record())
     one.boot_id = "boot-2"
     one.records.clear()
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
 
     assert not await one.is_quarantined()
 
 
 async def test_a_fault_acts_though_the_clock_was_set_back_by_hours_since_the_repair(one: OneNode) -> None:
-    await one.look(await one.agent(), one.a_record())
+    await one.sample(await one.agent(), one.a_record())
     await one.repair(one.clock.now())
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
     assert not await one.is_quarantined()
 
     one.clock.advance(timedelta(hours=-3))
-    await one.look(await one.agent(), one.a_record(at=one.clock.now()))
+    await one.sample(await one.agent(), one.a_record(at=one.clock.now()))
 
     assert await one.is_quarantined()
 
@@ -374,12 +376,12 @@ async def test_a_fault_acts_though_the_clock_was_set_back_by_hours_since_the_rep
 @pytest.mark.parametrize("again", [False, True], ids=["the same life", "the next life"])
 async def test_what_an_agent_says_is_written_though_the_clock_was_set_back_by_hours(one: OneNode, again: bool) -> None:
     agent = await one.agent()
-    await one.look(agent)
+    await one.sample(agent)
     one.clock.advance(timedelta(hours=-3))
     agent = await one.agent() if again else agent
-    await one.look(agent)
+    await one.sample(agent)
     written = (await one.cluster.get(NodeHealth, "node-a")).status.seen_at
-    await one.look(agent, one.a_record())
+    await one.sample(agent, one.a_record())
 
     assert written == one.clock.now().replace(microsecond=0)
     assert await one.verdict() is Verdict.UNHEALTHY
@@ -387,7 +389,7 @@ async def test_what_an_agent_says_is_written_though_the_clock_was_set_back_by_ho
 
 async def test_a_slot_that_a_crash_left_behind_is_given_back(one: OneNode) -> None:
     await take_slots(one.cluster, await one.node(), one.policy, START)
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
 
     assert await one.slots() == 0
 
@@ -408,7 +410,7 @@ async def test_a_node_that_is_out_keeps_the_slot_that_it_has_where_another_limit
 
 
 async def test_a_quarantined_node_that_leaves_the_cluster_takes_nothing_of_the_budget_with_it(one: OneNode) -> None:
-    await one.look(await one.agent(), one.a_record())
+    await one.sample(await one.agent(), one.a_record())
     assert await one.slots() == 1
 
     await one.cluster.delete(Node, "node-a")
@@ -418,12 +420,12 @@ async def test_a_quarantined_node_that_leaves_the_cluster_takes_nothing_of_the_b
 
 async def test_a_finding_that_was_cleared_is_not_counted_again_with_the_next_one(one: OneNode) -> None:
     agent = await one.agent()
-    await one.look(agent, one.a_record())
+    await one.sample(agent, one.a_record())
     await one.repair(START + timedelta(minutes=1))
     one.clock.advance(timedelta(minutes=2))
-    await one.look(agent)
+    await one.sample(agent)
 
-    await one.look(agent, one.a_record(APPLICATION))
+    await one.sample(agent, one.a_record(APPLICATION))
 
     assert one.raised() == {"xid-79": 1, "xid-13": 1}
 
@@ -450,13 +452,13 @@ async def test_a_verdict_whose_answer_was_lost_is_taken_back_when_it_is_over(one
     lossy = LosesOneAnswer(one.cluster)
     one.through = lossy
     agent = await one.agent()
-    await one.look(agent)
+    await one.sample(agent)
     lossy.armed = True
-    await one.look(agent, one.a_record())
+    await one.sample(agent, one.a_record())
     assert await one.verdict() is Verdict.UNHEALTHY
 
     await one.repair(START)
-    await one.look(agent)
+    await one.sample(agent)
 
     assert await one.verdict() is Verdict.HEALTHY
 
@@ -480,15 +482,15 @@ class TakesNoReports:
 async def test_a_repaired_node_is_in_service_only_once_its_report_says_that_it_is_well(one: OneNode) -> None:
     one.through = store = TakesNoReports(one.cluster)
     agent = await one.agent()
-    await one.look(agent, one.a_record())
+    await one.sample(agent, one.a_record())
     await one.repair(START + timedelta(minutes=1))
     one.clock.advance(timedelta(minutes=2))
 
     store.armed = True
-    await one.look(agent)
+    await one.sample(agent)
     assert await one.is_quarantined()
     store.armed = False
-    await one.look(agent)
+    await one.sample(agent)
 
     assert not await one.is_quarantined()
     assert await one.verdict() is Verdict.HEALTHY
@@ -496,24 +498,24 @@ async def test_a_repaired_node_is_in_service_only_once_its_report_says_that_it_i
 
 async def test_a_health_report_that_somebody_deleted_is_made_again(one: OneNode) -> None:
     agent = await one.agent()
-    await one.look(agent)
+    await one.sample(agent)
     await one.cluster.delete(NodeHealth, "node-a")
     for _ in range(2):
-        await one.look(agent, one.a_record())
+        await one.sample(agent, one.a_record())
 
     assert await one.verdict() is Verdict.UNHEALTHY
 
 
 async def test_a_quarantine_whose_finding_was_never_published_stands_until_the_repair(one: OneNode) -> None:
     """A crash came between the cordon and the report, and the kernel's ring has lost the record since."""
-    await one.look(await one.agent(), one.a_record())
+    await one.sample(await one.agent(), one.a_record())
     await one.cluster.delete(NodeHealth, "node-a")
 
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
     stood = await one.is_quarantined()
     repaired = one.clock.now().isoformat()
     await one.cluster.patch(Node, "node-a", {"metadata": {"annotations": {ANNOTATION_REPAIRED: repaired}}})
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
 
     assert stood
     assert not await one.is_quarantined()
@@ -524,11 +526,11 @@ async def test_a_repair_counts_from_the_fault_also_where_the_quarantine_alone_is
     one.clock.advance(timedelta(minutes=2))
     repaired = one.clock.now()
     one.clock.advance(timedelta(seconds=20))
-    await one.look(await one.agent(), fault)
+    await one.sample(await one.agent(), fault)
     await one.cluster.delete(NodeHealth, "node-a")
     await one.repair(repaired)
 
-    await one.look(await one.agent())
+    await one.sample(await one.agent())
 
     assert not await one.is_quarantined()
 
@@ -539,10 +541,10 @@ async def test_a_repair_counts_from_the_fault_also_where_the_quarantine_alone_is
 async def test_what_becomes_of_the_node_is_told_on_it_once(one: OneNode) -> None:
     agent = await one.agent()
     for _ in range(2):
-        await one.look(agent, one.a_record())
+        await one.sample(agent, one.a_record())
     await one.repair(one.clock.now())
     for _ in range(2):
-        await one.look(agent)
+        await one.sample(agent)
 
     assert [(kind, reason) for kind, reason, _ in one.said] == [("Warning", "Quarantined"), ("Normal", "Returned")]
     assert "xid-79" in one.said[0][2]
@@ -552,7 +554,7 @@ async def test_a_quarantine_that_the_budget_refused_is_told_on_the_node(one: One
     one.policy = QuarantinePolicy(cordon=False)
     agent = await one.agent()
     for _ in range(2):
-        await one.look(agent, one.a_record())
+        await one.sample(agent, one.a_record())
 
     [(kind, reason, message)] = one.said
     assert (kind, reason) == ("Warning", "QuarantineRefused")
@@ -562,10 +564,10 @@ async def test_a_quarantine_that_the_budget_refused_is_told_on_the_node(one: One
 async def test_nothing_is_told_before_the_report_that_makes_way_for_the_cordons_of_others(one: OneNode) -> None:
     one.report_within = timedelta(seconds=2)
     agent = await one.agent()
-    await one.look(agent, one.a_record())
+    await one.sample(agent, one.a_record())
     at_once = list(one.said)
     one.clock.advance(one.report_within)
-    await one.look(agent)
+    await one.sample(agent)
 
     assert await one.is_quarantined()
     assert at_once == []
@@ -579,7 +581,7 @@ async def test_a_port_of_a_rail_is_published_with_what_its_counters_grew_by(one:
     agent.set_nics([rail, storage])
     for step in range(14):
         shown = [Reading(pci, "roce.packet_seq_err", step * 1000, "port 1") for pci in ("5c", "5d")]
-        agent.look(Look(source="infiniband-counters", at=one.clock.now(), readings=shown), one.clock.now())
+        agent.ingest_sample(Sample(source="infiniband-counters", at=one.clock.now(), readings=shown), one.clock.now())
         await agent.cycle(one.clock.now())
         one.clock.advance(timedelta(minutes=5))
     await agent.report_all(one.clock.now())

@@ -17,7 +17,7 @@ from healthd.cluster.port import Unavailable, Unusable
 from healthd.core.api import ANNOTATION_QUARANTINE, Device, KernelLogCursor, Nic, Node, NodeHealth, Occurrence, Slim
 from healthd.core.api.model import Verdict
 from healthd.core.config import Config, HttpPolicy, ProbesPolicy
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.node.pod_liveness import PodTasks
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import open_kmsg
@@ -45,10 +45,10 @@ class Gauge:
     def __init__(self) -> None:
         self.state = "ok"
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """As it is; nothing where it has no state."""
         readings = [Reading(GPU.pci, "nvml.state", self.state)] if self.state else []
-        return Look(source=self.source, at=now, readings=readings)
+        return Sample(source=self.source, at=now, readings=readings)
 
 
 class Machine:
@@ -62,7 +62,7 @@ class Machine:
         self.nics: list[Nic] | None = []
         self.gpu = Gauge()
         self.there_before: list[Device | Nic] = []
-        """What the agent knew to be there when it began to look."""
+        """What the agent knew to be there when it began to sample."""
         self.opened = 0
         self._clock = clock
 
@@ -112,7 +112,7 @@ class Node1:
     def new_daemon(self, config: Config | None = None) -> AgentDaemon:
         """Another life of the agent."""
         return AgentDaemon(
-            "node-a", config or Config(), self.machine.sources(), self.cluster, self.clock, luck=lambda: 0.0
+            "node-a", config or Config(), self.machine.sources(), self.cluster, self.clock, jitter=lambda: 0.0
         )
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What the judge of one node makes of looks and repairs, with no cluster around it."""
+"""What the judge of one node makes of samples and repairs, with no cluster around it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from healthd.agent.judge import Bench, Judge
 from healthd.core.api.model import Action, Blame, Finding, Severity
 from healthd.core.config import JudgePolicy
 from healthd.core.diagnosis.findings import BY_DEFAULT
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.telemetry.metrics import Metrics
@@ -34,12 +34,12 @@ class Node:
         """One more look at the port."""
         self.now += timedelta(minutes=minutes)
         reading = Reading(NIC, PORT_DOWN.reads, link, "port 1")
-        return self.judge.look(Look(source="infiniband", at=self.now, readings=[reading]), self.now)
+        return self.judge.sample(Sample(source="infiniband", at=self.now, readings=[reading]), self.now)
 
     def sees_nothing(self, *, minutes: float = 1) -> bool:
         """The source does not answer."""
         self.now += timedelta(minutes=minutes)
-        return self.judge.look(Look(source="infiniband", at=self.now, trouble="it does not answer"), self.now)
+        return self.judge.sample(Sample(source="infiniband", at=self.now, trouble="it does not answer"), self.now)
 
     @property
     def standing(self) -> list[str]:
@@ -90,7 +90,7 @@ def test_look_that_began_before_the_repair_does_not_count() -> None:
     node.now += timedelta(minutes=1)
     node.judge.repaired(node.now)
     reading = Reading(NIC, PORT_DOWN.reads, "down", "port 1")
-    node.judge.look(Look(source="infiniband", at=began, readings=[reading]), node.now)
+    node.judge.sample(Sample(source="infiniband", at=began, readings=[reading]), node.now)
     node.sees("down", minutes=0.1)
 
     assert node.standing == []
@@ -148,7 +148,7 @@ def test_quarantine_for_a_kernel_line_has_the_probes_as_further_witnesses() -> N
     for _ in range(2):
         node.now += timedelta(minutes=1)
         lost = Reading(GPU, GPU_LOST.reads, "lost")
-        node.judge.look(Look(source="nvml", at=node.now, readings=[lost]), node.now)
+        node.judge.sample(Sample(source="nvml", at=node.now, readings=[lost]), node.now)
 
     assert node.standing == [f"{GPU}/xid-79"]
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 from healthd.agent.probing import DEADLINE, Probe, Prober
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.telemetry.metrics import Metrics
 from tests.fakes import ManualClock, settle
 
@@ -27,20 +27,20 @@ class Scripted:
         self.does = does
         self.asked = 0
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         self.asked += 1
         self.does()
-        return Look(source=self.source, at=now, readings=[LOST])
+        return Sample(source=self.source, at=now, readings=[LOST])
 
 
 class Stage:
-    """A prober at work, and the looks that it took."""
+    """A prober at work, and the samples that it took."""
 
     def __init__(self, *probes: Probe) -> None:
         self.clock = ManualClock()
         self.metrics = Metrics()
-        self.looks: asyncio.Queue[Look] = asyncio.Queue()
-        self.prober = Prober(probes, self.clock, lambda: 0.0, self.metrics, self.looks.put_nowait)
+        self.samples: asyncio.Queue[Sample] = asyncio.Queue()
+        self.prober = Prober(probes, self.clock, lambda: 0.0, self.metrics, self.samples.put_nowait)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -51,13 +51,13 @@ class Stage:
             work.cancel()
             await asyncio.wait({work})
 
-    async def seconds(self, count: int, last: str) -> list[Look]:
-        """All looks of so many seconds; *last* is looked at in each of them, after the others."""
-        found: list[Look] = []
+    async def seconds(self, count: int, last: str) -> list[Sample]:
+        """All samples of so many seconds; *last* is looked at in each of them, after the others."""
+        found: list[Sample] = []
         for _ in range(count):
-            found.append(await self.looks.get())
+            found.append(await self.samples.get())
             while found[-1].source != last:
-                found.append(await self.looks.get())
+                found.append(await self.samples.get())
             await self.clock.run_for(SECOND)
         return found
 
@@ -69,9 +69,9 @@ async def test_probe_is_asked_again_after_its_time() -> None:
     probe = Scripted()
     stage = Stage(probe)
     async with stage.running():
-        first = await stage.looks.get()
+        first = await stage.samples.get()
         await stage.clock.run_for(SECOND)
-        second = await stage.looks.get()
+        second = await stage.samples.get()
 
     assert (second.at - first.at, probe.asked) == (SECOND, 2)
     assert first.readings == [LOST]
@@ -86,13 +86,13 @@ async def test_probe_that_hangs_is_told_and_not_asked_again() -> None:
         while not hanging.asked:
             await settle()
         await stage.clock.run_for(3 * DEADLINE)
-        looks = [stage.looks.get_nowait() for _ in range(stage.looks.qsize())]
+        samples = [stage.samples.get_nowait() for _ in range(stage.samples.qsize())]
         asked = hanging.asked
         free.set()
-        answered = await stage.looks.get()
+        answered = await stage.samples.get()
 
     assert asked == 1
-    assert {look.trouble for look in looks} == {"it did not answer within 15 s"}
+    assert {sample.trouble for sample in samples} == {"it did not answer within 15 s"}
     assert answered.trouble == ""
     assert stage.prober.troubles == {}
 
@@ -103,7 +103,7 @@ async def test_source_that_hangs_holds_up_no_other() -> None:
     async with stage.running():
         sources = []
         for _ in range(3):
-            sources.append((await stage.looks.get()).source)
+            sources.append((await stage.samples.get()).source)
             await stage.clock.run_for(SECOND)
         free.set()
 
@@ -116,11 +116,11 @@ async def test_fault_of_a_probe_is_trouble_of_its_source_alone() -> None:
 
     stage = Stage(Scripted(does=fails))
     async with stage.running():
-        look = await stage.looks.get()
+        sample = await stage.samples.get()
 
-    assert "a fault of ours" in look.trouble
-    assert look.readings == ()
-    assert stage.prober.troubles == {"nvml": look.trouble}
+    assert "a fault of ours" in sample.trouble
+    assert sample.readings == ()
+    assert stage.prober.troubles == {"nvml": sample.trouble}
     assert stage.up("nvml") == 0
 
 
@@ -131,7 +131,7 @@ async def test_sources_that_are_due_together_are_read_in_one_thread() -> None:
     async with stage.running():
         for _ in range(10):
             for _ in probes:
-                await stage.looks.get()
+                await stage.samples.get()
             await stage.clock.run_for(max(PACES.values()))
 
     assert len(threads) == 1
@@ -141,15 +141,15 @@ async def test_source_that_finds_something_is_looked_at_more_often_from_then_on(
     probe = Scripted(every=10 * SECOND)
     stage = Stage(probe, Scripted("host"))
     async with stage.running():
-        rare = [look for look in await stage.seconds(10, last="host") if look.source == "nvml"]
+        rare = [sample for sample in await stage.seconds(10, last="host") if sample.source == "nvml"]
         probe.does = lambda: setattr(probe, "every", SECOND)
-        usual = [look for look in await stage.seconds(5, last="host") if look.source == "nvml"]
+        usual = [sample for sample in await stage.seconds(5, last="host") if sample.source == "nvml"]
 
     assert (len(rare), len(usual)) == (1, 5)
 
 
 async def test_fault_of_what_takes_looks_ends_the_prober() -> None:
-    def fails(look: Look) -> None:
+    def fails(sample: Sample) -> None:
         raise ZeroDivisionError("a fault of ours")
 
     clock = ManualClock()

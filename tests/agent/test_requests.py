@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from healthd.agent.agent import CHECK_AGAIN, Agent, KernelNews
+from healthd.agent.agent import CHECK_AGAIN, Agent, RecordBatch
 from healthd.agent.budget_slots import take_slots
 from healthd.agent.node_view import STALE_AFTER, WatchedNode
 from healthd.cluster.embedded import EmbeddedCluster
@@ -25,7 +25,7 @@ from healthd.core.api import (
     Taint,
 )
 from healthd.core.api.model import KernelRecord
-from healthd.core.backoff import Luck
+from healthd.core.backoff import Jitter
 from healthd.core.config import QuarantinePolicy
 from healthd.core.node.pod_liveness import PodTasks
 from healthd.telemetry.metrics import Metrics
@@ -47,7 +47,9 @@ class Watching:
         self.cluster = CountingCluster(self.truth)
         self.wakes = 0
         self.metrics = Metrics()
-        self.view = WatchedNode(self.cluster, self.clock, "node-a", self._wake, luck=lambda: 0.0, metrics=self.metrics)
+        self.view = WatchedNode(
+            self.cluster, self.clock, "node-a", self._wake, jitter=lambda: 0.0, metrics=self.metrics
+        )
         self.policy = policy
         self.sequence = 0
         self.agent = self.another_life()
@@ -55,7 +57,7 @@ class Watching:
     def _wake(self) -> None:
         self.wakes += 1
 
-    def another_life(self, *, luck: Luck = lambda: 0.0, report_within: timedelta = timedelta(0)) -> Agent:
+    def another_life(self, *, jitter: Jitter = lambda: 0.0, report_within: timedelta = timedelta(0)) -> Agent:
         """The agent, as it is before it has loaded anything."""
         return Agent(
             "node-a",
@@ -65,7 +67,7 @@ class Watching:
             policy=self.policy,
             metrics=self.metrics,
             view=self.view,
-            luck=luck,
+            jitter=jitter,
             report_within=report_within,
         )
 
@@ -80,7 +82,7 @@ class Watching:
         """The kernel writes *text*, the last of *count* records."""
         self.sequence += count
         record = KernelRecord(sequence=self.sequence, at=self.clock.now(), text=text, boot_id="boot-1")
-        self.agent.take_in(KernelNews(records=[record], last_sequence=self.sequence), self.clock.now())
+        self.agent.ingest_records(RecordBatch(records=[record], last_sequence=self.sequence), self.clock.now())
 
     async def look(self) -> timedelta:
         """One cycle, with all that the watch has told until then."""
@@ -379,11 +381,11 @@ async def test_a_storm_of_the_same_fault_is_written_twice_a_minute(watching: Wat
 
 
 async def test_pods_that_come_and_go_are_published_as_proof(watching: Watching) -> None:
-    watching.agent.look_at_pods([PodTasks("uid-of-a-pod", 3)], watching.clock.now())
+    watching.agent.ingest_pods([PodTasks("uid-of-a-pod", 3)], watching.clock.now())
     await watching.look_until(timedelta(seconds=3))
     assert (await watching.truth.get(NodeHealth, "node-a")).status.live_pods == ["uid-of-a-pod"]
 
-    watching.agent.look_at_pods([], watching.clock.now())
+    watching.agent.ingest_pods([], watching.clock.now())
     await watching.look_until(timedelta(seconds=3))
 
     status = (await watching.truth.get(NodeHealth, "node-a")).status
@@ -391,11 +393,11 @@ async def test_pods_that_come_and_go_are_published_as_proof(watching: Watching) 
 
 
 async def test_the_next_life_knows_which_pods_were_alive(watching: Watching) -> None:
-    watching.agent.look_at_pods([PodTasks("uid-of-a-pod", 3)], watching.clock.now())
+    watching.agent.ingest_pods([PodTasks("uid-of-a-pod", 3)], watching.clock.now())
     await watching.look_until(timedelta(seconds=3))
     watching.agent = watching.another_life()
     await watching.agent.load(watching.clock.now())
-    watching.agent.look_at_pods([], watching.clock.now())
+    watching.agent.ingest_pods([], watching.clock.now())
     await watching.look_until(timedelta(seconds=3))
 
     assert [end.uid for end in (await watching.truth.get(NodeHealth, "node-a")).status.gone_pods] == ["uid-of-a-pod"]
@@ -461,7 +463,7 @@ async def test_a_watch_that_breaks_is_made_again_after_a_wait(watching: Watching
 
 
 async def test_where_asked_to_the_report_waits_for_the_cordons_of_others(watching: Watching) -> None:
-    agent = watching.another_life(report_within=4 * SECOND, luck=lambda: 0.5)
+    agent = watching.another_life(report_within=4 * SECOND, jitter=lambda: 0.5)
     await agent.load(watching.clock.now())
     watching.agent = agent
     watching.hear()

@@ -3,8 +3,8 @@ What the controller pays to compare the rails of a cluster: `python -m tests.ben
 
 Ten thousand nodes of eight ports with four counters each, once quiet, once with one bad port, and once with half of all
 counters busy at random. The clocks are CPU time: `survey_ms` of the whole comparison, which others interrupt after each
-250 nodes; `longest_ms` the longest stretch that nobody interrupts; `note_us` of taking one report into the census, of
-which `census_mb` is what Python holds for all of them.
+250 nodes; `longest_ms` the longest stretch that nobody interrupts; `note_us` of taking one report into the cluster
+state, of which `census_mb` is what Python holds for all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from healthd.controller.census import Census
+from healthd.controller.cluster_state import ClusterState
 from healthd.controller.fabric import AT_ONCE
 from healthd.core.api import Nic, NodeHealth, NodeHealthStatus, ObjectMeta
 from healthd.core.fabric.counter_rates import WATCHED
@@ -47,10 +47,10 @@ def main() -> None:
 
 def measure(powers: Powers) -> dict[str, float]:
     """One cluster, from the reports of its agents."""
-    census, note_us, size = take_in([report(node, powers) for node in range(NODES)])
+    cluster_state, note_us, size = take_in([report(node, powers) for node in range(NODES)])
     survey, spans = Survey(), []
     began = time.process_time()
-    for number, (name, health) in enumerate(census.health.items(), start=1):
+    for number, (name, health) in enumerate(cluster_state.health.items(), start=1):
         survey.enter(name, health, NOW)
         if number % AT_ONCE == 0:
             spans.append(time.process_time() - began)
@@ -67,20 +67,20 @@ def measure(powers: Powers) -> dict[str, float]:
     }
 
 
-def take_in(reports: list[bytes]) -> tuple[Census, float, float]:
-    """The census, the time for each report, and the bytes for all of them."""
-    decoder, census, spent = msgspec.json.Decoder(NodeHealth), Census(ADAPTERS), 0.0
+def take_in(reports: list[bytes]) -> tuple[ClusterState, float, float]:
+    """The cluster state, the time for each report, and the bytes for all of them."""
+    decoder, cluster_state, spent = msgspec.json.Decoder(NodeHealth), ClusterState(ADAPTERS), 0.0
     for one in map(decoder.decode, reports):
         began = time.process_time()
-        census.take(one)
+        cluster_state.upsert(one)
         spent += time.process_time() - began
     tracemalloc.start()
-    weighed = Census(ADAPTERS)
+    weighed = ClusterState(ADAPTERS)
     for one in map(decoder.decode, reports):
-        weighed.take(one)
+        weighed.upsert(one)
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return census, 1e6 * spent / len(reports), size
+    return cluster_state, 1e6 * spent / len(reports), size
 
 
 def report(node: int, powers: Powers) -> bytes:

@@ -145,7 +145,7 @@ async def be_an_agent(folder: Path) -> None:
     clock = SystemClock()
     with EmbeddedCluster.open(None, clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
         await cluster.create(Node(metadata=ObjectMeta(name="node-1")))
-        await AgentDaemon("node-1", config, this_node(config, clock), cluster, clock, luck=random.random).run()
+        await AgentDaemon("node-1", config, this_node(config, clock), cluster, clock, jitter=random.random).run()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 What looking at eight NICs costs: `python -m tests.bench.nic_probes [--minutes N]`.
 
 A machine with eight GPUs and eight NICs is laid out in a folder, once with InfiniBand and once with RoCE, and every NIC
-probe looks at it at its own pace, in simulated time; the engine with all rules takes each look. The clock is the CPU
-time of this process, from before the first look (which finds the devices) to after the last. What firmware needs to
+probe looks at it at its own pace, in simulated time; the engine with all rules takes each sample. The clock is the CPU
+time of this process, from before the first sample (which finds the devices) to after the last. What firmware needs to
 answer, and the read of a file in /sys instead of one in a folder, are not in it.
 """
 
@@ -16,7 +16,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals import efa, ethernet, infiniband, roce
 from healthd.core.diagnosis.signals.engine import Engine
 from healthd.probes.nics.counter_files import RANGES
@@ -66,15 +66,15 @@ def lay_out(root: Path, link_layer: str) -> None:
 def cost(
     probe: Infiniband | InfinibandCounters | Ethernet | EthernetCounters | EthernetStatistics, span: timedelta
 ) -> float:
-    """Per cent of a core that its looks and their judgement need at its pace."""
+    """Per cent of a core that its samples and their judgement need at its pace."""
     tables = (infiniband.RULES, roce.RULES, efa.RULES, ethernet.RULES)
     engine = Engine(rule for table in tables for rule in table)
     now = datetime(2026, 1, 1, tzinfo=UTC)
     start = time.process_time()
     for _ in range(span // probe.every):
         now += probe.every
-        look: Look = probe.look(now)
-        engine.take(look)
+        sample: Sample = probe.sample(now)
+        engine.take(sample)
     return round((time.process_time() - start) / span.total_seconds() * 100, 4)
 
 

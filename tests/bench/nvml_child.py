@@ -50,7 +50,7 @@ def measure(standin: StandIn, pace: Pace, seconds: int) -> dict[str, Any]:
     probe = Nvml(Process(pace, spawn=asking(standin.environ)))
     pulse, engine = NvmlPulse(probe), Engine(RULES)
     begun = time.monotonic()
-    while not probe.look(START).readings:
+    while not probe.sample(START).readings:
         probe.wait(1.0)
     first_answer = time.monotonic() - begun
     (child,) = children(os.getpid())
@@ -60,8 +60,8 @@ def measure(standin: StandIn, pace: Pace, seconds: int) -> dict[str, Any]:
         time.sleep(1.0)
         before = time.perf_counter()
         now = datetime.now(UTC)  # noqa: TID251 - a benchmark has no clock of its own
-        engine.take(pulse.look(now))
-        look = probe.look(now)
+        engine.take(pulse.sample(now))
+        look = probe.sample(now)
         if look is not last:
             engine.take(look)
             looks.append(1000 * (time.perf_counter() - before))
@@ -84,13 +84,13 @@ def hang(standin: StandIn, probe: Nvml, pulse: NvmlPulse) -> dict[str, float]:
     """Let the driver hang, and ask on."""
     standin.play("hang nvmlDeviceGetTemperature *")
     while not standin.hangs:
-        pulse.look(START)
+        pulse.sample(START)
         time.sleep(0.01)
     begun, asked, answer = time.monotonic(), [], ""
     while answer != "no":
         time.sleep(1.0)
         before = time.monotonic()
-        answer = str(pulse.look(START).readings[0].value)
+        answer = str(pulse.sample(START).readings[0].value)
         asked.append(1000 * (time.monotonic() - before))
     probe.close()
     return {"hang told after s": round(time.monotonic() - begun, 2), "longest look meanwhile ms": round(max(asked), 2)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from healthd.checks.check import Bench, Expected
 from healthd.checks.devices import Gpu, Port, by_name
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 
 GPU0, GPU1 = "0000:3b:00.0", "0000:3c:00.0"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -44,7 +44,7 @@ def a_bench(
     return Bench(
         gpus=list(gpus),
         ports=list(ports),
-        places=by_name([Look(source="test", at=NOW, readings=readings)]),
+        places=by_name([Sample(source="test", at=NOW, readings=readings)]),
         unread=unread or {},
         expected=expected or Expected(),
         environ=environ or {},

@@ -1,4 +1,4 @@
-"""Checks that only look: GPUs there and well, links up, memory clean, network ports up."""
+"""Checks that only sample: GPUs there and well, links up, memory clean, network ports up."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.cli import lean
+from healthd.cli import import_limits
 from healthd.cli.main import main
 
 PATIENCE = 60
@@ -64,8 +64,8 @@ def test_its_process_leaves_out_what_it_does_not_need() -> None:
 
 def test_what_was_kept_out_can_be_had_afterwards() -> None:
     program = (
-        "from healthd.cli import lean\n"
-        "with lean.without('json'):\n"
+        "from healthd.cli import import_limits\n"
+        "with import_limits.without('json'):\n"
         "    try:\n"
         "        import json\n"
         "    except ImportError:\n"
@@ -79,7 +79,7 @@ def test_what_was_kept_out_can_be_had_afterwards() -> None:
         text=True,
         check=True,
         timeout=PATIENCE,
-        env={"PYTHONPATH": str(Path(lean.__file__).parents[2])},
+        env={"PYTHONPATH": str(Path(import_limits.__file__).parents[2])},
     )
 
     assert done.stdout.split("\n") == ["kept out", "1", ""]
@@ -87,8 +87,8 @@ def test_what_was_kept_out_can_be_had_afterwards() -> None:
 
 def test_an_empty_module_gives_way_to_the_real_one() -> None:
     program = (
-        "from healthd.cli import lean\n"
-        "with lean.empty('http.server', 'BaseHTTPRequestHandler'):\n"
+        "from healthd.cli import import_limits\n"
+        "with import_limits.empty('http.server', 'BaseHTTPRequestHandler'):\n"
         "    from http.server import BaseHTTPRequestHandler\n"
         "    print(BaseHTTPRequestHandler.__mro__)\n"
         "import http.server\n"
@@ -100,24 +100,24 @@ def test_an_empty_module_gives_way_to_the_real_one() -> None:
         text=True,
         check=True,
         timeout=PATIENCE,
-        env={"PYTHONPATH": str(Path(lean.__file__).parents[2])},
+        env={"PYTHONPATH": str(Path(import_limits.__file__).parents[2])},
     )
 
     assert done.stdout.splitlines() == [
-        "(<class 'healthd.cli.lean.BaseHTTPRequestHandler'>, <class 'object'>)",
+        "(<class 'healthd.cli.import_limits.BaseHTTPRequestHandler'>, <class 'object'>)",
         "http.server",
     ]
 
 
 def test_a_module_that_is_loaded_already_is_not_emptied() -> None:
-    with lean.empty("os"):
+    with import_limits.empty("os"):
         import os as still_there
 
     assert still_there is os
 
 
 def test_what_is_loaded_already_stays() -> None:
-    with lean.without("os"):
+    with import_limits.without("os"):
         import os as still_there
 
     assert still_there is os

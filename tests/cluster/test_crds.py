@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from healthd.cluster.crds import definitions
-from healthd.controller.lookup import KEPT_REJECTIONS
+from healthd.controller.checkpoints.mounted import KEPT_REJECTIONS
 from healthd.core.api import (
     Attempt,
     Cause,

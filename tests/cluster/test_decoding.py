@@ -11,7 +11,7 @@ import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.embedded.store import Key, Store
-from healthd.cluster.mirror import Mirror, Watched
+from healthd.cluster.informer import Informer, Watched
 from healthd.cluster.port import EventType, Invalid, Unavailable, Unreadable
 from healthd.cluster.remote import wire
 from healthd.core.api import Job, NodeHealth, Pod, PodManifest, Recovery, to_wire
@@ -88,14 +88,14 @@ def test_what_is_nested_beyond_all_measure_is_an_error_of_the_cluster() -> None:
 
 
 class Stage:
-    """A mirror of the pods of an embedded cluster whose store holds what no API server would let in."""
+    """An informer of the pods of an embedded cluster whose store holds what no API server would let in."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = Store(None, history=100, durable=False)
         self.cluster = EmbeddedCluster(self.store, self.clock, counting_uids(), bookmark_every=1)
         self.told: list[Unreadable] = []
-        self.mirror = Mirror(self.cluster, self.clock, [Watched(kind=Pod)], self.told.append)
+        self.informer = Informer(self.cluster, self.clock, [Watched(kind=Pod)], self.told.append)
 
     def spoil(self, name: str) -> None:
         """What stands there from now on cannot be read."""
@@ -111,14 +111,14 @@ async def test_a_mirror_keeps_what_it_last_saw_of_it_and_follows_the_others() ->
     stage = Stage()
     with stage.cluster:
         await stage.cluster.create(a_pod("bad"))
-        async with TaskOf(stage.mirror):
+        async with TaskOf(stage.informer):
             stage.spoil("bad")
             await stage.cluster.create(a_pod("good"))
             await settle()
-            after_the_watch = await names(stage.mirror)
-            stage.mirror._kept[Pod].heard("1", stage.clock.now())
-            await stage.mirror._list(stage.mirror._kept[Pod])
-            after_a_list = await names(stage.mirror)
+            after_the_watch = await names(stage.informer)
+            stage.informer._kept[Pod].heard("1", stage.clock.now())
+            await stage.informer._list(stage.informer._kept[Pod])
+            after_a_list = await names(stage.informer)
 
         assert after_the_watch == after_a_list == ["bad", "good"]
         assert {each.name for each in stage.told} == {"bad"}
@@ -128,11 +128,11 @@ async def test_a_mirror_drops_what_is_deleted_while_it_cannot_be_read() -> None:
     stage = Stage()
     with stage.cluster:
         await stage.cluster.create(a_pod("bad"))
-        async with TaskOf(stage.mirror):
+        async with TaskOf(stage.informer):
             stage.spoil("bad")
             await stage.cluster.delete(Pod, "bad", namespace="default")
             await settle()
-            left = await names(stage.mirror)
+            left = await names(stage.informer)
 
         assert left == []
 
@@ -150,10 +150,10 @@ async def test_an_embedded_list_names_what_it_leaves_out() -> None:
 
 
 class TaskOf:
-    """Runs a mirror while the block lasts."""
+    """Runs an informer while the block lasts."""
 
-    def __init__(self, mirror: Mirror) -> None:
-        self._mirror = mirror
+    def __init__(self, informer: Informer) -> None:
+        self._mirror = informer
 
     async def __aenter__(self) -> None:
         self._task = asyncio.create_task(self._mirror.run())
@@ -165,8 +165,8 @@ class TaskOf:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-async def names(mirror: Mirror) -> list[str]:
-    return [pod.metadata.name for pod in (await mirror.list(Pod)).items]
+async def names(informer: Informer) -> list[str]:
+    return [pod.metadata.name for pod in (await informer.list(Pod)).items]
 
 
 def test_every_moment_in_an_object_has_its_zone() -> None:

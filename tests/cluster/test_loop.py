@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.informer import Informer, Watched
 from healthd.cluster.loop import RETRY, cycle_on_change, cycle_when_woken
-from healthd.cluster.mirror import Mirror, Watched
 from healthd.cluster.port import Unusable
 from healthd.core.api import Node
 from tests.builders import a_node
@@ -78,9 +78,9 @@ async def test_a_cluster_that_will_never_answer_again_ends_it() -> None:
 async def test_a_mirror_can_wake_it() -> None:
     clock, cycle, wake = ManualClock(), Cycles(), asyncio.Event()
     with EmbeddedCluster.open(None, clock=clock, new_uid=counting_uids()) as cluster:
-        mirror = Mirror(cluster, clock, [Watched(kind=Node)])
-        mirror.listen(lambda _: wake.set())
-        tasks = [asyncio.create_task(work) for work in (mirror.run(), cycle_when_woken(clock, cycle.turn, wake))]
+        informer = Informer(cluster, clock, [Watched(kind=Node)])
+        informer.listen(lambda _: wake.set())
+        tasks = [asyncio.create_task(work) for work in (informer.run(), cycle_when_woken(clock, cycle.turn, wake))]
         await settle()
         before = cycle.turns
         await cluster.create(a_node("node-1"))

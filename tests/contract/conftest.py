@@ -58,7 +58,7 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     if request.param == "api-server":
         real: ControlPlane = request.getfixturevalue("api_server")
         clock = SystemClock()
-        async with connect(from_kubeconfig(real.kubeconfig, clock=clock), clock=clock, luck=random.random) as remote:
+        async with connect(from_kubeconfig(real.kubeconfig, clock=clock), clock=clock, jitter=random.random) as remote:
             yield remote
         return
     path = tmp_path / "cluster.db" if request.param == "embedded-file" else None

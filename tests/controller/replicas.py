@@ -86,7 +86,7 @@ class Stage:
             checkpoints or SeenCheckpoints({}),
             identity=name,
             namespace="healthd-system",
-            luck=lambda: 0.5,
+            jitter=lambda: 0.5,
         )
         self._replicas[name] = asyncio.create_task(self.daemons[name].run())
         await settle()

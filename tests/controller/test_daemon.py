@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.daemon import ControllerDaemon
-from healthd.controller.feed import ASK_AGAIN, TOO_OLD
+from healthd.controller.informers import ASK_AGAIN, TOO_OLD
 from healthd.core.api import (
     JobSet,
     Node,
@@ -117,7 +117,7 @@ async def test_a_standby_is_ready(stage: Stage) -> None:
     await stage.start("b")
     await stage.until(lambda: stage.is_led_by("a"))
 
-    assert stage.daemons["b"]._feed.trouble() is None
+    assert stage.daemons["b"]._informers.trouble() is None
 
 
 async def test_a_replica_that_has_not_seen_the_cluster_is_not_ready_and_does_not_lead(stage: Stage) -> None:
@@ -131,12 +131,12 @@ async def test_a_replica_that_has_not_seen_the_cluster_is_not_ready_and_does_not
         SeenCheckpoints({}),
         identity="blind",
         namespace="healthd-system",
-        luck=lambda: 0.5,
+        jitter=lambda: 0.5,
     )
     running = asyncio.create_task(blind.run())
     await settle()
 
-    assert blind._feed.trouble() is not None
+    assert blind._informers.trouble() is not None
     assert blind.metrics.registry.get_sample_value("healthd_leading") == 0
     blind.stop()
     await running
@@ -153,7 +153,7 @@ async def test_a_watch_that_is_silent_for_long_turns_the_replica_unready(stage: 
     await stage.until(lambda: stage.is_led_by("a"))
     stage.clock.advance(TOO_OLD + timedelta(seconds=1))
 
-    trouble = stage.daemons["a"]._feed.trouble()
+    trouble = stage.daemons["a"]._informers.trouble()
     assert trouble is not None
     assert "nothing was heard of" in trouble
 
@@ -162,7 +162,7 @@ async def test_nothing_is_decided_on_an_old_sight(stage: Stage) -> None:
     await stage.start("a")
     await stage.until(lambda: stage.is_led_by("a"))
     stage.clock.advance(TOO_OLD + timedelta(minutes=1))
-    stage.daemons["a"].census.take(_with_version(await _quarantined(stage, "node-1")))
+    stage.daemons["a"].cluster_state.upsert(_with_version(await _quarantined(stage, "node-1")))
     stage.daemons["a"]._wake.set()
     await settle()
 
@@ -185,12 +185,12 @@ async def test_a_kind_that_is_not_installed_is_no_trouble_and_is_found_later(sta
         await stage.start("a", unknown={JobSet})
         await stage.until(lambda: stage.is_led_by("a"))
         await stage.clock.run_for(3 * ASK_AGAIN)
-    feed = stage.daemons["a"]._feed
+    informers = stage.daemons["a"]._informers
     with pytest.raises(NotFound, match="jobsets"):
-        await feed.list(JobSet)
+        await informers.list(JobSet)
 
     stage.links["a"].unknown = set()
     await stage.clock.run_for(ASK_AGAIN)
 
-    assert (await feed.list(JobSet)).items == []
+    assert (await informers.list(JobSet)).items == []
     assert [entry["kind"] for entry in logged if entry["event"] == "kind.unknown"] == ["JobSet"]

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.controller.census import Census
+from healthd.controller.cluster_state import ClusterState
 from healthd.controller.fabric import EVERY, OVER_AFTER, Rails
 from healthd.core.api import Nic, NodeHealth, NodeHealthStatus, ObjectMeta, ObjectReference
 from healthd.gangs import ADAPTERS
@@ -26,14 +26,14 @@ class Hall:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.census = Census(ADAPTERS)
+        self.cluster_state = ClusterState(ADAPTERS)
         self.metrics = Metrics()
         self.told: list[tuple[str, str, str]] = []
         self.blind = ""
         self._version = 0
         for number in range(20):
-            self.census.take(a_node(f"n{number}"))
-        rails = Rails(self.clock, self.census, self.metrics, self._hear, lambda: self.blind)
+            self.cluster_state.upsert(a_node(f"n{number}"))
+        rails = Rails(self.clock, self.cluster_state, self.metrics, self._hear, lambda: self.blind)
         self._task = asyncio.create_task(rails.run())
 
     def _hear(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
@@ -48,7 +48,7 @@ class Hall:
             nic = Nic(pci="0000:5c:00.0", port=1, family="roce", rate_gbps=400, rail=3, growth=growth)
             meta = ObjectMeta(name=f"n{number}", resource_version=str(self._version))
             status = NodeHealthStatus(nics=[nic], seen_at=self.clock.now())
-            self.census.take(NodeHealth(metadata=meta, status=status))
+            self.cluster_state.upsert(NodeHealth(metadata=meta, status=status))
 
     async def pass_time(self, delta: timedelta = EVERY) -> None:
         """Let so much time pass."""
@@ -137,7 +137,7 @@ async def test_on_an_old_sight_of_the_cluster_nothing_is_told(hall: Hall) -> Non
 
 async def test_a_node_that_left_is_not_told_of(hall: Hall) -> None:
     hall.report({"n7": {LOST: 18}})
-    hall.census.lose(a_node("n7"))
+    hall.cluster_state.remove(a_node("n7"))
     await hall.pass_time()
 
     assert hall.shown("outliers") == 1

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from healthd.cluster.port import Unavailable
-from healthd.controller.controller import Controller
 from healthd.controller.ports import CheckpointAnswer
+from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_CHECKPOINT, ChosenCheckpoint
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.recovery.gang import Root
@@ -68,8 +68,8 @@ class Slow:
         self._reads: asyncio.Task[None] | None = None
         self.stage.add_loop("controller", self._look)
 
-    def _new(self) -> Controller:
-        return Controller(
+    def _new(self) -> Reconciler:
+        return Reconciler(
             self.stage.truth.seen_by("controller"),
             self.stage.clock,
             ADAPTERS,
@@ -89,7 +89,7 @@ class Slow:
     async def _look(self, now: datetime) -> timedelta:
         """One round, or the rest of one that waits for something."""
         if self._round is None or self._round.done():
-            self._round = asyncio.create_task(self.controller.cycle(now))
+            self._round = asyncio.create_task(self.controller.reconcile_all(now))
         await settle()
         return self._round.result() if self._round.done() else TICK
 

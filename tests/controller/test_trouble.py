@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
-from healthd.controller.census import Census, GangKey, ObjectKey
-from healthd.controller.controller import RETRY, RETRY_MOST, Controller
-from healthd.controller.tending import APART, Tending
+from healthd.controller.cluster_state import ClusterState, GangKey, ObjectKey
+from healthd.controller.reconciler import RETRY, RETRY_MOST, Reconciler
+from healthd.controller.workqueue import APART, WorkQueue
 from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, Pod, Recovery
 from healthd.core.config import HangPolicy, RecoveryPolicy
 from healthd.core.recovery.gang import Root
@@ -72,13 +72,13 @@ class Stage:
         self.clock = ManualClock()
         self.stores = Stores()
         self.senses = Senses()
-        self.census = Census(ADAPTERS)
+        self.cluster_state = ClusterState(ADAPTERS)
         for number, name in enumerate(NAMES, start=1):
             notes = {ANNOTATION_RESTART: "enabled", ANNOTATION_CHECKPOINT: f"/{name}"}
             job = a_job(name, annotations=notes, uid=f"uid-{name}", resource_version=str(number))
-            self.census.take(job)
+            self.cluster_state.upsert(job)
         nobody: Any = None
-        self.controller = Controller(
+        self.controller = Reconciler(
             nobody,
             self.clock,
             ADAPTERS,
@@ -86,7 +86,7 @@ class Stage:
             recovery=RecoveryPolicy(),
             hang=HangPolicy(),
             metrics=Metrics(),
-            census=self.census,
+            cluster_state=self.cluster_state,
             activity=self.senses,
         )
 
@@ -100,7 +100,7 @@ class Stage:
         waits = []
         for _ in range(cycles):
             await self.cycle()
-            waits.append(self.controller._due[GangKey("Job", "default", "first")] - self.clock.now())
+            waits.append(self.controller._ready_at[GangKey("Job", "default", "first")] - self.clock.now())
             self.clock.advance(waits[-1])
         return waits
 
@@ -139,22 +139,22 @@ async def test_a_recovery_of_a_kind_that_this_version_does_not_know_is_left_alon
     gang = GangRef(kind="FutureJob", name="llama", namespace="default", uid="uid-llama")
     recovery = a_recovery(uid="uid-recovery", resource_version="9")
     spec = msgspec.structs.replace(recovery.spec, gang=gang)
-    stage.census.take(msgspec.structs.replace(recovery, spec=spec))
+    stage.cluster_state.upsert(msgspec.structs.replace(recovery, spec=spec))
     with capture_logs() as logged:
         await stage.cycle()
         asked = stage.stores.asked[:]
-        stage.census.touched.add(GangKey("FutureJob", "default", "llama"))
+        stage.cluster_state.dirty_keys.add(GangKey("FutureJob", "default", "llama"))
         await stage.cycle()
 
     assert asked == ["first", "second", "third"]
     assert [entry["gang"] for entry in logged if entry["event"] == "gang.unknown_kind"] == ["llama"], "it is said once"
-    assert stage.census.known(Recovery, ObjectKey("default", recovery.metadata.name)) is not None
+    assert stage.cluster_state.get(Recovery, ObjectKey("default", recovery.metadata.name)) is not None
 
 
 async def test_a_store_that_takes_for_ever_is_no_wait_for_the_others() -> None:
     stage = Stage()
     stage.stores.slow = {"first"}
-    tending = Tending(stage.controller, stage.clock, asyncio.Event())
+    tending = WorkQueue(stage.controller, stage.clock, asyncio.Event())
     running = asyncio.create_task(tending.run())
     await settle()
     await stage.clock.run_for(timedelta(minutes=1))
@@ -167,15 +167,15 @@ async def test_a_store_that_takes_for_ever_is_no_wait_for_the_others() -> None:
 
 async def test_a_gang_that_many_events_touch_is_looked_at_now_and_then() -> None:
     stage, wake = Stage(), asyncio.Event()
-    running = asyncio.create_task(Tending(stage.controller, stage.clock, wake).run())
+    running = asyncio.create_task(WorkQueue(stage.controller, stage.clock, wake).run())
     await settle()
     before = stage.senses.asked
     for _ in range(200):  # in one second
-        stage.census.touched.add(GangKey("Job", "default", "first"))
+        stage.cluster_state.dirty_keys.add(GangKey("Job", "default", "first"))
         wake.set()
         await stage.clock.run_for(timedelta(milliseconds=5))
     at_once = stage.senses.asked - before
-    stage.census.touched.add(GangKey("Job", "default", "first"))
+    stage.cluster_state.dirty_keys.add(GangKey("Job", "default", "first"))
     wake.set()
     await stage.clock.run_for(APART)
     last = stage.senses.asked - before - at_once
@@ -192,19 +192,19 @@ async def test_what_touches_a_gang_while_it_is_attended_to_is_not_forgotten() ->
 
     class Touching(Senses):
         def last(self, pods: Sequence[Pod]) -> datetime | None:
-            stage.census.touched.add(key)
-            stage.controller.due(stage.clock.now())
+            stage.cluster_state.dirty_keys.add(key)
+            stage.controller.ready_keys(stage.clock.now())
             return None
 
     stage.controller._activity = Touching()
-    await stage.controller.attend(key, stage.clock.now())
+    await stage.controller.reconcile(key, stage.clock.now())
 
-    assert key in stage.controller.due(stage.clock.now())
+    assert key in stage.controller.ready_keys(stage.clock.now())
 
 
 async def test_nothing_is_attended_to_while_the_sight_is_old() -> None:
     stage = Stage()
-    tending = Tending(stage.controller, stage.clock, asyncio.Event(), trouble=lambda: "nothing was heard of pods")
+    tending = WorkQueue(stage.controller, stage.clock, asyncio.Event(), trouble=lambda: "nothing was heard of pods")
     running = asyncio.create_task(tending.run())
     await settle()
     await stage.clock.run_for(timedelta(minutes=1))
@@ -223,7 +223,7 @@ async def test_a_sight_that_stays_old_costs_no_time() -> None:
         asked += 1
         return "nothing was heard of pods"
 
-    running = asyncio.create_task(Tending(stage.controller, stage.clock, asyncio.Event(), trouble).run())
+    running = asyncio.create_task(WorkQueue(stage.controller, stage.clock, asyncio.Event(), trouble).run())
     await settle()
     await stage.clock.run_for(timedelta(minutes=1))
     running.cancel()
@@ -241,7 +241,7 @@ class Unshowable(Metrics):
 
 async def test_metrics_that_cannot_be_shown_stand_before_no_work() -> None:
     stage, metrics = Stage(), Unshowable()
-    stage.controller = Controller(
+    stage.controller = Reconciler(
         EmbeddedCluster.open(None, clock=stage.clock, new_uid=counting_uids()),
         stage.clock,
         ADAPTERS,
@@ -249,9 +249,9 @@ async def test_metrics_that_cannot_be_shown_stand_before_no_work() -> None:
         recovery=RecoveryPolicy(),
         hang=HangPolicy(),
         metrics=metrics,
-        census=stage.census,
+        cluster_state=stage.cluster_state,
     )
-    await stage.controller.sweep(stage.clock.now())
+    await stage.controller.collect_garbage(stage.clock.now())
 
     swept = metrics.registry.get_sample_value("healthd_loop_last_success_timestamp_seconds", {"loop": "controller"})
     assert swept == stage.clock.now().timestamp()

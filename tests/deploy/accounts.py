@@ -76,7 +76,7 @@ async def as_holder_of(control_plane: ControlPlane, token: str) -> AsyncIterator
     """The cluster, as whoever has *token*."""
     tls = ssl.create_default_context(cafile=str(control_plane.authority))
     access = Access(url=control_plane.url, source="a test", authorization=f"Bearer {token}", tls=tls)
-    async with connect(Fixed(access), clock=SystemClock(), luck=random.random) as cluster:
+    async with connect(Fixed(access), clock=SystemClock(), jitter=random.random) as cluster:
         yield cluster
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.agent.agent import Agent, KernelNews
+from healthd.agent.agent import Agent, RecordBatch
 from healthd.clock import SystemClock
 from healthd.core.api import ANNOTATION_REPAIRED, Lease, Node, NodeHealth
 from healthd.core.api.model import KernelRecord, Verdict
@@ -408,7 +408,7 @@ async def test_the_real_agent_may_do_all_that_it_does(broken: Broken) -> None:
         agent = Agent(broken.node, cluster, clock, boot_id="boot-1", policy=policy, metrics=metrics, announce=announcer)
         await agent.load(clock.now())
         fault = KernelRecord(sequence=1, at=clock.now(), text=OFF_THE_BUS, boot_id="boot-1")
-        agent.take_in(KernelNews(records=[fault], last_sequence=1), clock.now())
+        agent.ingest_records(RecordBatch(records=[fault], last_sequence=1), clock.now())
         await agent.cycle(clock.now())
         out = await cluster.get(Node, broken.node)
         slots = (await cluster.list(Lease, namespace=SYSTEM, labels={"healthd.dev/node": broken.node})).items

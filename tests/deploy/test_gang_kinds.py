@@ -116,7 +116,7 @@ async def test_a_job_that_its_user_suspended_long_after_its_recovery_is_told_no_
     wait_until("the Job stopped", lambda: stored_job(installed, f"{path}/{NAME}").stopped, limit=30)
 
     async with as_holder_of(installed, token) as cluster:
-        await JobAdapter().tend(cluster, read_job(await cluster.get(Job, NAME, namespace)), [])
+        await JobAdapter().maintain(cluster, read_job(await cluster.get(Job, NAME, namespace)), [])
     suspend(installed, namespace, False)
     after = running(installed, namespace, 2)
 

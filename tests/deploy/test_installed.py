@@ -8,11 +8,11 @@ from contextlib import aclosing
 
 import pytest
 
-from healthd.agent.agent import Agent, KernelNews
+from healthd.agent.agent import Agent, RecordBatch
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
+from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.controller.daemon import ControllerDaemon
-from healthd.controller.lookup import FileCheckpoints
 from healthd.core.api import ANNOTATION_ATTEMPT, LABEL_SPARE, Node, Recovery
 from healthd.core.api.model import KernelRecord, Phase
 from healthd.core.config import Config, QuarantinePolicy
@@ -109,7 +109,7 @@ def a_controller(cluster: Cluster) -> ControllerDaemon:
         FileCheckpoints(),
         identity="a test",
         namespace=SYSTEM,
-        luck=random.random,
+        jitter=random.random,
     )
 
 
@@ -119,7 +119,7 @@ async def break_gpu(cluster: Cluster, node: str) -> None:
     agent = Agent(node, cluster, clock, boot_id="boot-1", policy=QuarantinePolicy(), metrics=Metrics())
     await agent.load(clock.now())
     record = KernelRecord(sequence=1, at=clock.now(), text=OFF_THE_BUS, boot_id="boot-1")
-    agent.take_in(KernelNews(records=[record], last_sequence=1), clock.now())
+    agent.ingest_records(RecordBatch(records=[record], last_sequence=1), clock.now())
     await agent.cycle(clock.now())
 
 

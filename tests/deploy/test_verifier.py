@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from healthd.cli.doctor import parse_target, read_chart
-from healthd.cli.which_gang import gang_named
+from healthd.cli.target.gang import gang_named
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
+from healthd.controller.checkpoints.mounted import FileCheckpoints
+from healthd.controller.checkpoints.verifier_pods import VerifierPods, image_of
 from healthd.controller.daemon import ControllerDaemon
-from healthd.controller.lookup import FileCheckpoints
-from healthd.controller.verifier import VerifierPods, image_of
 from healthd.core.api import ChosenCheckpoint, RejectedCheckpoint
 from healthd.core.api.model import Phase
 from healthd.core.checkpoint.restart_cost import at_stake
@@ -76,7 +76,7 @@ def a_controller(cluster: Cluster, name: str, at: Path, pod: str) -> ControllerD
 
     checkpoints = VerifierPods(FileCheckpoints(at), cluster, clock, config.checkpoints, own_image)
     return ControllerDaemon(
-        config, cluster, clock, ADAPTERS, checkpoints, identity=name, namespace=SYSTEM, luck=random.random
+        config, cluster, clock, ADAPTERS, checkpoints, identity=name, namespace=SYSTEM, jitter=random.random
     )
 
 
@@ -147,7 +147,7 @@ async def test_a_gang_that_runs_is_told_what_is_wrong_with_its_saving(
             files,
             identity="third",
             namespace=SYSTEM,
-            luck=random.random,
+            jitter=random.random,
             looker=files,
         )
         runs = asyncio.create_task(daemon.run())

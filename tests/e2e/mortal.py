@@ -29,7 +29,7 @@ from healthd.local.runtime import LocalRuntime
 from healthd.local.slots import slots_for
 from healthd.local.state import database, held
 from healthd.probes.klog.kmsg import read_boot_id
-from healthd.probes.klog.which_source import open_kernel_log
+from healthd.probes.klog.source_selection import open_kernel_log
 from healthd.probes.nvml.inventory import inventory
 from healthd.telemetry.logs import configure
 

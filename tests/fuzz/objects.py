@@ -223,7 +223,7 @@ class Fuzz:
             SeenCheckpoints(_NoStores()),
             identity="a",
             namespace="healthd-system",
-            luck=lambda: 0.5,
+            jitter=lambda: 0.5,
         )
         self.report = Report()
 
@@ -243,7 +243,7 @@ class Fuzz:
                 attempt += 1
                 await self._fault(attempt)
             await self._pass(1)
-            self.report.invalid += sum(bool(root.invalid) for root in self.daemon.census.roots.values())
+            self.report.invalid += sum(bool(root.invalid) for root in self.daemon.cluster_state.roots.values())
             self.report.objects += len(batch)
             self.kubernetes.clear()
             await self._pass(1)
@@ -299,7 +299,7 @@ def _keep_errors(logger: Any, method: str, event: MutableMapping[str, Any]) -> M
     return structlog.processors.format_exc_info(logger, method, event)
 
 
-EXPECTED = {"gang.unknown_kind", "controller.blind"}
+EXPECTED = {"gang.unknown_kind", "controller.cache_stale"}
 
 
 def _batches(hostile: Iterator[Hostile]) -> Iterator[list[Hostile]]:

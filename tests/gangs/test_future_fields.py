@@ -83,7 +83,7 @@ async def test_a_statefulset_and_its_launcher_keep_them(cluster: EmbeddedCluster
     await cluster.patch(StatefulSet, "train", ready, namespace="default", subresource="status")
     suspended = {"status": {"conditions": [{"type": "Suspended", "status": "True"}]}}
     await cluster.patch(Job, "mpirun", suspended, namespace="default", subresource="status")
-    await adapter.tend(cluster, root_of(await adapter.find(cluster, root.ref)), [])
+    await adapter.maintain(cluster, root_of(await adapter.find(cluster, root.ref)), [])
 
     assert of_template((await cluster.get(StatefulSetManifest, "train", "default")).spec) == [FUTURE]
     assert of_template((await cluster.get(JobManifest, "mpirun", "default")).spec) == [FUTURE]
@@ -122,6 +122,6 @@ async def test_opening_healthds_gate_leaves_those_of_others_as_they_are(cluster:
     seen, adapter = [await cluster.get(Pod, "rank-0", "default")], PodGangAdapter()
     await adapter.discover(cluster, "default", "train", seen)
 
-    await adapter.tend(cluster, adapter.read_any(await cluster.get(PodGang, "train", "default")), seen)
+    await adapter.maintain(cluster, adapter.read_any(await cluster.get(PodGang, "train", "default")), seen)
 
     assert (await cluster.get(PodManifest, "rank-0", "default")).spec["schedulingGates"] == [gate]

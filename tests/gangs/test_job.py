@@ -130,7 +130,7 @@ HINT = {"healthd.dev/attempt": "2", "healthd.dev/resume-from": "/data/step_7", "
 async def test_a_job_that_its_user_suspended_is_freed_of_the_hint_that_grows_old(cluster: EmbeddedCluster) -> None:
     root = dataclasses.replace(await stored(cluster, suspend=True, template_annotations=HINT), stopped=True)
 
-    await ADAPTER.tend(cluster, root, [])
+    await ADAPTER.maintain(cluster, root, [])
 
     job = await cluster.get(Job, "train", "default")
     assert (job.spec.suspend, template_of(job)) == (True, {"healthd.dev/attempt": "2"})
@@ -141,7 +141,7 @@ async def test_a_job_that_its_user_suspended_is_freed_of_the_hint_that_grows_old
 async def test_a_hint_that_may_still_be_needed_stays(cluster: EmbeddedCluster, state: dict[str, Any]) -> None:
     root = await stored(cluster, suspend=True, template_annotations=HINT)
 
-    await ADAPTER.tend(cluster, dataclasses.replace(root, **{"stopped": True, **state}), [])
+    await ADAPTER.maintain(cluster, dataclasses.replace(root, **{"stopped": True, **state}), [])
 
     assert template_of(await cluster.get(Job, "train", "default")) == HINT
 

@@ -71,7 +71,7 @@ async def found(cluster: EmbeddedCluster) -> Root:
 
 async def tend(cluster: EmbeddedCluster, root: Root | None = None) -> None:
     """What a controller does at every look."""
-    await ADAPTER.tend(cluster, root or await found(cluster), list((await pods(cluster)).values()))
+    await ADAPTER.maintain(cluster, root or await found(cluster), list((await pods(cluster)).values()))
 
 
 async def stop(cluster: EmbeddedCluster) -> Root:

@@ -220,11 +220,11 @@ async def test_the_launcher_goes_on_when_every_worker_is_ready(cluster: Embedded
     await ADAPTER.start(cluster, await found(cluster, root.ref), a_hint(checkpoint=A_STEP))
     await status(cluster, pods=2)
 
-    await ADAPTER.tend(cluster, await found(cluster, root.ref), ())
+    await ADAPTER.maintain(cluster, await found(cluster, root.ref), ())
     assert (await launcher(cluster)).spec.suspend
 
     await status(cluster, pods=3)
-    await ADAPTER.tend(cluster, await found(cluster, root.ref), ())
+    await ADAPTER.maintain(cluster, await found(cluster, root.ref), ())
     job = await launcher(cluster)
     assert not job.spec.suspend
     assert job.spec.template.metadata.annotations["healthd.dev/resume-from"] == "/data/step_7"
@@ -240,7 +240,7 @@ async def test_the_launcher_does_not_go_on_beside_workers_that_are_yet_to_be_sto
     await status(cluster, pods=3)
     await suspended_says_the_job_controller(cluster)
 
-    await ADAPTER.tend(cluster, await found(cluster, root.ref), ())
+    await ADAPTER.maintain(cluster, await found(cluster, root.ref), ())
 
     assert (await launcher(cluster)).spec.suspend
 
@@ -252,7 +252,7 @@ async def test_the_launcher_goes_on_with_workers_that_their_user_set_going_again
     await status(cluster, pods=3)
     await suspended_says_the_job_controller(cluster)
 
-    await ADAPTER.tend(cluster, await found(cluster, root.ref), ())
+    await ADAPTER.maintain(cluster, await found(cluster, root.ref), ())
 
     assert not (await launcher(cluster)).spec.suspend
 
@@ -262,7 +262,7 @@ async def test_a_launcher_that_its_user_suspends_is_left_alone(cluster: Embedded
     await status(cluster, pods=3)
     await cluster.patch(Job, "mpirun", {"spec": {"suspend": True}}, namespace="default")
 
-    await ADAPTER.tend(cluster, root, ())
+    await ADAPTER.maintain(cluster, root, ())
 
     assert (await launcher(cluster)).spec.suspend
 

@@ -58,7 +58,9 @@ def simulated(kubernetes: ControlPlane) -> SimulatedNodes:
 async def remote(kubernetes: ControlPlane) -> AsyncIterator[RemoteCluster]:
     """The cluster as agents speak to it, and as the test sees it."""
     clock = SystemClock()
-    async with connect(from_kubeconfig(kubernetes.kubeconfig, clock=clock), clock=clock, luck=random.random) as cluster:
+    async with connect(
+        from_kubeconfig(kubernetes.kubeconfig, clock=clock), clock=clock, jitter=random.random
+    ) as cluster:
         yield cluster
 
 

@@ -16,9 +16,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from healthd.clock import SystemClock
-from healthd.cluster.mirror import Change, Mirror, Watched
+from healthd.cluster.informer import Change, Informer, Watched
 from healthd.cluster.remote import RemoteCluster
-from healthd.cluster.shelf import Key
+from healthd.cluster.store import Key
 from healthd.core.api import ANNOTATION_QUARANTINE, LABEL_SPARE, Node, NodeHealth, Pod, Recovery
 from healthd.core.api.model import Phase, Verdict
 from healthd.core.config import QuarantinePolicy
@@ -71,7 +71,7 @@ class Stage:
         self._health: dict[str, NodeHealth] = {}
         self.most_quarantined = 0
         """Nodes that were in quarantine at the same time."""
-        self._seen: Mirror = Mirror(
+        self._seen: Informer = Informer(
             cluster,
             SystemClock(),
             [

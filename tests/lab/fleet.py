@@ -12,7 +12,7 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from healthd.agent.agent import Agent, KernelNews
+from healthd.agent.agent import Agent, RecordBatch
 from healthd.agent.daemon import REPORT_WITHIN
 from healthd.agent.node_view import WatchedNode
 from healthd.clock import Clock, SystemClock
@@ -36,7 +36,7 @@ async def connected(control_plane: ControlPlane) -> AsyncIterator[RemoteCluster]
     """The control plane, as its administrator."""
     clock = SystemClock()
     connection = from_kubeconfig(control_plane.kubeconfig, clock=clock)
-    async with connect(connection, clock=clock, luck=random.random) as cluster:
+    async with connect(connection, clock=clock, jitter=random.random) as cluster:
         yield cluster
 
 
@@ -49,7 +49,7 @@ class Member:
         self._cluster = cluster
         self._sequence = 0
         self._wake = asyncio.Event()
-        self._view = WatchedNode(cluster, clock, name, self._wake.set, luck=random.random, metrics=metrics)
+        self._view = WatchedNode(cluster, clock, name, self._wake.set, jitter=random.random, metrics=metrics)
         self.agent = Agent(
             name,
             cluster,
@@ -58,7 +58,7 @@ class Member:
             policy=policy,
             metrics=metrics,
             view=self._view,
-            luck=random.random,
+            jitter=random.random,
             report_within=REPORT_WITHIN,
         )
         self.ready = asyncio.Event()
@@ -67,12 +67,12 @@ class Member:
         """The kernel of this node writes *text* to its log."""
         self._sequence += 1
         record = KernelRecord(sequence=self._sequence, at=self._clock.now(), text=text, boot_id=BOOT)
-        self.agent.take_in(KernelNews(records=[record], last_sequence=self._sequence), self._clock.now())
+        self.agent.ingest_records(RecordBatch(records=[record], last_sequence=self._sequence), self._clock.now())
         self._wake.set()
 
     def see_processes(self, *pods: str) -> None:
         """The pods with these uids have processes on this node, and no others have."""
-        if self.agent.look_at_pods([PodTasks(uid, 2) for uid in pods], self._clock.now()):
+        if self.agent.ingest_pods([PodTasks(uid, 2) for uid in pods], self._clock.now()):
             self._wake.set()
 
     async def run(self) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from healthd.agent.listen import Listener
-from healthd.core.recovery.gang import Heard
+from healthd.core.recovery.gang import WitnessReport
 from healthd.local.witnesses import LocalWitnesses
 from healthd.probes.klog.log import Batch
 from healthd.telemetry.metrics import Metrics
@@ -75,11 +75,11 @@ async def test_it_is_told_once_the_log_was_read_and_the_agents_have_done_what_fo
         assert stage.witnesses.ask(START)
         stage.clock.advance(timedelta(seconds=1))
         await stage.answer()
-        assert stage.witnesses.heard("slot-0") == Heard()
+        assert stage.witnesses.heard("slot-0") == WitnessReport()
 
         await stage.witnesses.cycle(stage.clock.now())
 
-        assert stage.witnesses.heard("slot-0") == Heard(until=START)
+        assert stage.witnesses.heard("slot-0") == WitnessReport(until=START)
         assert not stage.witnesses.ask(START)
         assert stage.witnesses.ask(START + timedelta(milliseconds=1))
 
@@ -91,7 +91,7 @@ async def test_it_is_not_told_while_an_agent_cannot_do_what_follows() -> None:
         stage.agent.trouble = "the store is busy"
         await stage.witnesses.cycle(START)
 
-        assert stage.witnesses.heard("slot-0") == Heard()
+        assert stage.witnesses.heard("slot-0") == WitnessReport()
 
 
 async def test_one_question_is_asked_at_a_time() -> None:
@@ -105,5 +105,5 @@ async def test_before_the_log_is_open_nothing_is_known_and_where_it_cannot_be_op
     before = (stage.witnesses.ask(START), stage.witnesses.heard("slot-0"))
     stage.listener.blind("permission denied")
 
-    assert before == (False, Heard())
-    assert (stage.witnesses.ask(START), stage.witnesses.heard("slot-0")) == (False, Heard(nobody_listens=True))
+    assert before == (False, WitnessReport())
+    assert (stage.witnesses.ask(START), stage.witnesses.heard("slot-0")) == (False, WitnessReport(no_witness=True))

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from healthd.agent.agent import Agent, KernelNews
+from healthd.agent.agent import Agent, RecordBatch
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.controller.controller import Controller
+from healthd.controller.reconciler import Reconciler
 from healthd.core.api import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_REPAIRED,
@@ -33,7 +33,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Finding, Phase
 from healthd.core.config import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
@@ -254,11 +254,11 @@ class Stage:
             at_once(self.truth.delete(Lease, slot.metadata.name, namespace=slot.metadata.namespace))
 
     def new_controller(
-        self, name: str, cluster: Any = None, mirror: Any = None, activity: Any = None, witnesses: Any = None
+        self, name: str, cluster: Any = None, informer: Any = None, activity: Any = None, witnesses: Any = None
     ) -> Loop:
         """The loop of a controller, through *cluster* if given."""
         view = self.truth.seen_by(name)
-        controller = Controller(
+        controller = Reconciler(
             cluster or view,
             self.clock,
             ADAPTERS,
@@ -266,7 +266,7 @@ class Stage:
             recovery=self.config.recovery,
             hang=self.config.hang,
             metrics=METRICS,
-            mirror=mirror,
+            informer=informer,
             activity=activity,
             witnesses=witnesses,
         )
@@ -348,23 +348,23 @@ class Stage:
         )
         is_loaded = False
 
-        async def look(now: datetime) -> timedelta:
+        async def sample(now: datetime) -> timedelta:
             nonlocal is_loaded
             if not is_loaded:
                 await agent.load(now)
                 is_loaded = True
-            agent.take_in(_news(machine, agent), now)
+            agent.ingest_records(_news(machine, agent), now)
             conduct.show(agent, self._looks(name, now), now)
             again = await agent.cycle(now)
             return min(again, LOOKS_EVERY) if name in self._shown else again
 
-        return look
+        return sample
 
-    def _looks(self, name: str, now: datetime) -> list[Look]:
+    def _looks(self, name: str, now: datetime) -> list[Sample]:
         return [
-            Look(source=source, at=now, trouble="it does not answer")
+            Sample(source=source, at=now, trouble="it does not answer")
             if (name, source) in self._silent
-            else Look(source=source, at=now, readings=list(readings.values()))
+            else Sample(source=source, at=now, readings=list(readings.values()))
             for source, readings in self._shown.get(name, {}).items()
         ]
 
@@ -409,18 +409,18 @@ class Stage:
             self.watchdog.disturbed.add((job.metadata.name, read_job(job).attempt))
 
 
-def reading_at_once(controller: Controller) -> Loop:
+def reading_at_once(controller: Reconciler) -> Loop:
     """The loop of a controller whose stores answer before anybody else goes on."""
 
-    async def look(now: datetime) -> timedelta:
-        again = await controller.cycle(now)
+    async def sample(now: datetime) -> timedelta:
+        again = await controller.reconcile_all(now)
         while begun := controller.reads.begin():
             for read in begun:
                 await controller.reads.take(read)
-            again = await controller.cycle(now)
+            again = await controller.reconcile_all(now)
         return again
 
-    return look
+    return sample
 
 
 class IsOvertaken:
@@ -443,9 +443,9 @@ class IsOvertaken:
         return call
 
 
-def _news(machine: Machine, agent: Agent) -> KernelNews:
+def _news(machine: Machine, agent: Agent) -> RecordBatch:
     first = agent.cursor.sequence + 1 if agent.cursor.boot_id == machine.boot_id else 0
-    return KernelNews(records=machine.records[first:], last_sequence=len(machine.records) - 1)
+    return RecordBatch(records=machine.records[first:], last_sequence=len(machine.records) - 1)
 
 
 def _job(ranks: int, options: dict[str, str], grace_seconds: int) -> Job:

@@ -13,7 +13,7 @@ from healthd.core.api import Node, Pod
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from tests.scenarios.stage import IsOvertaken, Stage
-from tests.simulation.faulty import StaleMirror
+from tests.simulation.faulty import StaleCache
 from tests.simulation.turns import Crashed, at_once
 
 
@@ -102,7 +102,7 @@ async def test_a_controller_that_is_overtaken_while_it_opens_a_recovery_opens_no
         stage.truth.seen_by("second"), number, partial(stage.new_controller("first"), stage.clock.now())
     )
 
-    await stage.new_controller("second", cluster=overtaken, mirror=stage.truth)(stage.clock.now())
+    await stage.new_controller("second", cluster=overtaken, informer=stage.truth)(stage.clock.now())
 
     stage.restart_controller()
     await stage.run_for(minutes=5)
@@ -117,12 +117,12 @@ async def test_a_gang_that_runs_again_is_not_stopped_for_what_a_node_of_it_was_b
     stage.add_loop("controller", stands_still)
     stage.fault("node-1")
     await stage.settle()
-    mirror = StaleMirror(stage.truth.seen_by("controller"))
-    at_once(mirror.list(Node))
+    informer = StaleCache(stage.truth.seen_by("controller"))
+    at_once(informer.list(Node))
     stage.repair("node-1")
     await stage.settle()
 
-    stage.add_loop("controller", stage.new_controller("controller", mirror=mirror))
+    stage.add_loop("controller", stage.new_controller("controller", informer=informer))
     await stage.run_for(seconds=1)
 
     assert stage.recovery().status.phase is Phase.CONFIRMING
@@ -134,14 +134,14 @@ async def test_a_gang_that_its_user_set_going_again_is_not_restarted_for_a_rank_
     stage.add_loop("controller", stands_still)
     stage.crash(0)
     await stage.settle()
-    mirror = StaleMirror(stage.truth.seen_by("controller"))
-    at_once(mirror.list(Pod))
+    informer = StaleCache(stage.truth.seen_by("controller"))
+    at_once(informer.list(Pod))
     stage.suspend()
     await stage.run_for(minutes=1)
     stage.resume()
     await stage.run_for(minutes=1)
 
-    stage.add_loop("controller", stage.new_controller("controller", mirror=mirror))
+    stage.add_loop("controller", stage.new_controller("controller", informer=informer))
     await stage.run_for(minutes=1)
 
     assert stage.recoveries() == []
@@ -149,12 +149,12 @@ async def test_a_gang_that_its_user_set_going_again_is_not_restarted_for_a_rank_
 
 async def test_a_controller_with_a_stale_view_does_no_harm() -> None:
     stage = Stage(recovery=RecoveryPolicy())
-    mirror = StaleMirror(stage.truth.seen_by("controller-2"))
-    stage.add_loop("stale controller", stage.new_controller("controller-2", mirror=mirror))
+    informer = StaleCache(stage.truth.seen_by("controller-2"))
+    stage.add_loop("stale controller", stage.new_controller("controller-2", informer=informer))
     dice = random.Random(3)
     await stage.run_for(minutes=2)
     for fault in ("node-1", "node-0"):
-        mirror.refresh(dice, 0.5)
+        informer.refresh(dice, 0.5)
         stage.fault(fault)
         await stage.run_for(minutes=5)
         stage.repair(fault)

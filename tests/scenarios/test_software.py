@@ -13,7 +13,7 @@ from healthd.clock import Clock
 from healthd.core.api import Pod
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import HangPolicy, RecoveryPolicy
-from healthd.core.recovery.gang import Heard
+from healthd.core.recovery.gang import WitnessReport
 from healthd.core.recovery.stopping import BAD_STATE
 from tests.scenarios.stage import Stage
 
@@ -53,8 +53,8 @@ class AllTold:
     def ask(self, since: datetime) -> bool:
         return False
 
-    def heard(self, node: str) -> Heard:
-        return Heard(until=self._clock.now())
+    def heard(self, node: str) -> WitnessReport:
+        return WitnessReport(until=self._clock.now())
 
 
 def a_stage_where_all_is_told() -> Stage:

@@ -1,8 +1,8 @@
 """
-What rules say of the looks that one life of an agent was shown: worked out anew, slowly, from their definitions.
+What rules say of the samples that one life of an agent was shown: worked out anew, slowly, from their definitions.
 
-It shares the shape of rules and readings with the engine and nothing else. Time is what the looks say: a clock that is
-set back stands still here until it goes on.
+It shares the shape of rules and readings with the engine and nothing else. Time is what the samples say: a clock that
+is set back stands still here until it goes on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import median
 
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals.rule import (
     AtLeast,
     Below,
@@ -130,26 +130,26 @@ class Shelf:
     stories: dict[Place, Story] = field(default_factory=dict)
 
     def time_of(self, at: datetime) -> datetime:
-        """The time of a look at *at*."""
+        """The time of a sample at *at*."""
         self.ahead = max(self.ahead, self.now - at)
         self.now = at + self.ahead
         return self.now
 
 
 class Account:
-    """Takes looks and answers for how long what is bad and good."""
+    """Takes samples and answers for how long what is bad and good."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = {rule.name: rule for rule in rules}
         self._shelves: dict[str, Shelf] = {}
 
-    def take(self, look: Look) -> None:
-        """One look. Of a source in trouble nothing is known."""
-        if look.trouble:
+    def take(self, sample: Sample) -> None:
+        """One sample. Of a source in trouble nothing is known."""
+        if sample.trouble:
             return
-        shelf = self._shelves.setdefault(look.source, Shelf(look.at))
-        now = shelf.time_of(look.at)
-        there = {place_of(reading): reading.value for reading in look.readings if reading.value not in ALL_ONES}
+        shelf = self._shelves.setdefault(sample.source, Shelf(sample.at))
+        now = shelf.time_of(sample.at)
+        there = {place_of(reading): reading.value for reading in sample.readings if reading.value not in ALL_ONES}
         shelf.stories = {place: story for place, story in shelf.stories.items() if place in there}
         for place, value in there.items():
             if place in shelf.stories:
@@ -163,7 +163,7 @@ class Account:
                     _judge(rule, place, shelf.stories, story, now)
 
     def last(self, source: str, place: Place) -> float | str | None:
-        """What this reading was at the last look of its source; None where it was not there."""
+        """What this reading was at the last sample of its source; None where it was not there."""
         story = self._shelves[source].stories.get(place) if source in self._shelves else None
         return story.value if story else None
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
-from healthd.agent.agent import Agent, KernelNews
+from healthd.agent.agent import Agent, RecordBatch
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError
 from healthd.core.api import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Node, NodeHealth
 from healthd.core.config import Config, JudgePolicy, QuarantinePolicy
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.tables import known_rules
 from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids
@@ -216,12 +216,12 @@ class Bedside:
             judge=JudgePolicy(shadow=self.shadow),
             rules=self.rules,
             metrics=METRICS,
-            luck=self.dice.random,
+            jitter=self.dice.random,
         )
         self.conduct.begin_life()
         is_loaded = False
 
-        async def look() -> None:
+        async def sample() -> None:
             nonlocal is_loaded
             if not is_loaded:
                 await agent.load(clock.now())
@@ -232,7 +232,7 @@ class Bedside:
             self.conduct.stands(agent.findings)
             self.conduct.check_repair(agent.findings, clock.now())
 
-        return look
+        return sample
 
     def _show(self, agent: Agent) -> None:
         """What the probes and the kernel have, in any order."""
@@ -244,25 +244,25 @@ class Bedside:
         kernel_first = self.dice.random() < 0.5
         if kernel_first:
             self._tell_kernel(agent)
-        for look, truth in self.instruments.looks_and_truth(now, sources):
+        for sample, truth in self.instruments.looks_and_truth(now, sources):
             before = agent.findings
-            agent.look(look, now)
+            agent.ingest_sample(sample, now)
             self._note_change(before, agent.findings)
-            self.conduct.looked(look, before, agent.findings, now, truth)
+            self.conduct.looked(sample, before, agent.findings, now, truth)
             if self.dice.random() < 0.2:
-                self._show_again(agent, look)
+                self._show_again(agent, sample)
         if not kernel_first:
             self._tell_kernel(agent)
 
-    def _show_again(self, agent: Agent, look: Look) -> None:
+    def _show_again(self, agent: Agent, sample: Sample) -> None:
         before = agent.findings
-        agent.look(look, self._now())
-        expect(14, list(before) == list(agent.findings), f"the same look of {look.source} again changed a finding")
+        agent.ingest_sample(sample, self._now())
+        expect(14, list(before) == list(agent.findings), f"the same sample of {sample.source} again changed a finding")
 
     def _tell_kernel(self, agent: Agent) -> None:
         first = agent.cursor.sequence + 1 if agent.cursor.boot_id == self.machine.boot_id else 0
         records = self.machine.records
-        agent.take_in(KernelNews(records=records[first:], last_sequence=len(records) - 1), self._now())
+        agent.ingest_records(RecordBatch(records=records[first:], last_sequence=len(records) - 1), self._now())
         self.conduct.heard(agent.findings)
         if self._fault is not None:
             # Heard only after a clock that was set back had caught up: as if it came before a repair. An agent hears

@@ -21,7 +21,7 @@ from healthd.agent.agent import Agent
 from healthd.core.api import ANNOTATION_REPAIRED, Node, NodeHealth
 from healthd.core.api.model import Finding
 from healthd.core.diagnosis.causes import TOLD_BY_THE_KERNEL, stands_for
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.core.diagnosis.tiers import tier
 from tests.simulation.account import Account, place_of
@@ -48,9 +48,9 @@ class Sober:
     accounts: list[Account]
     was_bad: dict[Told, datetime]
 
-    def take(self, shown: Look, truth: Look) -> None:
+    def take(self, shown: Sample, truth: Sample) -> None:
         """
-        One look. What errs at its first sight cannot be told from what counts from there, nor what shows once more
+        One sample. What errs at its first sight cannot be told from what counts from there, nor what shows once more
         what it showed last from what stands still.
         """
         last = [self.accounts[0].last(truth.source, place_of(each)) for each in truth.readings]
@@ -121,28 +121,28 @@ class Conduct:
 
     def looked(
         self,
-        look: Look,
+        sample: Sample,
         before: Sequence[Finding],
         after: Sequence[Finding],
         now: datetime,
-        truth: Look | None = None,
+        truth: Sample | None = None,
     ) -> None:
-        """A look was judged; it made *after* of the findings *before*. The *truth* is what it should have shown."""
-        if look.trouble:
+        """A sample was judged; it made *after* of the findings *before*. The *truth* is what it should have shown."""
+        if sample.trouble:
             self._expect(
-                12, list(before) == list(after), f"{look.source} could not be read, and that changed a finding"
+                12, list(before) == list(after), f"{sample.source} could not be read, and that changed a finding"
             )
             return
-        if truth is not None and truth is not look and self._sober is None:
+        if truth is not None and truth is not sample and self._sober is None:
             self._sober = Sober(copy.deepcopy(self._accounts), dict(self._was_bad))
-        if self._repaired is None or not look.at <= self._repaired <= now:
+        if self._repaired is None or not sample.at <= self._repaired <= now:
             for account in self._accounts:
-                account.take(look)
+                account.take(sample)
             if self._sober is not None:
-                self._sober.take(look, truth or look)
+                self._sober.take(sample, truth or sample)
         bad = [account.bad() for account in self._accounts]
         for told in bad[0] | bad[1]:
-            self._was_bad[told] = max(look.at, self._was_bad.get(told, look.at))
+            self._was_bad[told] = max(sample.at, self._was_bad.get(told, sample.at))
         old, new = _standing(before), _standing(after)
         for finding in new.values():
             for rule in _rules(finding) - _rules(old.get(finding.id)):
@@ -160,12 +160,12 @@ class Conduct:
         """When anything was last seen to be bad, by the node's clock."""
         return max(self._was_bad.values(), default=None)
 
-    def show(self, agent: Agent, looks: Iterable[Look], now: datetime) -> None:
-        """Let *agent* judge *looks*."""
-        for look in looks:
+    def show(self, agent: Agent, samples: Iterable[Sample], now: datetime) -> None:
+        """Let *agent* judge *samples*."""
+        for sample in samples:
             before = agent.findings
-            agent.look(look, now)
-            self.looked(look, before, agent.findings, now)
+            agent.ingest_sample(sample, now)
+            self.looked(sample, before, agent.findings, now)
 
     def heard(self, after: Sequence[Finding]) -> None:
         """Kernel records were judged."""
@@ -225,7 +225,7 @@ class Conduct:
             else:
                 stands = stands_for(rule)
                 is_over = stands is not None and now - finding.last_at >= stands
-                self._expect(15, is_over, f"{finding.id} was ended by a look, and the kernel told of it by {rule}")
+                self._expect(15, is_over, f"{finding.id} was ended by a sample, and the kernel told of it by {rule}")
         seen = {part for rule in _rules(finding) for part in self._accounts[0].good_for(finding.device, rule)[1]}
         missing = set() if WHOLE in seen else set(finding.parts) - seen
         self._expect(12, not missing, f"{finding.id} was ended, and nobody sees {sorted(missing)}")

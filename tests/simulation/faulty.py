@@ -153,7 +153,7 @@ class FaultyCluster:
         return answer
 
 
-class StaleMirror:
+class StaleCache:
     """Reads of an earlier time, each kind from a time of its own, until `refresh`. What was never read is read now."""
 
     def __init__(self, truth: Truth) -> None:
@@ -190,13 +190,13 @@ class StaleMirror:
         raise NotImplementedError("the schedule decides who looks when; nobody watches")
 
     async def create(self, obj: T) -> T:
-        raise AssertionError("the controller wrote to the mirror that it notices with")
+        raise AssertionError("the controller wrote to the informer that it notices with")
 
     async def patch(self, kind: type[T], name: str, patch: Mapping[str, Any], **_: Any) -> T:
-        raise AssertionError("the controller wrote to the mirror that it notices with")
+        raise AssertionError("the controller wrote to the informer that it notices with")
 
     async def delete(self, kind: type[T], name: str, **_: Any) -> None:
-        raise AssertionError("the controller wrote to the mirror that it notices with")
+        raise AssertionError("the controller wrote to the informer that it notices with")
 
     async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        raise AssertionError("the controller wrote to the mirror that it notices with")
+        raise AssertionError("the controller wrote to the informer that it notices with")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals.rule import (
     AtLeast,
     Below,
@@ -46,12 +46,12 @@ class Dial:
     value: float | str = 0
     is_there: bool = True
     glitch: float | None = None
-    """What it shows at the next look alone, whatever its value is."""
+    """What it shows at the next sample alone, whatever its value is."""
     seen: float | str = 0
-    """What the last look should have seen."""
+    """What the last sample should have seen."""
 
     def show(self) -> float | str:
-        """What a look sees. A counter on its way to its value is no nonsense: nothing tells it from slow growth."""
+        """What a sample sees. A counter on its way to its value is no nonsense: nothing tells it from slow growth."""
         shown = self.value if self.glitch is None or self._is_on_its_way(self.glitch) else self.glitch
         self.glitch, self.seen = None, self.value
         return shown
@@ -172,22 +172,22 @@ class Instruments:
         """All of them."""
         return [dial for dials in self.sources.values() for dial in dials]
 
-    def looks(self, at: datetime, sources: Iterable[str]) -> Iterator[Look]:
+    def samples(self, at: datetime, sources: Iterable[str]) -> Iterator[Sample]:
         """What *sources* show at *at*."""
         return (shown for shown, _ in self.looks_and_truth(at, sources))
 
-    def looks_and_truth(self, at: datetime, sources: Iterable[str]) -> Iterator[tuple[Look, Look]]:
+    def looks_and_truth(self, at: datetime, sources: Iterable[str]) -> Iterator[tuple[Sample, Sample]]:
         """What *sources* show at *at*, and what they would show if no dial did err."""
         for source in sources:
             if source in self.in_trouble:
-                look = Look(source=source, at=at, trouble="it does not answer")
-                yield look, look
+                sample = Sample(source=source, at=at, trouble="it does not answer")
+                yield sample, sample
                 continue
             there = [dial for dial in self.sources[source] if dial.is_there]
             readings = [Reading(dial.device, dial.name, dial.value, dial.part) for dial in there]
-            truth = Look(source=source, at=at, readings=readings)
+            truth = Sample(source=source, at=at, readings=readings)
             told = [Reading(each.device, each.name, each.show(), each.part) for each in there]
-            yield Look(source=source, at=at, readings=told), truth
+            yield Sample(source=source, at=at, readings=told), truth
 
     def show_lost_gpu(self) -> None:
         """The driver has lost the GPU, as whoever asks it can see."""

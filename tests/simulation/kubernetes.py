@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from healthd.cluster.port import ClusterError
-from healthd.controller.census import Census
-from healthd.controller.notice import noticed_kinds
+from healthd.controller.cluster_state import ClusterState
+from healthd.controller.notice import watched_kinds
 from healthd.core.api import (
     ANNOTATION_CLAIM,
     ANNOTATION_FENCE_OVERRIDE,
@@ -65,19 +65,19 @@ class LastWords:
 
 
 class Feed:
-    """Feeds the census of one life of a controller."""
+    """Feeds the cluster state of one life of a controller."""
 
     def __init__(self, view: Truth, last_words: LastWords) -> None:
-        self.census = Census(ADAPTERS)
+        self.cluster_state = ClusterState(ADAPTERS)
         self._view = view
         self._last_words = last_words
         self._told: dict[type[Slim], dict[str, Any]] = {}
-        for kind in noticed_kinds(ADAPTERS):
+        for kind in watched_kinds(ADAPTERS):
             self._relist(kind)
 
     def catch_up(self, dice: random.Random, chance: float) -> None:
         """Let each kind catch up, by chance."""
-        for kind in noticed_kinds(ADAPTERS):
+        for kind in watched_kinds(ADAPTERS):
             if dice.random() < chance:
                 self._relist(kind) if dice.random() < GAP else self._watch(kind)
 
@@ -85,14 +85,14 @@ class Feed:
         there, _ = self._list(kind)
         for uid, obj in self._told.get(kind, {}).items():
             if uid not in there:
-                self.census.lose(self._last_words.of(obj))
+                self.cluster_state.remove(self._last_words.of(obj))
         for obj in there.values():
-            self.census.take(obj)
+            self.cluster_state.upsert(obj)
         self._told[kind] = there
 
     def _relist(self, kind: type[Slim]) -> None:
         there, version = self._list(kind)
-        self.census.replace(kind, list(there.values()), version)
+        self.cluster_state.replace(kind, list(there.values()), version)
         self._told[kind] = there
 
     def _list(self, kind: type[Slim]) -> tuple[dict[str, Any], str]:

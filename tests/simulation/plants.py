@@ -16,11 +16,11 @@ from healthd.agent.guard import Guard, Guarded
 from healthd.agent.judge import Bench, Judge
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster
-from healthd.controller.controller import Controller
+from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_QUARANTINE, Attempt, FencedPod, Node, Recovery
 from healthd.core.api.model import Finding
 from healthd.core.config import JudgePolicy
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.core.node import quarantine
@@ -106,25 +106,25 @@ class _DoubtsNothing(_ResumesFromTorn):
         return await self._checkpoints.latest(root, newer_than, recovery)
 
 
-class _TrustsOldLooks(Agent):
+class _TrustsOldSamples(Agent):
     """Takes a source in trouble for one that still shows what it showed last."""
 
     def __init__(self, *rest: Any, **options: Any) -> None:
         super().__init__(*rest, **options)
-        self._last: dict[str, Look] = {}
+        self._last: dict[str, Sample] = {}
 
-    def look(self, look: Look, now: datetime) -> bool:
-        if look.trouble:
-            look = Look(source=look.source, at=look.at, readings=self._last.get(look.source, look).readings)
-        self._last[look.source] = look
-        return super().look(look, now)
+    def ingest_sample(self, sample: Sample, now: datetime) -> bool:
+        if sample.trouble:
+            sample = Sample(source=sample.source, at=sample.at, readings=self._last.get(sample.source, sample).readings)
+        self._last[sample.source] = sample
+        return super().ingest_sample(sample, now)
 
 
 class _EndsAll(Judge):
     """Lets probes alone decide when a finding ends that the kernel told of, too."""
 
-    def look(self, look: Look, now: datetime) -> bool:
-        super().look(look, now)
+    def sample(self, sample: Sample, now: datetime) -> bool:
+        super().sample(sample, now)
         over = {finding.id for finding in self._ledger.standing if finding.also and self._is_good(finding)}
         self._ledger = self._ledger.clear_recovered(over, now)
         return True
@@ -190,8 +190,8 @@ def _slower(rule: Rule) -> Rule:
 
 
 def _controller(through: type[_Through]) -> Any:
-    def make(cluster: Cluster, *rest: Any, **options: Any) -> Controller:
-        return Controller(through(cluster), *rest, **options)
+    def make(cluster: Cluster, *rest: Any, **options: Any) -> Reconciler:
+        return Reconciler(through(cluster), *rest, **options)
 
     return make
 
@@ -204,8 +204,8 @@ def _agent(through: type[_Through]) -> Any:
 
 
 def _careless(through: type[_ResumesFromTorn]) -> Any:
-    def make(cluster: Cluster, clock: Any, adapters: Any, checkpoints: Any, **options: Any) -> Controller:
-        return Controller(cluster, clock, adapters, through(checkpoints), **options)
+    def make(cluster: Cluster, clock: Any, adapters: Any, checkpoints: Any, **options: Any) -> Reconciler:
+        return Reconciler(cluster, clock, adapters, through(checkpoints), **options)
 
     return make
 
@@ -220,7 +220,7 @@ PLANTS: dict[str, Parts] = {
 }
 
 AT_THE_BEDSIDE: dict[str, Parts] = {
-    "trust-old-looks": Parts(agent=_TrustsOldLooks),
+    "trust-old-samples": Parts(agent=_TrustsOldSamples),
     "believe-at-first-sight": Parts(agent=_with_rules(lambda rule: replace(rule, holds=timedelta(0)))),
     "forgive-late": Parts(agent=_with_rules(_slower)),
     "overrule-the-kernel": Parts(agent=_judged_by(_EndsAll)),

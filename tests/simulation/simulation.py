@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from healthd.agent.agent import Agent, KernelNews
+from healthd.agent.agent import Agent, RecordBatch
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
-from healthd.controller.controller import Controller
+from healthd.controller.reconciler import Reconciler
 from healthd.core.api import (
     ANNOTATION_QUARANTINE,
     ANNOTATION_STOPPED_BY,
@@ -35,7 +35,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Phase, Verdict
 from healthd.core.config import Config, HangPolicy, JudgePolicy, QuarantinePolicy, RecoveryPolicy
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.gangs import ADAPTERS
@@ -44,7 +44,7 @@ from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock, counting_uids
 from tests.simulation import deletions, disturbances, gang_edits, interference, kubernetes
 from tests.simulation.conduct import Conduct, SeesRepairs
-from tests.simulation.faulty import FaultyCluster, Luck, StaleMirror
+from tests.simulation.faulty import FaultyCluster, Luck, StaleCache
 from tests.simulation.instruments import Instruments, strike
 from tests.simulation.invariants import CLOCKS_DIFFER, WATCHED, Broken, Watchdog
 from tests.simulation.kubernetes import Feed, LastWords, Unplaced, answer_for_old_pods, processes_on
@@ -79,7 +79,7 @@ class Parts:
     """The programs under test; a planted bug is another one in its place."""
 
     agent: Callable[..., Agent] = Agent
-    controller: Callable[..., Controller] = Controller
+    controller: Callable[..., Reconciler] = Reconciler
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Simulation:
         self.watchdog = Watchdog(self.machines, self.trainers.stores, self.config)
         self.luck = _luck(self.dice)
         self.unreadable: set[str] = set()
-        self.mirrors: list[StaleMirror] = []
+        self.informers: list[StaleCache] = []
         others = random.Random(f"{seed} on a cluster")
         self.on_cluster = others.random() < 0.4
         """A world like a real cluster (`tests.simulation.kubernetes`); the others are like one machine."""
@@ -151,7 +151,7 @@ class Simulation:
         """Dice for when stores answer."""
         self.store_speed = self.stores.choice([0.95, 0.7, 0.2])
         """How often one answers before anything else happens."""
-        self._lives: dict[str, Controller] = {}
+        self._lives: dict[str, Reconciler] = {}
         self.instruments: dict[str, Instruments] = {}
         self.rules: dict[str, tuple[Rule, ...]] = {}
         """By node: those that its instruments have something to read for."""
@@ -267,12 +267,12 @@ class Simulation:
                 judge=JudgePolicy(shadow=self.shadow),
                 rules=self.rules.get(name, ()),
                 metrics=METRICS,
-                luck=self.readings.random,
+                jitter=self.readings.random,
             )
             rereads = self.dice.random() < 0.3
             loaded = False
 
-            async def look() -> None:
+            async def sample() -> None:
                 nonlocal loaded, rereads
                 if not loaded:
                     await agent.load(clock.now())
@@ -283,27 +283,28 @@ class Simulation:
                 if name not in self.unreadable:
                     first = 0 if rereads or agent.cursor.boot_id != machine.boot_id else agent.cursor.sequence + 1
                     rereads = False
-                    agent.take_in(
-                        KernelNews(records=machine.records[first:], last_sequence=len(machine.records) - 1), clock.now()
+                    agent.ingest_records(
+                        RecordBatch(records=machine.records[first:], last_sequence=len(machine.records) - 1),
+                        clock.now(),
                     )
                 if self.on_cluster:
-                    agent.look_at_pods(processes_on(machine), clock.now())
+                    agent.ingest_pods(processes_on(machine), clock.now())
                 await agent.cycle(clock.now())
                 if conduct is not None:
                     conduct.stands(agent.findings)
                     conduct.check_repair(agent.findings, clock.now())
 
-            return look
+            return sample
 
         return Actor(f"agent {name}", live)
 
-    def _looks(self, name: str, now: datetime) -> list[Look]:
+    def _looks(self, name: str, now: datetime) -> list[Sample]:
         """What the probes of a node show; of broken hardware sooner or later than the kernel tells of it."""
         shown = self.instruments[name]
         if self.machines.all[name].broken and self.readings.random() < 0.7:
             shown.show_lost_gpu()
         sources = [source for source in sorted(shown.sources) if self.luck.is_out or self.readings.random() < 0.8]
-        return list(shown.looks(now, sources))
+        return list(shown.samples(now, sources))
 
     def _controller(self, name: str) -> Actor:
         view = self.truth.seen_by(name)
@@ -311,7 +312,7 @@ class Simulation:
 
         def live() -> Callable[[], Coroutine[Any, Any, Any]]:
             clock = SkewedClock(self.clock, _offset(self.dice) + self.clocks.get(name, timedelta(0)))
-            mirror, feed = StaleMirror(view), Feed(view, self.last_words) if self.on_cluster else None
+            informer, feed = StaleCache(view), Feed(view, self.last_words) if self.on_cluster else None
             controller = self.parts.controller(
                 version_of(self.versions, cluster) if self.is_updating else cluster,
                 clock,
@@ -320,18 +321,18 @@ class Simulation:
                 recovery=self.config.recovery,
                 hang=self.config.hang,
                 metrics=METRICS,
-                mirror=mirror,
-                census=feed.census if feed else None,
+                informer=informer,
+                cluster_state=feed.cluster_state if feed else None,
             )
 
-            async def look() -> None:
-                mirror.refresh(self.dice, 1.0 if self.luck.is_out else 0.7)
+            async def sample() -> None:
+                informer.refresh(self.dice, 1.0 if self.luck.is_out else 0.7)
                 if feed is not None:
                     feed.catch_up(self.others, 1.0 if self.luck.is_out else 0.7)
-                await controller.cycle(clock.now())
+                await controller.reconcile_all(clock.now())
 
             self._lives[name] = controller
-            return look
+            return sample
 
         actor = Actor(name, live)
         actor.beside = self._reads(actor)
@@ -590,7 +591,7 @@ class Simulation:
             raise Broken(f"invariant 4: one more fault led to {more} restarts")
 
     def _let_agents_finish(self) -> None:
-        """What a dial showed before the healing may need one more look before an agent believes it."""
+        """What a dial showed before the healing may need one more sample before an agent believes it."""
         restarts = -1
         while restarts != len(self.watchdog.restarts):
             restarts = len(self.watchdog.restarts)

@@ -18,7 +18,7 @@ from healthd.checkpoints.encodings.ocdbt_bodies import (
     MOST_NODES,
     NODE,
     Body,
-    Room,
+    TreeBudget,
     read_files,
     read_node_keys,
     unframe,
@@ -66,7 +66,7 @@ def read_values(tree: Tree, manifest: str, *, ending: tuple[str, ...] = ("",), k
 
 def _newest_root(content: bytes, name: str) -> tuple[_Place, int]:
     """Where the root of the newest version lies, and its height."""
-    body = Body(content, name, Room())
+    body = Body(content, name, TreeBudget())
     body.take(_IDENTIFIER)
     if body.number():
         raise Damaged(f"{name}: a store with numbered manifests, which cannot be verified")
@@ -103,7 +103,7 @@ class _Walk:
         self._endings = tuple(each.encode() for each in ending)
         self._keeps = keeps
         """Whether the keys of all nodes are held at once."""
-        self._room = Room()
+        self._room = TreeBudget()
 
     def run(self, manifest: str) -> Iterator[Value]:
         """The values of the newest version. Raises Damaged."""

@@ -42,7 +42,7 @@ _FRAME = 17
 _ZSTD = 1
 
 
-class Room:
+class TreeBudget:
     """What is left of the bounds of one tree."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Room:
 class Body:
     """The decompressed content of a manifest or a node, read from front to end."""
 
-    def __init__(self, raw: bytes, name: str, room: Room) -> None:
+    def __init__(self, raw: bytes, name: str, room: TreeBudget) -> None:
         self._raw = raw
         self._at = 0
         self._name = name
@@ -75,7 +75,7 @@ class Body:
 
     def again(self, *, since: int) -> Body:
         """The same, to be read once more from there on."""
-        same = Body(self._raw, self._name, Room())
+        same = Body(self._raw, self._name, TreeBudget())
         same._at = since
         return same
 

@@ -30,7 +30,7 @@ _INTEGERS = {ord("i"): ">b", ord("U"): ">B", ord("I"): ">h", ord("l"): ">i", ord
 _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
 
 
-class LetGo(Enum):
+class Discarded(Enum):
     """In the place of what was judged and is not held."""
 
     JUDGED = 0
@@ -159,4 +159,4 @@ class _Reader:
             return value
         judge(number, value)
         self.held, self.letters = before
-        return LetGo.JUDGED
+        return Discarded.JUDGED

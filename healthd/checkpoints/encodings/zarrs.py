@@ -85,7 +85,7 @@ class ArrayInfo(NamedTuple):
         )
 
 
-class Room:
+class ReadBudget:
     """How much may be read and decompressed in one checkpoint: what claims more was made to keep somebody busy."""
 
     def __init__(self, stored: int) -> None:
@@ -216,7 +216,7 @@ def _item_bytes(dtype: object) -> int:
     return int(match[1]) if match[1] else int(match[2]) // 8
 
 
-def verify_piece(window: Window, offset: int, size: int, info: ArrayInfo, name: str, room: Room) -> None:
+def verify_piece(window: Window, offset: int, size: int, info: ArrayInfo, name: str, room: ReadBudget) -> None:
     """Raise Damaged unless the *size* bytes from *offset* on are one whole piece, which goes by this name."""
     if not info.piece_bytes or info.compression == "?":
         return

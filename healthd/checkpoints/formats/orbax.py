@@ -22,7 +22,7 @@ from healthd.checkpoints.encodings.jsons import refuse_no_text, refuse_too_many_
 from healthd.checkpoints.encodings.ocdbt import LARGEST_MANIFEST, Value, read_values, verify_manifest
 from healthd.checkpoints.encodings.zarrs import LARGEST_METADATA as LARGEST_ARRAY_FILE
 from healthd.checkpoints.encodings.zarrs import METADATA as ARRAY_FILES
-from healthd.checkpoints.encodings.zarrs import ArrayInfo, Room, parse_array, verify_piece
+from healthd.checkpoints.encodings.zarrs import ArrayInfo, ReadBudget, parse_array, verify_piece
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
 from healthd.checkpoints.windows import Window, open_window
@@ -118,7 +118,7 @@ def _verify_item(tree: Tree, level: Level, name: str) -> None:
     _refuse_torn_leaves(item, name)
     folder = folder_of(name)
     prefix = f"{folder}/" if folder else ""
-    room = Room(sum(entry.stamp.size for entry in tree.entries.values()))
+    room = ReadBudget(sum(entry.stamp.size for entry in tree.entries.values()))
     arrays, pieces = _in_store(tree, prefix) if item.use_ocdbt else _in_folders(tree, prefix)
     _refuse_missing_arrays(arrays, prefix, item)
     if not arrays:
@@ -188,7 +188,7 @@ def _piece_of(value: Value, arrays: Container[str]) -> _Piece:
 
 
 def _verify_piece(
-    tree: Tree, level: Level, prefix: str, arrays: Mapping[str, ArrayInfo], room: Room, piece: _Piece
+    tree: Tree, level: Level, prefix: str, arrays: Mapping[str, ArrayInfo], room: ReadBudget, piece: _Piece
 ) -> None:
     value = piece.value
     name = f"{prefix}{value.key:.200}"

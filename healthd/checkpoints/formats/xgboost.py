@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from healthd.checkpoints.encodings.ubjson import LetGo, Packed, read_ubjson
+from healthd.checkpoints.encodings.ubjson import Discarded, Packed, read_ubjson
 from healthd.checkpoints.formats.format import Level
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 from healthd.checkpoints.windows import Window, open_window
@@ -151,7 +151,7 @@ def _judge_trees(model: Any, window: Window) -> None:
     for field in _SHARED_CATEGORIES if "cats" in model else ():
         _length(model["cats"][field])
     for number, tree in enumerate(model["trees"]):
-        if tree is not LetGo.JUDGED:
+        if tree is not Discarded.JUDGED:
             _judge_tree(window, number, tree)
 
 

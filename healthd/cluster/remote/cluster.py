@@ -48,10 +48,10 @@ _DEFAULTS = Limits()
 
 @asynccontextmanager
 async def connect(
-    connection: Connection, *, clock: Clock, luck: Callable[[], float], limits: Limits = _DEFAULTS
+    connection: Connection, *, clock: Clock, jitter: Callable[[], float], limits: Limits = _DEFAULTS
 ) -> AsyncIterator[RemoteCluster]:
     """
-    The cluster behind *connection*. *luck* draws from 0 to 1: it spreads watches and retries of many clients.
+    The cluster behind *connection*. *jitter* draws from 0 to 1: it spreads watches and retries of many clients.
 
     Raises Unusable for a configuration that cannot work. Proxies of the environment are not used.
     """
@@ -64,16 +64,16 @@ async def connect(
         headers={"User-Agent": FIELD_MANAGER},
         trust_env=False,
     ) as session:
-        yield RemoteCluster(Http(session, connection, clock=clock, luck=luck, limits=limits), clock, luck)
+        yield RemoteCluster(Http(session, connection, clock=clock, jitter=jitter, limits=limits), clock, jitter)
 
 
 class RemoteCluster:
     """A `Cluster` behind an API server; made by `connect`."""
 
-    def __init__(self, http: Http, clock: Clock, luck: Callable[[], float]) -> None:
+    def __init__(self, http: Http, clock: Clock, jitter: Callable[[], float]) -> None:
         self._http = http
         self._clock = clock
-        self._luck = luck
+        self._jitter = jitter
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         """The object. Raises NotFound."""
@@ -105,7 +105,7 @@ class RemoteCluster:
     ) -> AsyncIterator[Event[T]]:
         """Every change after version *since*, in order, without end. Raises Gone when history does not reach back."""
         where, query = path(RESOURCES[kind], namespace), selecting(labels, fields)
-        return follow(self._http, self._clock, self._luck, kind, where, query, since)
+        return follow(self._http, self._clock, self._jitter, kind, where, query, since)
 
     async def create(self, obj: T) -> T:
         """Store a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""

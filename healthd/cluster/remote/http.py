@@ -74,13 +74,13 @@ class Http:
         connection: Connection,
         *,
         clock: Clock,
-        luck: Callable[[], float],
+        jitter: Callable[[], float],
         limits: Limits,
     ) -> None:
         self._session = session
         self._connection = connection
         self._clock = clock
-        self._luck = luck
+        self._jitter = jitter
         self.limits = limits
         self._is_distrusted = False
         """The server's certificate was refused: perhaps its authority was replaced since it was read."""
@@ -155,7 +155,7 @@ class Http:
             return None
         asked = response.headers.get("Retry-After", "1")
         seconds = int(asked) if asked.isascii() and asked.isdigit() else 1
-        return timedelta(seconds=seconds) * (1 + self._luck())
+        return timedelta(seconds=seconds) * (1 + self._jitter())
 
 
 @contextmanager

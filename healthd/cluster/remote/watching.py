@@ -19,7 +19,7 @@ from healthd.cluster.remote import wire
 from healthd.cluster.remote.answers import failure
 from healthd.cluster.remote.http import Http, Limits, Refused, Request, told
 from healthd.core.api import Slim
-from healthd.core.backoff import Luck, Waits
+from healthd.core.backoff import Backoff, Jitter
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ AT_ONCE = timedelta(0)
 async def follow(
     http: Http,
     clock: Clock,
-    luck: Luck,
+    jitter: Jitter,
     kind: type[T],
     path: str,
     selecting: dict[str, str],
@@ -43,11 +43,11 @@ async def follow(
 
     Raises what does not pass by itself: Gone, Invalid, Forbidden, NotFound.
     """
-    waits, version = Waits(http.limits.first_retry, http.limits.last_retry, luck), since
+    backoff, version = Backoff(http.limits.first_retry, http.limits.last_retry, jitter), since
     told_something, trouble = True, False
     while True:
         try:
-            async with http.answer(_request(http.limits, luck, path, selecting, version)) as response:
+            async with http.answer(_request(http.limits, jitter, path, selecting, version)) as response:
                 if trouble:
                     log.info("watch.resumed", kind=kind.__name__, since=version)
                     trouble = False
@@ -65,8 +65,8 @@ async def follow(
                 log.warning("watch.interrupted", kind=kind.__name__, error=str(passing))
                 trouble = True
         if told_something:
-            waits.restore()
-        await clock.sleep(AT_ONCE if told_something else waits.next())
+            backoff.reset()
+        await clock.sleep(AT_ONCE if told_something else backoff.next())
         told_something = False
 
 
@@ -91,8 +91,8 @@ class _Stream:
                 return whole
 
 
-def _request(limits: Limits, luck: Luck, path: str, selecting: dict[str, str], version: str) -> Request:
-    seconds = limits.watch_lasts.total_seconds() * (1 + luck())
+def _request(limits: Limits, jitter: Jitter, path: str, selecting: dict[str, str], version: str) -> Request:
+    seconds = limits.watch_lasts.total_seconds() * (1 + jitter())
     asking = {
         "watch": "true",
         "allowWatchBookmarks": "true",

@@ -95,7 +95,7 @@ class Hold(StrEnum):
     """Its owner wrote what cannot be read."""
 
 
-class Crowd(StrEnum):
+class BreakerTrigger(StrEnum):
     """What comes in crowds and opens the breaker."""
 
     NODES = "nodes"

@@ -1,8 +1,8 @@
 """
 Verification where the volume is: the pod that does it, what a sight of that pod means, and what it says at its end.
 
-Computes only. The controller makes the pod (`healthd.controller.verifier`), and the program in it is `healthd
-checkpoints report`, which leaves a `Report` where the kubelet picks up a container's last words.
+Computes only. The controller makes the pod (`healthd.controller.checkpoints.verifier_pods`), and the program in it is
+`healthd checkpoints report`, which leaves a `Report` where the kubelet picks up a container's last words.
 """
 
 from __future__ import annotations

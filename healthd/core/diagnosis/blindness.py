@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from healthd.core.api import Node
 from healthd.core.config import ProbesPolicy
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 
 NOT_BLIND: Mapping[str, str] = MappingProxyType({})
 KERNEL_LOG = "kernel log"
@@ -76,24 +76,24 @@ class Sources:
         for source in sources:
             self._silences[source] = _Silence(now, "it was not read yet", is_empty=False)
 
-    def take(self, look: Look) -> None:
-        """Enter one look."""
-        if look.source == _BUS and look.readings:
-            on_bus = sum(one.name == "pcie.gpu_driver" and one.value in _OURS for one in look.readings)
+    def take(self, sample: Sample) -> None:
+        """Enter one sample."""
+        if sample.source == _BUS and sample.readings:
+            on_bus = sum(one.name == "pcie.gpu_driver" and one.value in _OURS for one in sample.readings)
             self._expect_gpus("bus", on_bus, f"{on_bus} NVIDIA GPUs are on the PCI bus")
-        if look.readings and not look.empty:
-            self._answered |= {look.source}
-            self._answered_in_this_boot |= {look.source}
-        why = look.trouble or look.unread
-        if not why and (look.empty or not look.readings):
-            why, is_empty = look.empty or "it has no readings", True
+        if sample.readings and not sample.empty:
+            self._answered |= {sample.source}
+            self._answered_in_this_boot |= {sample.source}
+        why = sample.trouble or sample.unread
+        if not why and (sample.empty or not sample.readings):
+            why, is_empty = sample.empty or "it has no readings", True
         else:
-            is_empty = look.source in _MAY_BE_ABSENT
+            is_empty = sample.source in _MAY_BE_ABSENT
         if not why:
-            self._silences.pop(look.source, None)
+            self._silences.pop(sample.source, None)
             return
-        before = self._silences.get(look.source)
-        self._silences[look.source] = _Silence(before.since if before else look.at, why, is_empty)
+        before = self._silences.get(sample.source)
+        self._silences[sample.source] = _Silence(before.since if before else sample.at, why, is_empty)
 
     def hear(self, node: Node) -> None:
         """What the node's labels and resources say of its GPUs: at least whether there should be any."""
@@ -141,12 +141,12 @@ def expected_by(policy: ProbesPolicy) -> dict[str, str]:
     return dict.fromkeys(GPU_SOURCES, f"probes.gpus is {policy.gpus}") if policy.gpus else {}
 
 
-def blind_now(looks: Sequence[Look], expected: Mapping[str, str] = NOT_BLIND) -> dict[str, str]:
-    """Which sources are blind by one look at each."""
+def blind_now(samples: Sequence[Sample], expected: Mapping[str, str] = NOT_BLIND) -> dict[str, str]:
+    """Which sources are blind by one sample of each."""
     sources = Sources(expected, patience=timedelta(0))
-    for look in looks:
-        sources.take(look)
-    return sources.blind(max(look.at for look in looks)) if looks else {}
+    for sample in samples:
+        sources.take(sample)
+    return sources.blind(max(sample.at for sample in samples)) if samples else {}
 
 
 def said_of(blind: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from healthd.core.api import Shape
 from healthd.core.diagnosis.link_state import Link
-from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Reading, Sample
 
 NO_SHAPE = Shape()
 
@@ -29,25 +29,27 @@ _TOLERATED_MEMORY = 0.98
 """Kernels keep a little more or less of it for themselves after a boot. A module is more than this."""
 
 
-def grown(shape: Shape, look: Look) -> Shape:
-    """*shape*, or a better one after *look*."""
-    if look.source not in _SOURCES:
+def grown(shape: Shape, sample: Sample) -> Shape:
+    """*shape*, or a better one after *sample*."""
+    if sample.source not in _SOURCES:
         return shape
     better: dict[str, object] = {}
-    for one, amount in _numbers(look.readings, _COUNTED):
+    for one, amount in _numbers(sample.readings, _COUNTED):
         if amount > getattr(shape, _COUNTED[one.name]):
             better[_COUNTED[one.name]] = int(amount)
-    rates = {_port(one): rate for one, rate in _numbers(look.readings, _RATES) if rate > shape.rates.get(_port(one), 0)}
+    rates = {
+        _port(one): rate for one, rate in _numbers(sample.readings, _RATES) if rate > shape.rates.get(_port(one), 0)
+    }
     if rates:
         better["rates"] = {**shape.rates, **rates}
     return msgspec.structs.replace(shape, **better) if better else shape
 
 
-def expecting(look: Look, shape: Shape) -> Look:
-    """*look* with what *shape* says that there should be: `<reading>.before`, and what only a comparison shows."""
-    if look.source not in _SOURCES or not look.readings or shape == NO_SHAPE:
-        return look
-    return replace(look, readings=[*look.readings, *_expected(look.readings, shape)])
+def expecting(sample: Sample, shape: Shape) -> Sample:
+    """*sample* with what *shape* says that there should be: `<reading>.before`, and what only a comparison shows."""
+    if sample.source not in _SOURCES or not sample.readings or shape == NO_SHAPE:
+        return sample
+    return replace(sample, readings=[*sample.readings, *_expected(sample.readings, shape)])
 
 
 def _expected(readings: Iterable[Reading], shape: Shape) -> Iterator[Reading]:

@@ -1,8 +1,8 @@
 """
 What probes read: raw values of counters and states, without judgement.
 
-A *source* (`nvml`, `infiniband`, …) is looked at now and then; one look gives many readings. What they mean is said by
-the rules in `healthd.core.diagnosis.signals`.
+A *source* (`nvml`, `infiniband`, …) is looked at now and then; one sample gives many readings. What they mean is said
+by the rules in `healthd.core.diagnosis.signals`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Sample:
     """
-    What one look at *source* showed at *at*.
+    What one sample of *source* showed at *at*.
 
     What the source does not have (an old driver, a file that is not there) is left out: no reading, no judgement. When
     it could not be read at all, *trouble* says why, for a person; that says nothing about the hardware. *unread* says
     what of it could not be read though it is there; the rest is in the readings.
 
     *empty* says why there is nothing to tell about: no driver, no device. Whether there should be something is said in
-    `healthd.core.diagnosis.blindness`, as of a look that has no readings at all.
+    `healthd.core.diagnosis.blindness`, as of a sample that has no readings at all.
     """
 
     source: str

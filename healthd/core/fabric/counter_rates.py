@@ -43,7 +43,7 @@ class Count(NamedTuple):
     reading: str
 
 
-class Meter:
+class RateTracker:
     """
     Knows by how much counters grew in the last hour, from what they had grown by at a few moments in it.
 

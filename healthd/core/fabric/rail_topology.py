@@ -14,7 +14,7 @@ from typing import NamedTuple
 _FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-class Place(NamedTuple):
+class DevicePath(NamedTuple):
     """
     Where a device is: *path* is the real path of its PCI function below `/sys`, such as
     `devices/pci0000:15/0000:15:01.0/0000:16:00.0`. *kind*: only ports of one kind share out GPUs by their order.
@@ -32,7 +32,7 @@ class Rail(NamedTuple):
     gpu: str
 
 
-def rails(gpus: Sequence[Place], ports: Sequence[Place]) -> dict[str, Rail]:
+def rails(gpus: Sequence[DevicePath], ports: Sequence[DevicePath]) -> dict[str, Rail]:
     """
     The rail of each port that is nearest to a GPU, by the port's address. Others (storage, management) have none.
 
@@ -46,7 +46,7 @@ def rails(gpus: Sequence[Place], ports: Sequence[Place]) -> dict[str, Rail]:
     return {port: Rail(number, gpu) for number, (port, gpu) in enumerate(in_order)}
 
 
-def _by_bridges(gpus: Sequence[Place], ports: Sequence[Place]) -> dict[str, str]:
+def _by_bridges(gpus: Sequence[DevicePath], ports: Sequence[DevicePath]) -> dict[str, str]:
     """GPUs that have the same nearest ports share these out among them."""
     sharing: dict[tuple[str, ...], list[str]] = {}
     for gpu in gpus:
@@ -55,7 +55,7 @@ def _by_bridges(gpus: Sequence[Place], ports: Sequence[Place]) -> dict[str, str]
     return {port: gpu for nearest, these in sharing.items() for port, gpu in _shared_out(nearest, these).items()}
 
 
-def _nearest(gpu: Place, ports: Sequence[Place]) -> tuple[str, ...]:
+def _nearest(gpu: DevicePath, ports: Sequence[DevicePath]) -> tuple[str, ...]:
     shared = {port.pci: _bridges_shared(gpu.path, port.path) for port in ports}
     most = max(shared.values(), default=0)
     return tuple(port for port, bridges in shared.items() if bridges == most) if most else ()
@@ -65,7 +65,7 @@ def _shared_out(ports: Sequence[str], gpus: Sequence[str]) -> dict[str, str]:
     return {port: gpus[number * len(gpus) // len(ports)] for number, port in enumerate(ports)}
 
 
-def _by_order(gpus: Sequence[Place], ports: Sequence[Place]) -> dict[str, str]:
+def _by_order(gpus: Sequence[DevicePath], ports: Sequence[DevicePath]) -> dict[str, str]:
     for kind in sorted({port.kind for port in ports}):
         these = [port.pci for port in ports if port.kind == kind]
         if len(these) == len(gpus):
@@ -83,6 +83,6 @@ def _bridges_shared(one: str, other: str) -> int:
     return shared
 
 
-def _order(place: Place) -> tuple[int, str]:
+def _order(place: DevicePath) -> tuple[int, str]:
     domain, rest = place.pci.split(":", 1)
     return int(domain, 16), rest

@@ -49,7 +49,7 @@ class PodLives:
     quiet_since: Mapping[str, datetime] = field(default_factory=dict)
     """Pods of which only the sandbox is left -> since when."""
 
-    def look(self, pods: Iterable[PodTasks], now: datetime) -> PodLives:
+    def update(self, pods: Iterable[PodTasks], now: datetime) -> PodLives:
         """
         Enter one look at all pods of the node. A pod that it does not show has no control group and so no process.
 

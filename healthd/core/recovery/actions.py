@@ -55,4 +55,4 @@ class StartGang:
     hint: StartHint
 
 
-Act = StopGang | ReleasePods | RemovePods | FindCheckpoint | ReadAhead | ClaimSpare | StartGang
+Action = StopGang | ReleasePods | RemovePods | FindCheckpoint | ReadAhead | ClaimSpare | StartGang

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from healthd.core.api import Node, NodeHealth, Recovery, RecoveryStatus
-from healthd.core.api.model import Crowd, Hold, Phase, Verdict
+from healthd.core.api.model import BreakerTrigger, Hold, Phase, Verdict
 from healthd.core.config import RecoveryPolicy
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.faults import blames_node
@@ -54,12 +54,12 @@ def refuses(
 
 def open_over(
     all_recoveries: Iterable[Recovery], outage: Outage, policy: RecoveryPolicy, now: datetime
-) -> frozenset[Crowd]:
+) -> frozenset[BreakerTrigger]:
     """What there is too much of, in some namespace, for a recovery that would begin now, whether or not one does."""
-    over = {Crowd.NODES} if _too_many_nodes(outage, policy) else set()
+    over = {BreakerTrigger.NODES} if _too_many_nodes(outage, policy) else set()
     counts = _by_namespace(all_recoveries, policy, now)
     is_full = any(counts[name].total + _of_others(counts, name, policy) >= policy.breaker_restarts for name in counts)
-    return frozenset(over | {Crowd.RESTARTS} if is_full else over)
+    return frozenset(over | {BreakerTrigger.RESTARTS} if is_full else over)
 
 
 def hold_of(status: RecoveryStatus) -> Hold | None:

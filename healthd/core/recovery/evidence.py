@@ -45,10 +45,10 @@ def _all_is_told(s: Situation) -> bool:
     heard = [s.view.heard(node) for node in sorted({pod.node for pod in s.status.pods if pod.node})]
     if not heard:
         return False
-    if all(each.nobody_listens for each in heard):
+    if all(each.no_witness for each in heard):
         return True
     stopped = stopped_at(s.recovery)  # whoever had ended by himself had done so, as far as it is known
-    moments = [each.until for each in heard if not each.nobody_listens]
+    moments = [each.until for each in heard if not each.no_witness]
     return _was_ended_from_outside(s) and all(at is not None and stopped <= at <= s.now for at in moments)
 
 
@@ -64,7 +64,7 @@ def _was_ended_from_outside(s: Situation) -> bool:
 def _ends(s: Situation) -> Iterable[Terminated]:
     """How the containers of the attempt that is being stopped have ended."""
     fenced = {pod.uid for pod in s.status.pods}
-    pods: dict[str, Pod] = {pod.metadata.uid: pod for pod in (*s.view.departed, *s.view.pods)}
+    pods: dict[str, Pod] = {pod.metadata.uid: pod for pod in (*s.view.deleted, *s.view.pods)}
     for uid in fenced & pods.keys():
         for status in pods[uid].status.container_statuses:
             if status.state.terminated is not None:

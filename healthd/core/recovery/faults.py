@@ -66,9 +66,9 @@ def _made_again(view: GangView) -> list[Pod]:
     made = [pod.metadata.creation_timestamp for pod in present if pod.metadata.creation_timestamp is not None]
     if root is None or not made:
         return []
-    gone = [pod for pod in members(replace(view, pods=view.departed)) if pod.status.phase != "Succeeded"]
+    gone = [pod for pod in members(replace(view, pods=view.deleted)) if pod.status.phase != "Succeeded"]
     missed = [pod for pod in gone if (lost := _lost_at(pod)) is not None and lost > min(made)]
-    missed = [pod for pod in missed if pod.metadata.uid not in view.let_go]
+    missed = [pod for pod in missed if pod.metadata.uid not in view.resized_away]
     return [pod for pod in with_seats(missed, root) if not _is_history(pod, present, root)]
 
 
@@ -86,7 +86,7 @@ def _unfinished(view: GangView) -> list[Pod]:
     if root is None:
         return []
     here = [pod for pod in present if pod.status.phase != "Succeeded" and not _is_history(pod, present, root)]
-    here = [pod for pod in here if not (pod.metadata.uid in view.let_go and pod.metadata.deletion_timestamp)]
+    here = [pod for pod in here if not (pod.metadata.uid in view.resized_away and pod.metadata.deletion_timestamp)]
     return with_seats(here, root) if len(here) > root.world or any(map(_is_lost, here)) else here
 
 

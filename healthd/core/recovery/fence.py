@@ -57,11 +57,11 @@ def fence_pods(
     vanished is listed, too, unless it was made before *since*: what was last known of it proves its end or does not.
     """
     fenced = {pod.uid: pod for pod in known}
-    vanished = [pod for pod in view.departed if _is_of_this_attempt(pod, view) and not _is_older(pod, since)]
+    vanished = [pod for pod in view.deleted if _is_of_this_attempt(pod, view) and not _is_older(pod, since)]
     for pod in sorted((*vanished, *(pod for pod in view.pods if _may_write(pod, view))), key=_age):
         fenced.setdefault(pod.metadata.uid, _fenced(pod))
     said: dict[str, list[Pod]] = {}
-    for pod in (*view.departed, *view.pods):
+    for pod in (*view.deleted, *view.pods):
         said.setdefault(pod.metadata.uid, []).append(pod)
     return [_with_proof(pod, said.get(pod.uid, []), view, now) for pod in fenced.values()]
 

@@ -25,10 +25,10 @@ def fencing(s: Situation) -> Decision:
         return _overridden(s) or _without_proof(s, open_ends)
     held = [p.metadata.name for p in s.view.pods if FINALIZER_FENCE in p.metadata.finalizers]
     if held:
-        return Decision(acts=(ReleasePods(tuple(held)),), reason="their ends are on record")
+        return Decision(actions=(ReleasePods(tuple(held)),), reason="their ends are on record")
     left = [p.metadata.name for p in s.view.pods if not will_not_run(p)]
     if left:
-        return Decision(acts=(RemovePods(tuple(left)),), reason="their ends are proven, and no kubelet will say so")
+        return Decision(actions=(RemovePods(tuple(left)),), reason="their ends are proven, and no kubelet will say so")
     return s.enter(Phase.CHOOSING, _gone(s, pods))
 
 

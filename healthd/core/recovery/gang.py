@@ -165,21 +165,21 @@ class StartHint:
     """Completion index -> node name. A shorter one than before shrinks the gang."""
 
 
-class Heard(NamedTuple):
+class WitnessReport(NamedTuple):
     """How much the witnesses of a node's hardware, such as the reader of its kernel log, have told."""
 
     until: datetime | None = None
     """All that they saw until then is known, and what follows from it is done; None: that is not known."""
-    nobody_listens: bool = False
+    no_witness: bool = False
     """There is none: a fault of the hardware is never told."""
 
 
-def not_known_to_be_heard(node: str) -> Heard:  # noqa: ARG001 - the shape of a reader of witnesses
+def no_witness_report(node: str) -> WitnessReport:  # noqa: ARG001 - the shape of a reader of witnesses
     """There may be witnesses, and what they have told so far is not known."""
-    return Heard()
+    return WitnessReport()
 
 
-def nobody_silent(node: str) -> bool:  # noqa: ARG001 - the shape of `core.node.reporting.silence`
+def none_silent(node: str) -> bool:  # noqa: ARG001 - the shape of `core.node.reporting.silence`
     """Every agent was heard of lately."""
     return False
 
@@ -197,9 +197,9 @@ class GangView:
     pods: tuple[Pod, ...] = ()
     is_listed: bool = False
     """*pods* are all that the API server has, asked just now; else those that were noticed: some may be missing."""
-    departed: tuple[Pod, ...] = ()
+    deleted: tuple[Pod, ...] = ()
     """The last known state of members whose objects are gone; the end of their containers may be proven by it."""
-    let_go: Collection[str] = ()
+    resized_away: Collection[str] = ()
     """UIDs of pods that had no place when the user made the gang smaller; it may have been made larger again since."""
     nodes: Mapping[str, Node] = field(default_factory=dict)
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
@@ -210,9 +210,9 @@ class GangView:
     occupied: Mapping[str, str] = field(default_factory=dict)
     """Spares, as far as they were looked at, with a pod of somebody else's: node -> the pod
     (`core.recovery.conflicting_pods`)."""
-    heard: Callable[[str], Heard] = not_known_to_be_heard
+    heard: Callable[[str], WitnessReport] = no_witness_report
     """How much the witnesses of a node have told."""
-    is_silent: Callable[[str], bool] = nobody_silent
+    is_silent: Callable[[str], bool] = none_silent
     """Whether the agent of a node has not been heard of for long: what it said for the node is not known any more."""
     taken: Mapping[str, str] | None = None
     """Nodes that the gang was to run on, with a pod of somebody else's: node -> the pod. None: nobody looked."""

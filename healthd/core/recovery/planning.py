@@ -23,8 +23,8 @@ def choosing(s: Situation) -> Decision:
         return joined
     if left := window_left(s):
         # Which checkpoint it is, and whether to try again at all, depends on what is to blame; to read does not.
-        return Decision(acts=(ReadAhead(),), reason="waiting for evidence of broken hardware", recheck=left)
-    return Decision(acts=(FindCheckpoint(),), reason="find the newest checkpoint that will load")
+        return Decision(actions=(ReadAhead(),), reason="waiting for evidence of broken hardware", recheck=left)
+    return Decision(actions=(FindCheckpoint(),), reason="find the newest checkpoint that will load")
 
 
 def reserving(s: Situation) -> Decision:
@@ -48,7 +48,7 @@ def reserving(s: Situation) -> Decision:
         ClaimSpare(spare, bad) for bad, spare in plan.replacements.items() if not is_claimed(spare, bad, s.view, s.name)
     ]
     if unclaimed:
-        return Decision(acts=tuple(unclaimed), reason=plan.message)
+        return Decision(actions=tuple(unclaimed), reason=plan.message)
     earlier = [attempt for attempt in s.status.attempts if attempt.number != s.status.attempt]
     return s.enter(Phase.STARTING, plan.message, attempts=[*earlier, _attempt(s)])
 

@@ -11,7 +11,7 @@ from healthd.core.api import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, 
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.printable import printable
-from healthd.core.recovery.actions import Act
+from healthd.core.recovery.actions import Action
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.terms import Terms
 
@@ -21,7 +21,7 @@ class Decision:
     """What to do about one recovery now. *recheck* is when time alone may change the answer."""
 
     record: RecoveryStatus | None = None
-    acts: tuple[Act, ...] = ()
+    actions: tuple[Action, ...] = ()
     reason: str
     recheck: timedelta | None = None
 

@@ -60,7 +60,7 @@ def _helped(s: Situation, late: int) -> Decision | None:
         ClaimSpare(spare, node) for node, spare in chosen.items() if not is_claimed(spare, node, s.view, s.name)
     ]
     if unclaimed:
-        return Decision(acts=tuple(unclaimed), reason=f"claim spares for {s.terms.member}s without a {s.terms.node}")
+        return Decision(actions=tuple(unclaimed), reason=f"claim spares for {s.terms.member}s without a {s.terms.node}")
     if not short:
         return None
     return s.hold("no spare for " + ", ".join(f"{node}, {_took(s, node)}" for node in short[:3]))
@@ -98,7 +98,7 @@ def _start(s: Situation) -> Decision:
         checkpoint=s.status.checkpoint or ChosenCheckpoint(),
         placement=s.status.placement,
     )
-    return Decision(acts=(StartGang(hint),), reason=f"start attempt {s.status.attempt}")
+    return Decision(actions=(StartGang(hint),), reason=f"start attempt {s.status.attempt}")
 
 
 def confirming(s: Situation) -> Decision:

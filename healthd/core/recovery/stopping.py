@@ -87,7 +87,7 @@ def stopping(s: Situation) -> Decision:
     if not s.status.bad_state and _says_bad_state(s):
         return Decision(record=replace(s.status, bad_state=True), reason="a member says that its state is bad")
     if not s.stopped_by_us:
-        return Decision(acts=(StopGang(s.name),), reason=f"stop the {s.terms.gang}")
+        return Decision(actions=(StopGang(s.name),), reason=f"stop the {s.terms.gang}")
     proven = {pod.uid for pod in pods if pod.proof and not _has_kubelet(s, pod.node)}
     alive = [pod for pod in s.view.pods if not will_not_run(pod) and pod.metadata.uid not in proven]
     late = [_named(s, pod) for pod in alive if _is_overdue(pod, s.now)]
@@ -105,7 +105,7 @@ def stopping(s: Situation) -> Decision:
 def _says_bad_state(s: Situation) -> bool:
     """Whichever of them fell first: its peers fail with other codes for want of it. An end of long ago is history."""
     present = members(s.view)
-    gone = members(dataclasses.replace(s.view, pods=s.view.departed))
+    gone = members(dataclasses.replace(s.view, pods=s.view.deleted))
     states = [status for pod in (*present, *gone) for status in pod.status.container_statuses]
     ends = [end for status in states for end in (status.state.terminated, status.last_state.terminated) if end]
     since = s.status.causes[-1].at - CLOCKS_DIFFER

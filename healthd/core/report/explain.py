@@ -31,7 +31,7 @@ from healthd.core.node.reporting import silence
 from healthd.core.recovery.recovery_status import running_since
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class EvidenceLine(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was seen. *record* is the kernel record's number, or -1; *at* is the kernel's own time."""
 
     at: datetime
@@ -40,7 +40,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     record: int = -1
 
 
-class Why(msgspec.Struct, frozen=True, kw_only=True):
+class CauseDetail(msgspec.Struct, frozen=True, kw_only=True):
     """One cause, with the evidence of its finding where that is still on record."""
 
     kind: CauseKind
@@ -50,10 +50,10 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     finding: str = ""
     quarantined_at: datetime | None = None
     """When its node was taken out of service for it, where that is still on record."""
-    evidence: list[Sight] = []
+    evidence: list[EvidenceLine] = []
 
 
-class Lap(msgspec.Struct, frozen=True, kw_only=True):
+class PhaseSpan(msgspec.Struct, frozen=True, kw_only=True):
     """One stay in a phase; *ms* is None for the one that has not been left."""
 
     phase: Phase
@@ -100,9 +100,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Since when every member runs again, confirmed or not."""
     running_ms: float | None
     """How long that took."""
-    causes: list[Why]
+    causes: list[CauseDetail]
     nodes: list[BadNode]
-    timeline: list[Lap]
+    timeline: list[PhaseSpan]
     phases: dict[str, float]
     """Milliseconds in each phase, over all stays."""
     pods: list[FencedPod]
@@ -176,16 +176,16 @@ def explain(
     )
 
 
-def laps(timeline: Sequence[TimelineEntry]) -> list[Lap]:
+def laps(timeline: Sequence[TimelineEntry]) -> list[PhaseSpan]:
     """The entries of a timeline, each with the time until the next."""
     lengths: list[float | None] = [milliseconds(after.at - entry.at) for entry, after in pairwise(timeline)]
     return [
-        Lap(phase=entry.phase, at=entry.at, message=entry.message, ms=ms)
+        PhaseSpan(phase=entry.phase, at=entry.at, message=entry.message, ms=ms)
         for entry, ms in zip(timeline, [*lengths, None], strict=False)
     ]
 
 
-def phases(timeline: Sequence[Lap]) -> dict[str, float]:
+def phases(timeline: Sequence[PhaseSpan]) -> dict[str, float]:
     """Milliseconds in each phase, in the order in which they were first entered."""
     total: dict[str, float] = {}
     for lap in timeline:
@@ -199,12 +199,14 @@ def milliseconds(duration: timedelta) -> float:
     return round(duration / timedelta(milliseconds=1), 3)
 
 
-def _why(cause: Cause, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], ended: datetime | None) -> Why:
+def _why(
+    cause: Cause, nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], ended: datetime | None
+) -> CauseDetail:
     finding = _finding(cause, health)
     record = read_record(nodes[cause.node]) if cause.node in nodes else None
     # A quarantine that began after the recovery was over is another story.
     since = record.since if record and (ended is None or record.since <= ended) else None
-    return Why(
+    return CauseDetail(
         kind=cause.kind,
         message=cause.message,
         at=cause.at,
@@ -221,8 +223,10 @@ def _finding(cause: Cause, health: Mapping[str, NodeHealth]) -> Finding | None:
     return next((finding for finding in found if finding.id == cause.finding), None)
 
 
-def _sights(finding: Finding) -> list[Sight]:
-    return [Sight(at=seen.at, source=seen.source, text=seen.text, record=seen.sequence) for seen in finding.evidence]
+def _sights(finding: Finding) -> list[EvidenceLine]:
+    return [
+        EvidenceLine(at=seen.at, source=seen.source, text=seen.text, record=seen.sequence) for seen in finding.evidence
+    ]
 
 
 def _blamed(causes: Sequence[Cause]) -> list[str]:

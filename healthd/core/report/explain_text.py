@@ -1,5 +1,5 @@
 """
-Put an explanation into words for a person who was woken by it: cause, decision, acts, proof, and what is left to do.
+Put an explanation into words for a person who was woken by it: cause, decision, actions, proof, and what is left to do.
 
 Plain text; whoever prints it may make the titles bold. Text that came from outside (kernel log, paths) is made
 harmless for a terminal here.
@@ -19,7 +19,7 @@ from healthd.core.checkpoint.restart_cost import Stake, tell_stake
 from healthd.core.printable import printable
 from healthd.core.recovery.recovery_status import running_since
 from healthd.core.recovery.terms import KUBERNETES, Terms
-from healthd.core.report.explain import BadNode, Explanation, Why, milliseconds
+from healthd.core.report.explain import BadNode, CauseDetail, Explanation, milliseconds
 from healthd.core.untrusted import number_or
 
 KEPT_PLACES = 64
@@ -108,7 +108,7 @@ def _headline(story: Explanation, terms: Terms) -> str:
     return f"{story.recovery}: {state} ({gang}{when})"
 
 
-def _cause(why: Why, width: int, number: int) -> Iterator[str]:
+def _cause(why: CauseDetail, width: int, number: int) -> Iterator[str]:
     joined = "also " if number else ""
     node = f"{why.node}: " if why.node and why.node not in why.message else ""
     yield from wrap(f"{joined}{why.kind}: {node}{why.message}", width)
@@ -120,7 +120,7 @@ def _cause(why: Why, width: int, number: int) -> Iterator[str]:
         yield from wrap(f"{_clock(at)}  {why.node} was {_taken(why, at)}", width, indent=4)
 
 
-def _taken(why: Why, at: datetime) -> str:
+def _taken(why: CauseDetail, at: datetime) -> str:
     """Out of service only where that is on record: the budget may have refused it."""
     taken = "taken out of service" if why.quarantined_at else "found unfit"
     reason = f" for {why.finding}" if why.finding else ""

@@ -5,7 +5,7 @@ Nothing of DCGM is needed here, no library and no privilege. When the exporter i
 of another machine's GPUs, there is trouble and no reading: that says nothing about the hardware.
 
 Of Xids DCGM tells the last one for ever, or those of a sliding window, or a total that begins with the exporter; what
-happened before the first look is history in all three.
+happened before the first sample is history in all three.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals.nvml import XIDS
 from healthd.probes.dcgm.fields import (
     LAST_XID,
@@ -54,7 +54,7 @@ class Dcgm:
     *gpus*: PCI address by UUID of every GPU of this machine that was ever seen, as NVML lists them. A row counts when
     it names one of these, or says that it is of *node*: the Service in front of the exporters may lead to another
     machine, whose GPUs have the same addresses. Readings, by GPU: those of `fields`, `dcgm.xid.<code>` (how often
-    since the first look) for each of *xids*, and `dcgm.listed` (`yes`, or `no` for one that was listed before).
+    since the first sample) for each of *xids*, and `dcgm.listed` (`yes`, or `no` for one that was listed before).
     """
 
     source = "dcgm"
@@ -79,13 +79,13 @@ class Dcgm:
         self._xids = _Xids(xids)
         self._pulse: tuple[list[str], datetime] | None = None
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """Blocks for DEADLINE at most, beside the look-up of the name."""
         try:
             readings = self._read(now)
         except CannotRead as trouble:
-            return Look(source=self.source, at=now, trouble=str(trouble))
-        return Look(source=self.source, at=now, readings=readings)
+            return Sample(source=self.source, at=now, trouble=str(trouble))
+        return Sample(source=self.source, at=now, readings=readings)
 
     def _read(self, now: datetime) -> list[Reading]:
         lines = self._fetch(self._url).split("\n")

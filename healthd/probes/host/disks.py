@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.probes.sysfs import names_in, pci_of, read_lines, read_number, read_word
 
 _FEW = 10
-"""So few requests in one look say nothing about a disk's speed."""
+"""So few requests in one sample say nothing about a disk's speed."""
 _FIELDS = 9
 """Of the file `stat`: the first nine stand in every kernel."""
 
@@ -37,7 +37,7 @@ class Disks:
     """
     Real disks under *sys*, by their PCI address where they have one; the part is the name.
 
-    `disk.await_ms`: how long a request took on average since the look before (0: too few of them).
+    `disk.await_ms`: how long a request took on average since the sample before (0: too few of them).
     `disk.silent_s`: for so long requests are under way and none was answered. `disk.writable`: 1, or 0.
     """
 
@@ -48,12 +48,12 @@ class Disks:
         self._folder = sys / "class" / "block"
         self._before: dict[str, _Work] = {}
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """Reads two small files for each disk. The kernel answers them also when the disk does not."""
         names = [name for name in names_in(str(self._folder)) if (self._folder / name / "device").exists()]
         readings = [reading for name in names for reading in self._read(name, now)]
         self._before = {name: work for name, work in self._before.items() if name in names}
-        return Look(source=self.source, at=now, readings=readings)
+        return Sample(source=self.source, at=now, readings=readings)
 
     def _read(self, name: str, now: datetime) -> Iterator[Reading]:
         folder = self._folder / name
@@ -87,11 +87,11 @@ class FileSystems:
         self._paths = paths
         self._mounts = proc / "self" / "mountinfo"
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """May block for as long as a disk or a file server hangs."""
         mounts = [mount for line in read_lines(str(self._mounts), 1 << 20) if (mount := parse_mount(line))]
         told = {reading[1:]: reading for path in self._paths for reading in _read_file_system(path, mounts)}
-        return Look(source=self.source, at=now, readings=list(told.values()))
+        return Sample(source=self.source, at=now, readings=list(told.values()))
 
 
 @dataclass(frozen=True, slots=True)

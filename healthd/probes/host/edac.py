@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.probes.sysfs import names_in, read_number, read_word
 
 
@@ -24,11 +24,11 @@ class Edac:
     def __init__(self, sys: Path = Path("/sys")) -> None:
         self._folder = str(sys / "devices" / "system" / "edac" / "mc")
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """Reads three small files for each module."""
         controllers = [name for name in names_in(self._folder) if name.startswith("mc")]
         readings = [reading for name in controllers for reading in _read_controller(f"{self._folder}/{name}", name)]
-        return Look(source=self.source, at=now, readings=readings)
+        return Sample(source=self.source, at=now, readings=readings)
 
 
 def _read_controller(folder: str, name: str) -> Iterator[Reading]:

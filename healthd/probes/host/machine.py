@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.probes.host.kernel_clock import is_clock_synchronised
 from healthd.probes.sysfs import parse_number, read_lines, read_number
 
@@ -31,9 +31,9 @@ class Host:
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """Reads three small files."""
-        return Look(source=self.source, at=now, readings=[*self._memory(), *self._swapping(), *self._kernel()])
+        return Sample(source=self.source, at=now, readings=[*self._memory(), *self._swapping(), *self._kernel()])
 
     def _memory(self) -> Iterator[Reading]:
         told = _pairs(f"{self._proc}/meminfo")
@@ -62,12 +62,12 @@ class KernelClock:
     def __init__(self, is_synchronised: Callable[[], bool | None] = is_clock_synchronised) -> None:
         self._is_synchronised = is_synchronised
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """Starts a small process."""
         answer = self._is_synchronised()
         word = "synchronised" if answer else "free-running"
         readings = [] if answer is None else [Reading(NODE, "host.clock", word)]
-        return Look(source=self.source, at=now, readings=readings)
+        return Sample(source=self.source, at=now, readings=readings)
 
 
 def _pairs(path: str) -> dict[str, int]:

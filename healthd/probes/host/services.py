@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.probes.sysfs import read_number
 
 _NAMES = {"nvidia-persistenced": "persistenced", "nvidia-fabricmanager": "fabric_manager"}
@@ -37,9 +37,9 @@ class Services:
         self._run = run
         self._proc = proc
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """Connects to sockets and says nothing there."""
-        return Look(source=self.source, at=now, readings=[*self._peermem(), *self._daemons()])
+        return Sample(source=self.source, at=now, readings=[*self._peermem(), *self._daemons()])
 
     def _peermem(self) -> Iterator[Reading]:
         if self._has_module("nvidia") and self._has_module("ib_core"):

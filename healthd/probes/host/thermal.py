@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.probes.sysfs import names_in, pci_of, read_number, read_word
 
 _LEFT_ALONE = re.compile(r"mlx|bnxt|i40e|ice|nfp|ib_")
@@ -39,9 +39,9 @@ class Thermal:
         self._packages: dict[str, str] = {}
         """By package the folder of one of its cores."""
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """Some sensors ask their device: an NVMe disk that hangs holds the caller."""
-        return Look(source=self.source, at=now, readings=[*self._processors(), *self._sensors()])
+        return Sample(source=self.source, at=now, readings=[*self._processors(), *self._sensors()])
 
     def _processors(self) -> Iterator[Reading]:
         if not self._packages:

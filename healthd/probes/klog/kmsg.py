@@ -25,9 +25,9 @@ from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
 from healthd.probes.klog.log import Batch, Mailbox, known_sequence
+from healthd.probes.klog.priority import AdaptivePriority, Priority, ThreadScheduling
 from healthd.probes.klog.record import KernelTime, may_matter, microseconds_of, parse_record
 from healthd.probes.klog.ring import Drained, End, Read, Ring, Wanted, to_oldest
-from healthd.probes.klog.urgency import Priority, ThreadScheduling, Urgency
 
 KMSG = "/dev/kmsg"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -101,7 +101,7 @@ class Kmsg:
         self._ring = Ring(fd, wanted=wanted, last_sequence=last_sequence, read=read)
         self._time = kernel_time
         self._trust_user_space = trust_user_space
-        self._urgency = Urgency(ThreadScheduling())
+        self._urgency = AdaptivePriority(ThreadScheduling())
         self._bell = -1
         self._questions = 0
 

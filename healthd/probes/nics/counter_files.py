@@ -55,7 +55,7 @@ def is_full(name: str, value: float) -> bool:
     return name in RANGES and value == (1 << RANGES[name]) - 1
 
 
-class Patient:
+class BackingOffReader:
     """Reads counters through *read*, and leaves those alone for a while that refuse to tell a number."""
 
     def __init__(self, read: Read = read_text) -> None:

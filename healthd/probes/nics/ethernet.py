@@ -21,9 +21,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from healthd.core.diagnosis.link_state import usual
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals import ethernet
-from healthd.probes.nics.counter_files import Patient, Read, parse_counter
+from healthd.probes.nics.counter_files import BackingOffReader, Read, parse_counter
 from healthd.probes.nics.ethtool import Chosen, Ethtool, Statistics
 from healthd.probes.nics.netdevs import Interface, is_set_up, read_interfaces
 from healthd.probes.nics.rdma import SYS
@@ -93,16 +93,16 @@ class Ethernet:
         """Every second, where there is an interface."""
         return pace(timedelta(seconds=1), has_devices=bool(self._known.all))
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """What interfaces say now."""
         try:
             if self._known.refresh(now):
                 self._kept.close()
         except OSError as error:
-            return Look(source=self.source, at=now, trouble=trouble_with(error))
+            return Sample(source=self.source, at=now, trouble=trouble_with(error))
         read = [(interface, self._read_one(interface)) for interface in self._known.all]
         unread = ", ".join(interface.name for interface, readings in read if readings is None)
-        return Look(
+        return Sample(
             source=self.source,
             at=now,
             readings=[reading for _, readings in read for reading in readings or ()],
@@ -141,16 +141,16 @@ class EthernetCounters:
 
     def __init__(self, sys: Path = SYS, read: Read = read_text) -> None:
         self._known = _Interfaces(sys)
-        self._patient = Patient(read)
+        self._patient = BackingOffReader(read)
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """What every counter shows now, and every speed."""
         try:
             self._known.refresh(now)
         except OSError as error:
-            return Look(source=self.source, at=now, trouble=trouble_with(error))
+            return Sample(source=self.source, at=now, trouble=trouble_with(error))
         readings = [reading for interface in self._known.all for reading in self._read_counters(interface, now)]
-        return Look(source=self.source, at=now, readings=[*readings, *self._read_speeds()])
+        return Sample(source=self.source, at=now, readings=[*readings, *self._read_speeds()])
 
     def _read_counters(self, interface: Interface, now: datetime) -> Iterator[Reading]:
         folders = ((f"{interface.folder}/statistics", _SOFTWARE), (interface.folder, _CARRIER))
@@ -176,7 +176,7 @@ class EthernetCounters:
 
 
 class EthernetStatistics:
-    """What drivers count and only `ethtool -S` shows. Each look makes a driver ask its firmware, so it is rare."""
+    """What drivers count and only `ethtool -S` shows. Each sample makes a driver ask its firmware, so it is rare."""
 
     source = "ethtool"
     every = timedelta(seconds=30)
@@ -186,15 +186,15 @@ class EthernetStatistics:
         self._statistics = statistics or Ethtool()
         self._chosen: dict[str, Chosen] = {}
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """What every driver counts now, as far as its interfaces are in our own network namespace."""
         try:
             if self._known.refresh(now):
                 self._chosen = {one.name: Chosen(one.name, STATISTICS) for one in self._known.all if self._is_here(one)}
         except OSError as error:
-            return Look(source=self.source, at=now, trouble=trouble_with(error))
+            return Sample(source=self.source, at=now, trouble=trouble_with(error))
         readings = [reading for interface in self._known.all for reading in self._read_one(interface)]
-        return Look(source=self.source, at=now, readings=readings)
+        return Sample(source=self.source, at=now, readings=readings)
 
     def _is_here(self, interface: Interface) -> bool:
         """Not another interface of the same name, as a pod has an `eth0` and its node may have one too."""

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from healthd.core.diagnosis.link_state import Link, PortSeen, judge_links
-from healthd.core.diagnosis.readings import NODE, Look, Reading
-from healthd.probes.nics.counter_files import Patient, Read, is_full
+from healthd.core.diagnosis.readings import NODE, Reading, Sample
+from healthd.probes.nics.counter_files import BackingOffReader, Read, is_full
 from healthd.probes.nics.netdevs import is_set_up
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_state
 from healthd.probes.pace import pace
@@ -41,7 +41,7 @@ class _Words(NamedTuple):
 
 
 class Infiniband:
-    """Whether ports are up. Keeps its few files open, so that a look costs microseconds of our own."""
+    """Whether ports are up. Keeps its few files open, so that a sample costs microseconds of our own."""
 
     source = "infiniband"
 
@@ -52,7 +52,7 @@ class Infiniband:
         self._known = Ports(sys)
         self._kept = KeptOpen()
         self._read = read or self._kept
-        self._patient = Patient(self._read)
+        self._patient = BackingOffReader(self._read)
         self._present: set[str] = set()
         self._were_up: set[str] = set()
 
@@ -62,20 +62,20 @@ class Infiniband:
         has_devices = bool(self._known.physical or self._present or self._expected)
         return pace(timedelta(seconds=1), has_devices=has_devices)
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """What the ports say now."""
         try:
             if self._known.refresh(now):
                 self._kept.close()  # of devices that are gone, or have come back under the same name
         except OSError as error:
-            return Look(source=self.source, at=now, trouble=trouble_with(error))
+            return Sample(source=self.source, at=now, trouble=trouble_with(error))
         ports = [port for port in self._known.physical if port.family is not Family.EFA]
         read = [(port, self._read_words(port, now)) for port in ports]
         told = [(port, words) for port, words in read if words]
         unread = ", ".join(f"{port.device} {port.part}" for port, words in read if not words)
         links = judge_links({port.key: self._seen(port, words) for port, words in told})
         readings = [reading for port, words in told for reading in self._readings(port, words, links[port.key])]
-        return Look(
+        return Sample(
             source=self.source,
             at=now,
             readings=[*readings, *self._read_presence(), *self._counted(links.values())],

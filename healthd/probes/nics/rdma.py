@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from healthd.core.api import Nic
-from healthd.core.fabric.rail_topology import Place, Rail, rails
+from healthd.core.fabric.rail_topology import DevicePath, Rail, rails
 from healthd.probes.nics.netdevs import own_interface
 from healthd.probes.sysfs import listed, names_in, pci_of, read_word
 
@@ -50,7 +50,7 @@ class Port:
     device: str
     number: int
     family: Family
-    place: Place
+    place: DevicePath
     folder: str
     parent: str
     """The address of the function of which this is a virtual one or a part. Empty: it is physical."""
@@ -131,11 +131,11 @@ def read_usable(sys: Path = SYS) -> set[str]:
     return {device for name in names_in(root) if (device := read_word(f"{root}/{name}/ibdev"))}
 
 
-def read_gpus(sys: Path = SYS) -> list[Place]:
+def read_gpus(sys: Path = SYS) -> list[DevicePath]:
     """Where NVIDIA's GPUs are, whether their driver answers or not."""
     root = f"{sys}/bus/pci/devices"
     gpus = [pci for pci in names_in(root) if _is_gpu(f"{root}/{pci}")]
-    return [Place(pci, os.path.relpath(os.path.realpath(f"{root}/{pci}"), os.path.realpath(sys))) for pci in gpus]
+    return [DevicePath(pci, os.path.relpath(os.path.realpath(f"{root}/{pci}"), os.path.realpath(sys))) for pci in gpus]
 
 
 def read_rails(ports: Sequence[Port], sys: Path = SYS) -> dict[str, Rail]:
@@ -185,7 +185,7 @@ def _ports_of(sys: str, device: str) -> list[Port]:
                 device=device,
                 number=number,
                 family=family,
-                place=Place(pci, path, " ".join(filter(None, (board, layer, "virtual" if parent else "")))),
+                place=DevicePath(pci, path, " ".join(filter(None, (board, layer, "virtual" if parent else "")))),
                 folder=f"{folder}/ports/{number}",
                 parent=parent,
                 netdev=own_interface(function, number),

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from healthd.core.diagnosis.link_state import usual
-from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.core.diagnosis.signals import efa, infiniband, roce
 from healthd.core.diagnosis.signals.rule import Grows, OutOfLine
-from healthd.probes.nics.counter_files import RANGES, Patient, Read, is_full
+from healthd.probes.nics.counter_files import RANGES, BackingOffReader, Read, is_full
 from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_rate, parse_state, read_usable
 from healthd.probes.sysfs import names_in, read_text, trouble_with
 
@@ -60,20 +60,20 @@ class InfinibandCounters:
         self._expected_rate = expected_rate
         self._sys = sys
         self._known = Ports(sys)
-        self._patient = Patient(read)
+        self._patient = BackingOffReader(read)
         self._read = read
         self._wanted = wanted
         self._files: list[tuple[Port, list[_File]]] = []
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """What every counter shows now."""
         try:
             if self._known.refresh(now):
                 self._files = [(port, list(self._files_of(port))) for port in self._known.physical]
         except OSError as error:
-            return Look(source=self.source, at=now, trouble=trouble_with(error))
+            return Sample(source=self.source, at=now, trouble=trouble_with(error))
         readings = [reading for port, files in self._files for reading in self._read_port(port, files, now)]
-        return Look(source=self.source, at=now, readings=[*readings, *self._read_rates(), *self._read_verbs()])
+        return Sample(source=self.source, at=now, readings=[*readings, *self._read_rates(), *self._read_verbs()])
 
     def _files_of(self, port: Port) -> Iterator[_File]:
         """What is there is listed, never assumed."""
@@ -131,16 +131,16 @@ class VirtualFunctions:
 
     def __init__(self, sys: Path = SYS, read: Read = read_text, wanted: frozenset[str] = COUNTERS) -> None:
         self._known = Ports(sys)
-        self._patient = Patient(read)
+        self._patient = BackingOffReader(read)
         self._read = read
         self._wanted = wanted
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """What every counter shows now."""
         try:
             self._known.refresh(now)
         except OSError as error:
-            return Look(source=self.source, at=now, trouble=trouble_with(error))
+            return Sample(source=self.source, at=now, trouble=trouble_with(error))
         active = {port.key for port in self._known.physical if self._known.virtual and _is_active(port, self._read)}
         readings = [
             Reading(port.pci, file.reading, value, file.part)
@@ -152,7 +152,7 @@ class VirtualFunctions:
         if self._known.physical:
             # They come and go with the pods that get them: that there are none is an answer, too.
             readings.append(Reading(NODE, "ib.virtual_functions", len(self._known.virtual)))
-        return Look(source=self.source, at=now, readings=readings)
+        return Sample(source=self.source, at=now, readings=readings)
 
 
 def _hardware(port: Port, wanted: frozenset[str]) -> Iterator[_File]:

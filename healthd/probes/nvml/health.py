@@ -1,8 +1,8 @@
 """
-The GPUs as NVML sees them: what a child process is told becomes looks. Nothing is judged here.
+The GPUs as NVML sees them: what a child process is told becomes samples. Nothing is judged here.
 
 Two probes share the child. `Nvml` tells all that NVML says of the GPUs; `NvmlPulse` tells whether NVML answers at all,
-which is a reading of its own: a look that could not be taken says nothing about the hardware.
+which is a reading of its own: a sample that could not be taken says nothing about the hardware.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.core.diagnosis.signals.nvml import XIDS
 from healthd.probes.nvml.inventory import parse_pci
 from healthd.probes.nvml.process import Process
@@ -45,7 +45,7 @@ class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the child: a look, or only *xids*, or only *trouble*."""
+    """One line of the child: a sample, or only *xids*, or only *trouble*."""
 
     gpus: list[GpuAnswer] | None = None
     node: dict[str, Value] = {}
@@ -53,14 +53,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     given: list[str] = []
     """What NVML should list, as the kernel's driver tells; empty where that can not be known."""
     whole: bool = False
-    """It has everything, not only what is read in every look."""
+    """It has everything, not only what is read in every sample."""
     xids: dict[str, dict[str, int]] = {}
     """How many events came since the child began, by GPU and Xid."""
     trouble: str = ""
     code: int = 0
 
 
-class Teller(Protocol):
+class HealthProcess(Protocol):
     """What is used of `process.Process`."""
 
     @property
@@ -89,18 +89,23 @@ _decoder = msgspec.json.Decoder(Answer)
 
 
 class Nvml:
-    """All that NVML says of the GPUs. The same `Look` object is given again until the child has said something new."""
+    """All that NVML says of the GPUs. The same `Sample` object is given again until the child has said something
+    new."""
 
     source = "nvml"
 
     def __init__(
-        self, process: Teller | None = None, *, expected: int | None = None, has_driver: Callable[[], bool] = _unknown
+        self,
+        process: HealthProcess | None = None,
+        *,
+        expected: int | None = None,
+        has_driver: Callable[[], bool] = _unknown,
     ) -> None:
         """
         *expected*: how many GPUs the node should have, where somebody says so. *has_driver*: whether the kernel has
         NVIDIA's driver, as far as that is cheap to know; where it appears, NVML is asked at once.
         """
-        self._process: Teller = process or Process()
+        self._process: HealthProcess = process or Process()
         self._expected = expected
         self._has_driver = has_driver
         self._lock = threading.Lock()
@@ -109,7 +114,7 @@ class Nvml:
         self._xids: dict[str, dict[str, int]] = {}
         self._seen: set[str] = set()
         self._given: set[str] = set()
-        self._last: Look | None = None
+        self._last: Sample | None = None
         self._trouble = ""
         self._nameless: list[str] = []
         self._empty = "NVML has not answered yet"
@@ -124,16 +129,16 @@ class Nvml:
         """A GPU is or was there, or a child asks for one."""
         return bool(self._seen or self._given or self._process.is_running)
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """What the child said last; one whose words nobody understands is as good as none."""
         with self._lock:
             self._hear()
             trouble = self._trouble or self._process.trouble
             if trouble:
                 self._last = None
-                return Look(source=self.source, at=now, trouble=trouble)
+                return Sample(source=self.source, at=now, trouble=trouble)
             if self._last is None:
-                self._last = Look(
+                self._last = Sample(
                     source=self.source,
                     at=now,
                     readings=self._readings(),
@@ -153,7 +158,7 @@ class Nvml:
         self._process.wait(seconds)
 
     def close(self) -> None:
-        """End the child: an open driver stands in the way of a GPU's reset. The next look starts another."""
+        """End the child: an open driver stands in the way of a GPU's reset. The next sample starts another."""
         with self._lock:
             self._process.close()
 
@@ -227,11 +232,11 @@ class NvmlPulse:
         """A child that asks is listened to, or its silence proves nothing."""
         return pace(timedelta(seconds=1), has_devices=self._nvml.may_say_something)
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """`nvml.responds`: yes or no; nothing before the first answer is due."""
         responds = self._nvml.responds()
         readings = [] if responds is None else [Reading(NODE, "nvml.responds", "yes" if responds else "no")]
-        return Look(source=self.source, at=now, readings=readings)
+        return Sample(source=self.source, at=now, readings=readings)
 
 
 def _of_gpu(pci: str, gpu: GpuAnswer, most_active: int) -> list[Reading]:
@@ -261,7 +266,7 @@ def _active(gpu: GpuAnswer) -> int:
 
 
 def _codes(counts: Mapping[str, int]) -> list[str]:
-    """Codes that rules know are told from the first look on: a counter that appears with 1 did not grow."""
+    """Codes that rules know are told from the first sample on: a counter that appears with 1 did not grow."""
     return [*_XIDS, *sorted(counts.keys() - set(_XIDS))]
 
 

@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Protocol
 
-from healthd.core.backoff import Waits, alone
+from healthd.core.backoff import Backoff, no_jitter
 
 _PROGRAM = Path(__file__).with_name("child") / "watch.py"
 _PIPE = 1 << 20
@@ -90,12 +90,12 @@ class Process:
         *,
         spawn: Spawn | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        waits: Waits | None = None,
+        backoff: Backoff | None = None,
     ) -> None:
         self._pace = pace
         self._spawn = spawn or asking()
         self._monotonic = monotonic
-        self._waits = waits or Waits(timedelta(seconds=10), timedelta(minutes=5), alone)
+        self._backoff = backoff or Backoff(timedelta(seconds=10), timedelta(minutes=5), no_jitter)
         self._child: Child | None = None
         self._abandoned: Child | None = None
         self._has_answered = False
@@ -157,7 +157,7 @@ class Process:
             child = self._spawn(self._pace)
         except OSError as error:
             self.trouble = f"NVML could not be asked: {error}"
-            self._start_at = now + self._waits.next().total_seconds()
+            self._start_at = now + self._backoff.next().total_seconds()
             return
         if child.stdout:
             os.set_blocking(child.stdout.fileno(), False)
@@ -196,7 +196,7 @@ class Process:
         pace = self._pace
         if line.startswith(b"{"):
             if self._has_answered:  # one that says why it can not ask, and ends, does so once
-                self._waits.restore()
+                self._backoff.reset()
             self._has_answered, self.responds, self.trouble = True, True, ""
             self._due = self._monotonic() + (pace.every + pace.deadline).total_seconds()
         else:
@@ -223,4 +223,4 @@ class Process:
         if child.poll() is None:
             self._abandoned = child
         self._child = None
-        self._start_at = self._monotonic() + self._waits.next().total_seconds()
+        self._start_at = self._monotonic() + self._backoff.next().total_seconds()

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from healthd.core.diagnosis.readings import NODE, Look, Reading
+from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.probes.pci.config_space import redirects_peers
 from healthd.probes.sysfs import link_name, names_in, parse_number, read_bytes, read_lines, read_number, read_word
 
@@ -115,11 +115,11 @@ class PcieLinks:
         self._bus = Bus(sys)
         self._seen = dict(expected)
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """Costs a few config space reads for each device."""
         functions = self._bus.functions()
         if self._seen and self._bus.trouble:  # no bus loses all that is on it at once
-            return Look(source=self.source, at=now, trouble=self._bus.trouble)
+            return Sample(source=self.source, at=now, trouble=self._bus.trouble)
         self._seen.update({function.address: function.kind for function in functions.values()})
         readings = [
             Reading(address, f"pcie.{kind}_state", "gone")
@@ -133,7 +133,7 @@ class PcieLinks:
             readings += _read_function(function)
         for uplink in self._bus.uplinks():
             readings += _read_link(uplink)
-        return Look(source=self.source, at=now, readings=readings)
+        return Sample(source=self.source, at=now, readings=readings)
 
 
 class PcieErrors:
@@ -150,12 +150,12 @@ class PcieErrors:
     def __init__(self, sys: Path = Path("/sys")) -> None:
         self._bus = Bus(sys)
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """Reads three small files for each end."""
         watched = [*self._bus.functions().values(), *self._bus.uplinks()]
         ends = {function.path for function in watched} | {function.upper for function in watched if function.upper}
         readings = [reading for end in sorted(ends) for reading in _read_aer(end)]
-        return Look(source=self.source, at=now, readings=readings)
+        return Sample(source=self.source, at=now, readings=readings)
 
 
 class PcieAdvice:
@@ -176,7 +176,7 @@ class PcieAdvice:
         self._bus = Bus(sys)
         self._groups = (kernel or sys / "kernel") / "iommu_groups"
 
-    def look(self, now: datetime) -> Look:
+    def sample(self, now: datetime) -> Sample:
         """Reads config spaces of up to 4 KiB."""
         watched = [function for function in self._bus.functions().values() if function.kind in {Kind.GPU, Kind.RDMA}]
         readings = [
@@ -188,7 +188,7 @@ class PcieAdvice:
             redirects = redirects_peers(read_bytes(f"{port}/config", 4096))
             if redirects is not None:
                 readings.append(Reading(Path(port).name, "pcie.acs_redirect", "on" if redirects else "off"))
-        return Look(source=self.source, at=now, readings=readings)
+        return Sample(source=self.source, at=now, readings=readings)
 
     def _domain(self, function: Function) -> str:
         group = link_name(f"{function.path}/iommu_group")

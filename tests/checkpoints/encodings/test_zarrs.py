@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from healthd.checkpoints.encodings.sstables import crc32c
-from healthd.checkpoints.encodings.zarrs import ArrayInfo, Room, parse_array, verify_piece
+from healthd.checkpoints.encodings.zarrs import ArrayInfo, ReadBudget, parse_array, verify_piece
 from healthd.checkpoints.tree import Damaged
 from healthd.checkpoints.windows import Window
 
@@ -52,11 +52,11 @@ SHARDS = {
 }
 
 
-def why(piece: bytes, info: ArrayInfo, *, room: Room | None = None) -> str:
+def why(piece: bytes, info: ArrayInfo, *, room: ReadBudget | None = None) -> str:
     """What is wrong with the piece; empty when nothing is."""
     window = Window(lambda begin, size: piece[begin : begin + size], "w/0.0", len(piece))
     try:
-        verify_piece(window, 0, len(piece), info, "w/0.0", room or Room(0))
+        verify_piece(window, 0, len(piece), info, "w/0.0", room or ReadBudget(0))
     except Damaged as damage:
         return str(damage)
     return ""

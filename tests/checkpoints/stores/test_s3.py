@@ -13,7 +13,7 @@ from healthd.checkpoints.latest import Cache, Candidate, Checkpoint, Level, late
 from healthd.checkpoints.pointers import misled
 from healthd.checkpoints.stores.urls import locate
 from healthd.checkpoints.tree import survey
-from healthd.controller.lookup import FileCheckpoints
+from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.core.recovery.gang import GangOptions
 from tests.checkpoints.builders import REAL, a_dcp_step, a_sharded_step, safetensors_bytes, shard_name, torch_zip_bytes
 from tests.checkpoints.stores.buckets import Bucket, impatient

@@ -40,7 +40,7 @@ class Road:
 def remote(kubeconfig: Path, limits: Limits = QUICK) -> AbstractAsyncContextManager[RemoteCluster]:
     """The cluster of a kubeconfig."""
     clock = SystemClock()
-    return connect(from_kubeconfig(kubeconfig, clock=clock), clock=clock, luck=random.random, limits=limits)
+    return connect(from_kubeconfig(kubeconfig, clock=clock), clock=clock, jitter=random.random, limits=limits)
 
 
 @pytest.fixture

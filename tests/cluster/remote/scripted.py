@@ -125,9 +125,9 @@ async def talking(
     """A cluster whose API server gives these answers. Waits between tries take no time."""
     async with serving(*answers) as server:
         connection = Fixed(Access(server.url, "a test", authorization="Bearer secret"))
-        luck = random.Random(1).random
+        jitter = random.Random(1).random
         async with (
-            connect(connection, clock=clock or Hasty(), luck=luck, limits=limits) as cluster,
+            connect(connection, clock=clock or Hasty(), jitter=jitter, limits=limits) as cluster,
             asyncio.timeout(10),  # ends a test that would wait for ever
         ):
             yield cluster, server

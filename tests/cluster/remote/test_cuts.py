@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from healthd.clock import SystemClock
+from healthd.cluster.informer import Informer, Watched
 from healthd.cluster.leader import Candidacy, Deposed, lead
-from healthd.cluster.mirror import Mirror, Watched
 from healthd.cluster.port import Forbidden, TooManyRequests, Unavailable
 from healthd.cluster.remote import Limits, RemoteCluster, connect, in_cluster
 from healthd.core.api import Lease, Node, Pod
@@ -123,11 +123,11 @@ async def test_write_into_a_frozen_connection_is_unavailable_and_the_next_one_wo
 async def test_mirror_is_right_again_after_the_api_server_was_away(
     cluster: RemoteCluster, control_plane: ControlPlane, namespace: str
 ) -> None:
-    mirror = Mirror(cluster, SystemClock(), [Watched(kind=Lease, namespace=namespace, remember=10)])
+    informer = Informer(cluster, SystemClock(), [Watched(kind=Lease, namespace=namespace, remember=10)])
     grown = asyncio.Event()
-    mirror.listen(lambda _: grown.set())
-    running = asyncio.create_task(mirror.run())
-    await mirror.until_synced()
+    informer.listen(lambda _: grown.set())
+    running = asyncio.create_task(informer.run())
+    await informer.until_synced()
     gone = await cluster.create(a_lease("a", namespace=namespace))
     await asyncio.to_thread(control_plane.stop_api_server)
     with pytest.raises(Unavailable):
@@ -137,13 +137,13 @@ async def test_mirror_is_right_again_after_the_api_server_was_away(
     await cluster.create(a_lease("b", namespace=namespace))
 
     async with asyncio.timeout(_LIMIT_S):
-        while [lease.metadata.name for lease in (await mirror.list(Lease)).items] != ["b"]:
+        while [lease.metadata.name for lease in (await informer.list(Lease)).items] != ["b"]:
             grown.clear()
             await grown.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
-    assert mirror.departed(Lease, gone.metadata.uid) is not None
+    assert informer.tombstone(Lease, gone.metadata.uid) is not None
 
 
 async def test_standby_leads_when_the_leader_ends(cluster: RemoteCluster, namespace: str) -> None:
@@ -219,7 +219,7 @@ async def test_expired_token_is_read_again(cluster: RemoteCluster, control_plane
     files = service_account(tmp_path, control_plane, "expired")
     environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(control_plane.port)}
     clock = SystemClock()
-    async with connect(in_cluster(clock, environ=environ, files=files), clock=clock, luck=lambda: 0.5) as far:
+    async with connect(in_cluster(clock, environ=environ, files=files), clock=clock, jitter=lambda: 0.5) as far:
         with pytest.raises(Unavailable, match="401"):
             await far.list(Node)
         service_account(tmp_path, control_plane, control_plane.token)

@@ -127,7 +127,7 @@ class Renewing:
 async def test_refused_credentials_are_renewed_once() -> None:
     async with serving(refuses(401, "Unauthorized"), says(200, NODE)) as server:
         connection: Connection = Renewing(server.url)
-        async with connect(connection, clock=Hasty(), luck=lambda: 0.5, limits=LIMITS) as cluster:
+        async with connect(connection, clock=Hasty(), jitter=lambda: 0.5, limits=LIMITS) as cluster:
             await cluster.get(Node, "n")
 
     assert [asked.headers["Authorization"] for asked in server.asked] == ["Bearer old", "Bearer new"]
@@ -173,7 +173,7 @@ async def test_name_that_does_not_resolve_is_unavailable() -> None:
 
 
 async def expect_unavailable(url: str, words: str) -> None:
-    async with connect(Fixed(Access(url, "a test")), clock=Hasty(), luck=lambda: 0.5, limits=LIMITS) as cluster:
+    async with connect(Fixed(Access(url, "a test")), clock=Hasty(), jitter=lambda: 0.5, limits=LIMITS) as cluster:
         with pytest.raises(Unavailable, match=words):
             await cluster.get(Node, "n")
 

@@ -10,7 +10,7 @@ import pytest
 from healthd.core.api import Node, NodeStatus
 from healthd.core.config import ProbesPolicy
 from healthd.core.diagnosis.blindness import PATIENCE, Sources, blind_now, expected_by
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from tests.builders import a_node
 from tests.fakes import START
 
@@ -18,21 +18,21 @@ GPU = "0000:3b:00.0"
 NOTHING = "NVML lists no GPU"
 
 
-def told(source: str = "nvml", *, after: timedelta = timedelta(0)) -> Look:
-    return Look(source=source, at=START + after, readings=[Reading(GPU, f"{source}.state", "ok")])
+def told(source: str = "nvml", *, after: timedelta = timedelta(0)) -> Sample:
+    return Sample(source=source, at=START + after, readings=[Reading(GPU, f"{source}.state", "ok")])
 
 
-def empty(source: str = "nvml", why: str = NOTHING, *, after: timedelta = timedelta(0)) -> Look:
-    return Look(source=source, at=START + after, readings=[Reading("node", "nvml.gpus", 0)], empty=why)
+def empty(source: str = "nvml", why: str = NOTHING, *, after: timedelta = timedelta(0)) -> Sample:
+    return Sample(source=source, at=START + after, readings=[Reading("node", "nvml.gpus", 0)], empty=why)
 
 
-def silent(source: str = "nvml", *, after: timedelta = timedelta(0)) -> Look:
-    return Look(source=source, at=START + after, trouble="it does not answer")
+def silent(source: str = "nvml", *, after: timedelta = timedelta(0)) -> Sample:
+    return Sample(source=source, at=START + after, trouble="it does not answer")
 
 
-def on_the_bus(*drivers: str) -> Look:
+def on_the_bus(*drivers: str) -> Sample:
     readings = [Reading(f"0000:{at:02x}:00.0", "pcie.gpu_driver", driver) for at, driver in enumerate(drivers)]
-    return Look(source="pcie", at=START, readings=[Reading("0000:5d:00.0", "pcie.nvme_width", 4), *readings])
+    return Sample(source="pcie", at=START, readings=[Reading("0000:5d:00.0", "pcie.nvme_width", 4), *readings])
 
 
 def test_a_machine_without_a_gpu_needs_no_nvml() -> None:
@@ -85,7 +85,7 @@ def test_the_node_itself_can_say_that_there_are_gpus(
 
 @pytest.mark.parametrize("source", ["edac", "infiniband", "pcie", "thermal"])
 def test_whatever_told_something_and_has_nothing_to_tell_now_is_blind(source: str) -> None:
-    nothing = Look(source=source, at=START)
+    nothing = Sample(source=source, at=START)
 
     assert blind_now([nothing]) == {}
     assert blind_now([told(source), nothing]) == {source: "it has no readings, and it had some before"}
@@ -96,7 +96,7 @@ def test_what_an_earlier_life_was_told_is_not_forgotten() -> None:
     before.take(told("edac"))
     sources = Sources()
     sources.load(before.answered, is_same_boot=False)
-    sources.take(Look(source="edac", at=START))
+    sources.take(Sample(source="edac", at=START))
 
     assert set(sources.blind(START)) == {"edac"}
 
@@ -110,7 +110,7 @@ def test_a_repair_may_leave_less_in_the_machine() -> None:
     sources = Sources()
     sources.take(told("edac"))
     sources.settle()
-    sources.take(Look(source="edac", at=START))
+    sources.take(Sample(source="edac", at=START))
 
     assert sources.blind(START + PATIENCE) == {}
 
@@ -158,6 +158,6 @@ def test_an_agent_that_starts_again_believes_its_last_life_for_a_moment() -> Non
 
 
 def test_a_device_that_cannot_be_read_leaves_a_blind_spot_beside_all_that_was_read() -> None:
-    look = Look(source="nvml", at=START, readings=told().readings, unread="0000:3c:00.0 refuses every question")
+    sample = Sample(source="nvml", at=START, readings=told().readings, unread="0000:3c:00.0 refuses every question")
 
-    assert blind_now([look]) == {"nvml": "0000:3c:00.0 refuses every question"}
+    assert blind_now([sample]) == {"nvml": "0000:3c:00.0 refuses every question"}

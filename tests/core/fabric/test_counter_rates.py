@@ -7,16 +7,16 @@ from datetime import timedelta
 import pytest
 
 from healthd.core.diagnosis.signals.tables import known_rules
-from healthd.core.fabric.counter_rates import MEASURE_EVERY, QUIET, SPAN, WATCHED, Count, Meter, power_of
+from healthd.core.fabric.counter_rates import MEASURE_EVERY, QUIET, SPAN, WATCHED, Count, RateTracker, power_of
 from tests.fakes import START
 
 COUNT = Count("0000:5c:00.0", "port 1", "roce.out_of_sequence")
 OTHER = Count("0000:5d:00.0", "port 1", "roce.out_of_sequence")
 
 
-def metered(*totals: float, every: timedelta = MEASURE_EVERY) -> Meter:
+def metered(*totals: float, every: timedelta = MEASURE_EVERY) -> RateTracker:
     """A meter that saw these, one after the other."""
-    meter = Meter()
+    meter = RateTracker()
     for number, total in enumerate(totals):
         meter.take({COUNT: total}, START + number * every)
     return meter
@@ -58,7 +58,7 @@ def test_a_repair_makes_what_was_counted_before_it_history() -> None:
 def test_it_is_measured_every_five_minutes() -> None:
     meter = metered(0)
 
-    assert Meter().is_due(START)
+    assert RateTracker().is_due(START)
     assert not meter.is_due(START + MEASURE_EVERY - timedelta(seconds=1))
     assert meter.is_due(START + MEASURE_EVERY)
 

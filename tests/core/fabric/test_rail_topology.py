@@ -7,12 +7,12 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from healthd.core.fabric.rail_topology import Place, Rail, rails
+from healthd.core.fabric.rail_topology import DevicePath, Rail, rails
 
 
-def place(pci: str, bridges: str, kind: str = "hdr") -> Place:
+def place(pci: str, bridges: str, kind: str = "hdr") -> DevicePath:
     """A function below *bridges*."""
-    return Place(pci, f"devices/{bridges}/{pci}", kind)
+    return DevicePath(pci, f"devices/{bridges}/{pci}", kind)
 
 
 def switch(number: int) -> str:

@@ -27,7 +27,7 @@ def lives(*looks: list[PodTasks], every: timedelta = SECOND, before: PodLives = 
     """What is known after a look every so often, the first at START."""
     known = before
     for number, pods in enumerate(looks):
-        known = known.look(pods, START + number * every)
+        known = known.update(pods, START + number * every)
     return known
 
 
@@ -110,8 +110,8 @@ def test_a_pod_that_is_alive_again_is_no_longer_gone() -> None:
 def test_ends_are_kept_for_an_hour_and_dropped_with_the_next_one() -> None:
     old = lives([RUNNING], [])
 
-    assert gone(old.look([RUNNING], START).look([], START + KEPT_FOR)) == ["a"]
-    later = old.look([a_pod("b", rank=1)], START + KEPT_FOR).look([], START + 2 * KEPT_FOR)
+    assert gone(old.update([RUNNING], START).update([], START + KEPT_FOR)) == ["a"]
+    later = old.update([a_pod("b", rank=1)], START + KEPT_FOR).update([], START + 2 * KEPT_FOR)
     assert gone(later) == ["b"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api import ANNOTATION_QUARANTINE, Condition, Node, Recovery, RecoveryStatus
-from healthd.core.api.model import CauseKind, Crowd, Hold, Phase, Verdict
+from healthd.core.api.model import BreakerTrigger, CauseKind, Hold, Phase, Verdict
 from healthd.core.config import RecoveryPolicy
 from healthd.core.node.quarantine import Record
 from healthd.core.recovery.breaker import OPEN, Outage, hold_of, open_over, outage_of, refuses
@@ -96,8 +96,8 @@ def test_what_others_add_is_said() -> None:
 
 
 def test_it_is_open_where_some_namespace_is_held() -> None:
-    assert open_over(crowd("a"), CALM, SHARED, NOW) == {Crowd.RESTARTS}
-    assert open_over([*crowd("a", size=9), *crowd("b", size=1)], CALM, SHARED, NOW) == {Crowd.RESTARTS}
+    assert open_over(crowd("a"), CALM, SHARED, NOW) == {BreakerTrigger.RESTARTS}
+    assert open_over([*crowd("a", size=9), *crowd("b", size=1)], CALM, SHARED, NOW) == {BreakerTrigger.RESTARTS}
     assert open_over([*crowd("a", size=5), *crowd("b", size=5)], CALM, SHARED, NOW) == set()
 
 
@@ -214,15 +214,15 @@ def test_only_nodes_with_accelerators_count_where_there_are_any() -> None:
     ("recoveries", "outage", "over"),
     [
         ([begun(1)], CALM, set()),
-        ([begun(1), begun(3)], CALM, {Crowd.RESTARTS}),
-        ([begun(1), waiting(3)], CALM, {Crowd.RESTARTS}),
+        ([begun(1), begun(3)], CALM, {BreakerTrigger.RESTARTS}),
+        ([begun(1), waiting(3)], CALM, {BreakerTrigger.RESTARTS}),
         ([begun(1), begun(11)], CALM, set()),
-        ([], Outage(50, 100), {Crowd.NODES}),
-        ([begun(1), begun(3)], Outage(50, 100), {Crowd.NODES, Crowd.RESTARTS}),
+        ([], Outage(50, 100), {BreakerTrigger.NODES}),
+        ([begun(1), begun(3)], Outage(50, 100), {BreakerTrigger.NODES, BreakerTrigger.RESTARTS}),
     ],
 )
 def test_it_is_open_also_while_there_is_nobody_to_be_held(
-    recoveries: list[Recovery], outage: Outage, over: set[Crowd]
+    recoveries: list[Recovery], outage: Outage, over: set[BreakerTrigger]
 ) -> None:
     assert open_over(recoveries, outage, POLICY, NOW) == over
 

@@ -158,8 +158,8 @@ def test_the_stop_is_recorded_before_it_is_done() -> None:
     act = decided(a_recovery_in(Phase.STOPPING), a_root())
 
     assert entered(intent)[0] is Phase.STOPPING
-    assert intent.acts == ()
-    assert act.acts == (StopGang("train-1"),)
+    assert intent.actions == ()
+    assert act.actions == (StopGang("train-1"),)
 
 
 def test_a_stopped_gang_whose_own_controller_has_not_said_so_is_waited_for() -> None:
@@ -213,7 +213,7 @@ def test_a_fault_of_the_software_waits_for_evidence_of_broken_hardware() -> None
     root = a_root(**STOPPED)
 
     assert decided(fresh, root).recheck == POLICY.fault_window
-    assert decided(a_recovery_in(Phase.CHOOSING), root).acts == (FindCheckpoint(),)
+    assert decided(a_recovery_in(Phase.CHOOSING), root).actions == (FindCheckpoint(),)
 
 
 def test_each_attempt_waits_for_the_evidence_of_its_own_fault() -> None:
@@ -236,7 +236,7 @@ def test_nothing_waits_for_a_clock_that_was_hours_ahead_to_come_there_again() ->
     choosing = a_recovery_in(Phase.CHOOSING, timeline=[TimelineEntry(phase=Phase.STOPPING, at=NOW + hours)])
     reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN, not_before=NOW + hours)
 
-    assert decided(choosing, a_root(**STOPPED)).acts == (FindCheckpoint(),)
+    assert decided(choosing, a_root(**STOPPED)).actions == (FindCheckpoint(),)
     assert decided(reserving, a_root(**STOPPED)).record is not None
 
 
@@ -251,7 +251,7 @@ def test_the_placement_is_recorded_before_the_attempt_and_the_attempt_before_the
     assert starting is not None
     assert [attempt.number for attempt in starting.attempts] == [1]
 
-    (act,) = decided(replace(recovery, status=starting), root).acts
+    (act,) = decided(replace(recovery, status=starting), root).actions
     assert isinstance(act, StartGang)
     assert (act.hint.attempt, act.hint.checkpoint.step) == (1, 7)
 
@@ -259,7 +259,7 @@ def test_the_placement_is_recorded_before_the_attempt_and_the_attempt_before_the
 def test_a_start_that_was_done_is_not_done_again() -> None:
     recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, placement={"0": "node-0", "1": "node-1"})
 
-    assert decided(recovery, a_root(attempt=1)).acts == ()
+    assert decided(recovery, a_root(attempt=1)).actions == ()
 
 
 def test_a_node_that_goes_bad_between_plan_and_start_leads_back_to_the_plan() -> None:
@@ -503,7 +503,7 @@ def test_a_pod_that_no_kubelet_will_ever_delete_is_removed_once_its_end_is_prove
 
     decision = decided(a_recovery_in(Phase.FENCING, pods=proven), a_root(**STOPPED), pods=(STUCK,))
 
-    assert decision.acts == (RemovePods(("r1",)),)
+    assert decision.actions == (RemovePods(("r1",)),)
 
 
 def test_it_is_not_waited_for_either() -> None:

@@ -20,7 +20,7 @@ from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.actions import FindCheckpoint, ReadAhead
 from healthd.core.recovery.decide import Decision, decide
-from healthd.core.recovery.gang import GangView, Heard
+from healthd.core.recovery.gang import GangView, WitnessReport
 from tests.builders import a_cause, a_node, a_pod
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
@@ -51,22 +51,22 @@ def decided(*pods: Pod, until: datetime | None = NOW, causes: Any = None, **told
         timeline=[TimelineEntry(phase=Phase.STOPPING, at=NOW)],
         pods=[FencedPod(name=f"r{i}", uid=f"u{i}", node=f"node-{i}", index=str(i), proof="gone") for i in range(2)],
     )
-    heard = Heard(until=until, **told)
+    heard = WitnessReport(until=until, **told)
     view = GangView(root=a_root(**STOPPED), nodes=NODES, pods=pods, heard=lambda node: heard)
     return decide(recovery, view, [], POLICY, NOW + LATER)
 
 
 def test_a_rank_that_was_killed_from_outside_is_not_waited_for_once_all_is_told() -> None:
-    assert decided(a_rank(0, KILLED, -5), a_rank(1, ASKED, 100)).acts == (FindCheckpoint(),)
+    assert decided(a_rank(0, KILLED, -5), a_rank(1, ASKED, 100)).actions == (FindCheckpoint(),)
 
 
 @pytest.mark.parametrize("end", [Terminated(exit_code=137), Terminated(exit_code=143, signal=15)])
 def test_a_shell_that_tells_of_the_signal_and_other_signals_of_people_count(end: Terminated) -> None:
-    assert decided(a_rank(0, end, -5)).acts == (FindCheckpoint(),)
+    assert decided(a_rank(0, end, -5)).actions == (FindCheckpoint(),)
 
 
 def test_what_fails_after_it_only_lost_its_peer() -> None:
-    assert decided(a_rank(0, KILLED, -5), a_rank(1, ABORTED, -4)).acts == (FindCheckpoint(),)
+    assert decided(a_rank(0, KILLED, -5), a_rank(1, ABORTED, -4)).actions == (FindCheckpoint(),)
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_what_fails_after_it_only_lost_its_peer() -> None:
 def test_everything_else_has_the_whole_window_while_the_checkpoint_is_read(pods: list[Pod], told: Any) -> None:
     decision = decided(*pods, **told)
 
-    assert decision.acts == (ReadAhead(),)
+    assert decision.actions == (ReadAhead(),)
     assert decision.recheck == POLICY.fault_window - LATER
 
 
 def test_where_nobody_listens_there_is_nothing_to_wait_for() -> None:
-    assert decided(a_rank(0, ABORTED, -5), until=None, nobody_listens=True).acts == (FindCheckpoint(),)
+    assert decided(a_rank(0, ABORTED, -5), until=None, no_witness=True).actions == (FindCheckpoint(),)
 
 
 def test_what_is_known_to_be_hardware_is_not_waited_for() -> None:
-    assert decided(until=None, causes=[SOFTWARE, a_cause(node="node-1")]).acts == (FindCheckpoint(),)
+    assert decided(until=None, causes=[SOFTWARE, a_cause(node="node-1")]).actions == (FindCheckpoint(),)

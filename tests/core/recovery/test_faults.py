@@ -368,7 +368,7 @@ def test_a_member_that_was_gone_before_anybody_looked_is_a_fault(
     present = [a_member(i, creation_timestamp=START + timedelta(seconds=s)) for i, s in enumerate(made)]
     nodes = {name: a_node(name) for name in ("node-0", "node-1")}
     departed = (a_late_one(1, lost=timedelta(seconds=300), phase=phase),)
-    view = GangView(root=a_root(world=world), pods=tuple(present), departed=departed, nodes=nodes)
+    view = GangView(root=a_root(world=world), pods=tuple(present), deleted=departed, nodes=nodes)
 
     assert [cause.kind for cause in find_faults(view, HANG, NOW)] == found
 
@@ -382,13 +382,13 @@ def test_a_member_that_went_because_the_gang_was_made_smaller_for_a_while_is_no_
     view = GangView(
         root=a_root(world=3),
         pods=(*made, going),
-        departed=(gone,),
+        deleted=(gone,),
         nodes={name: a_node(name) for name in ("node-0", "node-1", "node-2")},
     )
     let_go = {gone.metadata.uid, going.metadata.uid}
 
     assert len(find_faults(view, HANG, NOW)) == 2
-    assert find_faults(dataclasses.replace(view, let_go=let_go), HANG, NOW) == []
+    assert find_faults(dataclasses.replace(view, resized_away=let_go), HANG, NOW) == []
 
 
 def test_what_a_pod_says_is_kept_in_short() -> None:

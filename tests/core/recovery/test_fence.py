@@ -52,7 +52,7 @@ def fenced(
     view = GangView(
         root=a_root(),
         pods=(pod,) if pod else (),
-        departed=(departed,) if departed else (),
+        deleted=(departed,) if departed else (),
         nodes={node.metadata.name: node} if node else {},
         health={health.metadata.name: health} if health else {},
     )
@@ -110,7 +110,7 @@ def test_a_pod_that_was_last_seen_running_has_not_ended_because_its_object_is_go
 
 
 def test_what_vanished_in_an_earlier_attempt_was_fenced_then() -> None:
-    view = GangView(root=a_root(attempt=1), departed=(a_member("Running", RUNS),), nodes={"node-a": a_node()})
+    view = GangView(root=a_root(attempt=1), deleted=(a_member("Running", RUNS),), nodes={"node-a": a_node()})
 
     assert fence_pods(view, [], NOW) == []
 
@@ -119,7 +119,7 @@ def test_what_vanished_before_its_user_let_the_gang_run_again_is_his() -> None:
     old = a_member("Running", RUNS, creation_timestamp=START)
 
     def fenced_after_start_at(started: datetime) -> list[FencedPod]:
-        return fence_pods(GangView(root=a_root(), departed=(old,)), [], NOW, since=started)
+        return fence_pods(GangView(root=a_root(), deleted=(old,)), [], NOW, since=started)
 
     assert fenced_after_start_at(START + timedelta(minutes=1)) == []
     assert len(fenced_after_start_at(START)) == 1

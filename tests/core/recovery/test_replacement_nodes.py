@@ -74,17 +74,17 @@ def test_a_member_whose_node_was_taken_gets_a_spare_and_the_intent_is_recorded_f
     intent = decided(starting(), *REFUSED)
     act = decided(starting(stand_ins={"node-1": "spare"}), *REFUSED)
 
-    assert intent.acts == ()
+    assert intent.actions == ()
     assert intent.record is not None
     assert intent.record.stand_ins == {"node-1": "spare"}
     assert intent.record.message == "spare in place of node-1, which others/notebook took"
-    assert act.acts == (ClaimSpare("spare", "node-1"),)
+    assert act.actions == (ClaimSpare("spare", "node-1"),)
 
 
 def test_a_spare_that_was_claimed_is_waited_for() -> None:
     decision = decided(starting(stand_ins={"node-1": "spare"}), *REFUSED, nodes=[claimed(), a_node("next", spare=True)])
 
-    assert (decision.record, decision.acts) == (None, ())
+    assert (decision.record, decision.actions) == (None, ())
 
 
 def test_a_spare_that_was_claimed_for_another_node_of_an_earlier_plan_is_claimed_anew() -> None:
@@ -92,7 +92,7 @@ def test_a_spare_that_was_claimed_for_another_node_of_an_earlier_plan_is_claimed
 
     decision = decided(starting(stand_ins={"node-1": "spare"}), *REFUSED, nodes=[spare])
 
-    assert decision.acts == (ClaimSpare("spare", "node-1"),)
+    assert decision.actions == (ClaimSpare("spare", "node-1"),)
 
 
 def test_the_pods_are_told_of_the_spare_and_not_of_the_node_that_was_taken() -> None:
@@ -168,7 +168,7 @@ def test_a_gang_for_whose_taken_node_there_is_no_spare_says_so_until_its_member_
 
     waits = a_recovery_in(Phase.HELD, held_in=Phase.STARTING, message=held.message, placement=PLACEMENT)
     going_on = decided(waits, REFUSED[0], a_member(1)).record
-    assert (decided(waits, *REFUSED, nodes=[]).record, decided(waits, *REFUSED, nodes=[]).acts) == (None, ())
+    assert (decided(waits, *REFUSED, nodes=[]).record, decided(waits, *REFUSED, nodes=[]).actions) == (None, ())
     assert going_on is not None
     assert (going_on.phase, going_on.message) == (Phase.STARTING, "every member has a node")
 

@@ -15,10 +15,10 @@ import pytest
 
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
-from healthd.controller.census import Census
-from healthd.controller.controller import Controller
-from healthd.controller.feed import Feed
+from healthd.controller.cluster_state import ClusterState
+from healthd.controller.informers import Informers
 from healthd.controller.ports import CheckpointAnswer
+from healthd.controller.reconciler import Reconciler
 from healthd.core.api import Pod, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.config import HangPolicy, RecoveryPolicy
@@ -102,14 +102,14 @@ class Replicas:
     def __init__(self, theatre: Theatre) -> None:
         self.deaths = 0
         self._theatre = theatre
-        self.census = Census(ADAPTERS)
+        self.cluster_state = ClusterState(ADAPTERS)
         self._wake = asyncio.Event()
-        self.feed = Feed(theatre.cluster, CLOCK, self.census, ADAPTERS, self._wake.set)
+        self.informers = Informers(theatre.cluster, CLOCK, self.cluster_state, ADAPTERS, self._wake.set)
         self._controller = self.new(theatre.cluster)
 
-    def new(self, cluster: Any) -> Controller:
+    def new(self, cluster: Any) -> Reconciler:
         """One more replica."""
-        return Controller(
+        return Reconciler(
             cluster,
             CLOCK,
             ADAPTERS,
@@ -117,14 +117,14 @@ class Replicas:
             recovery=POLICY,
             hang=HangPolicy(),
             metrics=METRICS,
-            census=self.census,
-            mirror=self.feed,
+            cluster_state=self.cluster_state,
+            informer=self.informers,
             look_every=POLICY.look_every,
         )
 
     async def look(self) -> None:
         """One look of a controller that stays alive."""
-        await self._controller.cycle(CLOCK.now())
+        await self._controller.reconcile_all(CLOCK.now())
 
     def kill(self) -> None:
         """The one that lives is killed, and another one takes over, for a while."""
@@ -134,7 +134,7 @@ class Replicas:
     async def look_and_die(self) -> None:
         """Looks until it is killed; each one is killed at its second write, before or after it."""
         try:
-            await self._controller.cycle(CLOCK.now())
+            await self._controller.reconcile_all(CLOCK.now())
         except Killed:
             self.kill()
 
@@ -143,9 +143,9 @@ class Replicas:
 async def replicas(theatre: Theatre) -> AsyncIterator[Replicas]:
     """Controllers, with everything that there is listed once."""
     started = Replicas(theatre)
-    feeding = asyncio.create_task(started.feed.run())
+    feeding = asyncio.create_task(started.informers.run())
     try:
-        await started.feed.until_synced()
+        await started.informers.until_synced()
         yield started
     finally:
         feeding.cancel()

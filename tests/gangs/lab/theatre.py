@@ -68,16 +68,16 @@ class Theatre:
         """What a controller does with members of a gang that has no root yet."""
         await ADAPTERS[kind].discover(self.cluster, self.namespace, "train", await self.pods())
 
-    async def tend(self, kind: str) -> None:
+    async def maintain(self, kind: str) -> None:
         """What a controller does at every look; whoever was faster has done it."""
         with suppress(Conflict, NotFound):
-            await ADAPTERS[kind].tend(self.cluster, await self.root(kind), await self.pods())
+            await ADAPTERS[kind].maintain(self.cluster, await self.root(kind), await self.pods())
 
     async def until_stopped(self, kind: str) -> Root:
         """As a recovery waits: no member runs, and the root's own controller says that it makes no more."""
 
         async def stopped() -> bool:
-            await self.tend(kind)
+            await self.maintain(kind)
             return (await self.root(kind)).stopped and not await self.alive()
 
         await self.until(stopped, "the gang to stop")
@@ -89,7 +89,7 @@ class Theatre:
 
         async def whole() -> bool:
             await self.discover(kind)
-            await self.tend(kind)
+            await self.maintain(kind)
             root = await self.root(kind)
             running[:] = [p for p in await self.alive() if p.status.phase == "Running" and attempt_of(p) == attempt]
             return len(running) == root.world

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.probes.dcgm.exporter import MOST_LINES, STALE, Dcgm
 from healthd.probes.dcgm.fields import LONGEST_LINE, parse_address, parse_line
 from healthd.probes.errors import CannotRead
@@ -57,19 +57,19 @@ class Exporter:
         return Dcgm(URL, node=node, gpus=lambda: GPUS, xids=xids, fetch=self.fetch)
 
 
-def readings_in(look: Look) -> dict[tuple[str, str, str], float | str]:
-    """What a look says without Xids and presence, by device, name and part."""
-    assert look.trouble == ""
+def readings_in(sample: Sample) -> dict[tuple[str, str, str], float | str]:
+    """What a sample says without Xids and presence, by device, name and part."""
+    assert sample.trouble == ""
     return {
         (reading.device, reading.name, reading.part): reading.value
-        for reading in look.readings
+        for reading in sample.readings
         if not reading.name.startswith(("dcgm.xid.", "dcgm.listed"))
     }
 
 
 def seen(*rows: str) -> dict[tuple[str, str, str], float | str]:
     """What one page says."""
-    return readings_in(Exporter(*rows).probe().look(START))
+    return readings_in(Exporter(*rows).probe().sample(START))
 
 
 @pytest.mark.parametrize(
@@ -146,77 +146,77 @@ def test_old_exporter_without_addresses_is_understood_by_uuid() -> None:
 
 
 def test_page_of_another_machine_is_trouble() -> None:
-    look = Exporter(row(REPLAYS, 9, "GPU-cccc", host="node-2")).probe(node="node-1").look(START)
+    sample = Exporter(row(REPLAYS, 9, "GPU-cccc", host="node-2")).probe(node="node-1").sample(START)
 
-    assert look.readings == ()
-    assert "GPUs of another machine (node-2)" in look.trouble
-    assert "internalTrafficPolicy" in look.trouble
+    assert sample.readings == ()
+    assert "GPUs of another machine (node-2)" in sample.trouble
+    assert "internalTrafficPolicy" in sample.trouble
 
 
 def test_row_of_another_machine_among_ours_is_passed_over() -> None:
     probe = Exporter(row(REPLAYS, 9, "GPU-cccc", host="node-2"), row(REPLAYS, 1)).probe(node="node-1")
 
-    assert readings_in(probe.look(START)) == {(FIRST, "dcgm.pcie_replays", ""): 1}
+    assert readings_in(probe.sample(START)) == {(FIRST, "dcgm.pcie_replays", ""): 1}
 
 
 def test_host_name_tells_whose_gpus_they_are_when_nvml_cannot() -> None:
     probe = Exporter(row(REPLAYS, 9, "GPU-cccc")).probe(node="node-1")
 
-    assert readings_in(probe.look(START)) == {("0000:99:00.0", "dcgm.pcie_replays", ""): 9}
+    assert readings_in(probe.sample(START)) == {("0000:99:00.0", "dcgm.pcie_replays", ""): 9}
 
 
 @pytest.mark.parametrize("rows", [(), ("garbage",), (row(REPLAYS, "many"),), (f"{REPLAYS}{{",)])
 def test_page_without_a_gpu_is_trouble(rows: tuple[str, ...]) -> None:
-    assert "tells of no GPU" in Exporter(*rows).probe().look(START).trouble
+    assert "tells of no GPU" in Exporter(*rows).probe().sample(START).trouble
 
 
 def test_exporter_that_is_gone_is_trouble_and_nothing_else() -> None:
     exporter = Exporter(row(REPLAYS, 0))
     probe = exporter.probe()
-    probe.look(START)
+    probe.sample(START)
     exporter.rows = None
 
-    look = probe.look(START)
+    sample = probe.sample(START)
 
-    assert look.readings == ()
-    assert "connection refused" in look.trouble
+    assert sample.readings == ()
+    assert "connection refused" in sample.trouble
 
 
 def test_page_that_never_changes_is_trouble_after_a_while() -> None:
     exporter = Exporter(row(REPLAYS, 0), row(ENERGY, 1000))
     probe = exporter.probe()
 
-    assert probe.look(START).trouble == ""
-    assert probe.look(START + STALE - timedelta(seconds=1)).trouble == ""
-    assert "nothing has changed since" in probe.look(START + STALE).trouble
+    assert probe.sample(START).trouble == ""
+    assert probe.sample(START + STALE - timedelta(seconds=1)).trouble == ""
+    assert "nothing has changed since" in probe.sample(START + STALE).trouble
 
     exporter.rows = (row(REPLAYS, 0), row(ENERGY, 1001))
 
-    assert probe.look(START + STALE).trouble == ""
+    assert probe.sample(START + STALE).trouble == ""
 
 
 def test_page_without_anything_that_must_change_is_believed() -> None:
     probe = Exporter(row(REPLAYS, 0)).probe()
-    probe.look(START)
+    probe.sample(START)
 
-    assert probe.look(START + 10 * STALE).trouble == ""
+    assert probe.sample(START + 10 * STALE).trouble == ""
 
 
 def test_gpu_that_disappears_is_told() -> None:
     exporter = Exporter(row(REPLAYS, 0), row(REPLAYS, 0, "GPU-bbbb"))
     probe = exporter.probe()
-    probe.look(START)
+    probe.sample(START)
     exporter.rows = (row(REPLAYS, 0),)
 
-    listed = {one.device: one.value for one in probe.look(START).readings if one.name == "dcgm.listed"}
+    listed = {one.device: one.value for one in probe.sample(START).readings if one.name == "dcgm.listed"}
 
     assert listed == {FIRST: "yes", SECOND: "no"}
 
 
 def test_page_with_too_many_lines_is_trouble() -> None:
-    look = Exporter(*[row(REPLAYS, number) for number in range(MOST_LINES + 1)]).probe().look(START)
+    sample = Exporter(*[row(REPLAYS, number) for number in range(MOST_LINES + 1)]).probe().sample(START)
 
-    assert "lines of GPU metrics" in look.trouble
+    assert "lines of GPU metrics" in sample.trouble
 
 
 def xids(*pages: Sequence[str]) -> list[float | str]:
@@ -226,7 +226,7 @@ def xids(*pages: Sequence[str]) -> list[float | str]:
     counts: list[float | str] = []
     for page in pages:
         exporter.rows = (row(REPLAYS, 0), *page)
-        readings = probe.look(START).readings
+        readings = probe.sample(START).readings
         counts += [one.value for one in readings if (one.device, one.name) == (FIRST, "dcgm.xid.79")]
     return counts
 
@@ -291,6 +291,6 @@ def test_damaged_lines_never_raise() -> None:
         line = list(good)
         for _ in range(pick.randrange(1, 6)):
             line[pick.randrange(len(line))] = pick.choice(noise)
-        Exporter("".join(line)).probe().look(START)
+        Exporter("".join(line)).probe().sample(START)
 
-    assert Exporter(good).probe().look(START).trouble == ""
+    assert Exporter(good).probe().sample(START).trouble == ""

@@ -44,7 +44,7 @@ def block(tmp_path: Path) -> Block:
 
 def seen(probe: Disks, looks: int = 0) -> dict[str, float | str]:
     """What the look says that comes after so many others."""
-    look = probe.look(START + looks * LOOK)
+    look = probe.sample(START + looks * LOOK)
 
     assert {(reading.device, reading.part) for reading in look.readings} <= {(NVME, "nvme0n1")}
     return {reading.name: reading.value for reading in look.readings}
@@ -127,7 +127,7 @@ def mount(point: str, options: str = "rw", source: str = "/dev/nvme0n1p2") -> st
 
 def in_file_system(probe: FileSystems) -> dict[tuple[str, str], float | str]:
     """What a look says, by name and part."""
-    return {(reading.name, reading.part): reading.value for reading in probe.look(START).readings}
+    return {(reading.name, reading.part): reading.value for reading in probe.sample(START).readings}
 
 
 @pytest.mark.parametrize(("options", "answer"), [("rw", "no"), ("ro", "yes")])
@@ -152,7 +152,7 @@ def test_file_system_is_told_once_however_many_paths_lie_on_it(tmp_path: Path) -
     for path in paths:
         path.mkdir()
 
-    look = FileSystems(paths, mounted(tmp_path / "proc", mount("/"))).look(START)
+    look = FileSystems(paths, mounted(tmp_path / "proc", mount("/"))).sample(START)
 
     assert len({reading[:2] + reading[3:] for reading in look.readings}) == len(look.readings)
 

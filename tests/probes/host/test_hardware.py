@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.probes.host.edac import Edac
 from healthd.probes.host.services import Services
 from healthd.probes.host.thermal import Thermal
@@ -26,15 +26,15 @@ def put(root: Path, **files: object) -> Path:
     return root
 
 
-def seen(look: Look, devices: Sequence[str] = ("node",)) -> Told:
-    """What a look says, by name and part."""
-    assert {reading.device for reading in look.readings} <= set(devices)
-    return {(reading.name, reading.part): reading.value for reading in look.readings}
+def seen(sample: Sample, devices: Sequence[str] = ("node",)) -> Told:
+    """What a sample says, by name and part."""
+    assert {reading.device for reading in sample.readings} <= set(devices)
+    return {(reading.name, reading.part): reading.value for reading in sample.readings}
 
 
 def test_machine_without_any_of_it_says_nothing(tmp_path: Path) -> None:
     for probe in (Edac(tmp_path), Thermal(tmp_path), Services(tmp_path, run=tmp_path, proc=tmp_path)):
-        assert seen(probe.look(START)) == {}
+        assert seen(probe.sample(START)) == {}
 
 
 def test_errors_of_memory_by_module(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_errors_of_memory_by_module(tmp_path: Path) -> None:
     put(mc / "dimm1", dimm_ce_count=7, dimm_ue_count=1, dimm_label="CPU0_A1")
     put(mc, ce_count=9, ue_count=1, ce_noinfo_count=2, ue_noinfo_count=0)
 
-    assert seen(Edac(tmp_path).look(START)) == {
+    assert seen(Edac(tmp_path).sample(START)) == {
         ("edac.corrected", "mc0 dimm1 (CPU0_A1)"): 7,
         ("edac.uncorrected", "mc0 dimm1 (CPU0_A1)"): 1,
         ("edac.corrected", "mc0"): 2,
@@ -53,7 +53,7 @@ def test_errors_of_memory_by_module(tmp_path: Path) -> None:
 def test_errors_of_memory_by_controller_where_modules_are_not_known(tmp_path: Path) -> None:
     put(tmp_path / "devices/system/edac/mc/mc1", ce_count=9, ue_count=3)
 
-    assert seen(Edac(tmp_path).look(START)) == {("edac.corrected", "mc1"): 9, ("edac.uncorrected", "mc1"): 3}
+    assert seen(Edac(tmp_path).sample(START)) == {("edac.corrected", "mc1"): 9, ("edac.uncorrected", "mc1"): 3}
 
 
 def a_chip(sys: Path, name: str, **files: object) -> None:
@@ -64,7 +64,7 @@ def a_chip(sys: Path, name: str, **files: object) -> None:
 def test_sensor_tells_how_far_it_is_from_its_limit(tmp_path: Path) -> None:
     a_chip(tmp_path, "coretemp", temp1_input=61500, temp1_crit=100000, temp1_label="Package id 0")
 
-    assert seen(Thermal(tmp_path).look(START)) == {("thermal.margin_c", "coretemp Package id 0"): 38.5}
+    assert seen(Thermal(tmp_path).sample(START)) == {("thermal.margin_c", "coretemp Package id 0"): 38.5}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_sensor_tells_how_far_it_is_from_its_limit(tmp_path: Path) -> None:
 def test_sensor_that_makes_no_sense_is_left_out(tmp_path: Path, heat: object, limit: object) -> None:
     a_chip(tmp_path, "nct6775", temp1_input=heat, temp1_crit=limit)
 
-    assert seen(Thermal(tmp_path).look(START)) == {}
+    assert seen(Thermal(tmp_path).sample(START)) == {}
 
 
 def test_sensor_of_a_device_is_told_by_its_address(tmp_path: Path) -> None:
@@ -83,20 +83,20 @@ def test_sensor_of_a_device_is_told_by_its_address(tmp_path: Path) -> None:
     (tmp_path / "class/hwmon").mkdir(parents=True)
     (tmp_path / "class/hwmon/hwmon1").symlink_to(real)
 
-    assert seen(Thermal(tmp_path).look(START), [disk]) == {("thermal.margin_c", "nvme temp1"): 45}
+    assert seen(Thermal(tmp_path).sample(START), [disk]) == {("thermal.margin_c", "nvme temp1"): 45}
 
 
 def test_sensor_of_a_network_device_is_left_alone(tmp_path: Path) -> None:
     a_chip(tmp_path, "mlx5", temp1_input=61500, temp1_crit=100000)
 
-    assert seen(Thermal(tmp_path).look(START)) == {}
+    assert seen(Thermal(tmp_path).sample(START)) == {}
 
 
 @pytest.mark.parametrize(("fault", "answer"), [(0, "no"), (1, "yes")])
 def test_fan(tmp_path: Path, fault: int, answer: str) -> None:
     a_chip(tmp_path, "dell_smm", fan2_fault=fault)
 
-    assert seen(Thermal(tmp_path).look(START)) == {("thermal.fan_fault", "dell_smm fan2"): answer}
+    assert seen(Thermal(tmp_path).sample(START)) == {("thermal.fan_fault", "dell_smm fan2"): answer}
 
 
 def test_processor_is_asked_once_for_each_package(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_processor_is_asked_once_for_each_package(tmp_path: Path) -> None:
         folder = tmp_path / f"devices/system/cpu/cpu{cpu}"
         put(folder, topology__physical_package_id=package, thermal_throttle__package_throttle_total_time_ms=package * 9)
 
-    assert seen(Thermal(tmp_path).look(START)) == {
+    assert seen(Thermal(tmp_path).sample(START)) == {
         ("thermal.throttled_ms", "package 0"): 0,
         ("thermal.throttled_ms", "package 1"): 9,
     }
@@ -128,9 +128,9 @@ def with_modules(sys: Path, *names: str) -> Path:
     ],
 )
 def test_module_for_gpudirect(tmp_path: Path, modules: list[str], told: str | None) -> None:
-    look = Services(with_modules(tmp_path, *modules)).look(START)
+    sample = Services(with_modules(tmp_path, *modules)).sample(START)
 
-    assert seen(look).get(("services.peermem", "")) == told
+    assert seen(sample).get(("services.peermem", "")) == told
 
 
 def test_daemon_that_listens_answers_and_one_that_died_does_not(tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_daemon_that_listens_answers_and_one_that_died_does_not(tmp_path: Path) 
     with socket.socket(socket.AF_UNIX) as daemon:
         daemon.bind(str(folder / "socket"))
         daemon.listen()
-        alive = seen(probe.look(START))
+        alive = seen(probe.sample(START))
 
     assert alive["services.persistenced", ""] == "answers"
-    assert seen(probe.look(START))["services.persistenced", ""] == "dead"
+    assert seen(probe.sample(START))["services.persistenced", ""] == "dead"
 
 
 @pytest.mark.parametrize(("pid", "word"), [("4711", "answers"), ("4712", "dead")])
@@ -151,12 +151,12 @@ def test_daemon_without_a_socket_is_known_by_its_number(tmp_path: Path, pid: str
     put(tmp_path / "run/nvidia-fabricmanager", **{"nv-fabricmanager.pid": pid})
     (tmp_path / "proc/4711").mkdir(parents=True)
 
-    look = Services(run=tmp_path / "run", proc=tmp_path / "proc").look(START)
+    sample = Services(run=tmp_path / "run", proc=tmp_path / "proc").sample(START)
 
-    assert seen(look)["services.fabric_manager", ""] == word
+    assert seen(sample)["services.fabric_manager", ""] == word
 
 
 def test_number_of_a_daemon_says_nothing_without_the_hosts_processes(tmp_path: Path) -> None:
     put(tmp_path / "nvidia-fabricmanager", **{"nv-fabricmanager.pid": "4711"})
 
-    assert ("services.fabric_manager", "") not in seen(Services(run=tmp_path).look(START))
+    assert ("services.fabric_manager", "") not in seen(Services(run=tmp_path).sample(START))

@@ -33,7 +33,7 @@ def proc(tmp_path: Path) -> Proc:
 
 def seen(host: Host | KernelClock) -> dict[str, float | str]:
     """What a look says of the node."""
-    look = host.look(START)
+    look = host.sample(START)
 
     assert {reading.device for reading in look.readings} <= {"node"}
     return {reading.name: reading.value for reading in look.readings}

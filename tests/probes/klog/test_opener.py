@@ -18,9 +18,9 @@ from healthd.clock import SystemClock
 from healthd.core.config import KernelLogPolicy
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog import opener as opener_file
-from healthd.probes.klog.handed import receive_kmsg
 from healthd.probes.klog.kmsg import read_boot_id
-from healthd.probes.klog.which_source import open_kernel_log
+from healthd.probes.klog.received_fd import receive_kmsg
+from healthd.probes.klog.source_selection import open_kernel_log
 from tests.kernel_log import RealLog
 
 OPENER = [sys.executable, "-I", "-S", opener_file.__file__]

@@ -7,7 +7,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.probes.sysfs import read_text
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -16,9 +16,9 @@ NIC = "0000:5c:00.0"
 VIRTUAL = "0000:5c:00.2"
 
 
-def told(look: Look, device: str = NIC, part: str = "port 1") -> dict[str, float | str]:
-    """What a look says of one port, by name."""
-    return {r.name: r.value for r in look.readings if (r.device, r.part) == (device, part)}
+def told(sample: Sample, device: str = NIC, part: str = "port 1") -> dict[str, float | str]:
+    """What a sample says of one port, by name."""
+    return {r.name: r.value for r in sample.readings if (r.device, r.part) == (device, part)}
 
 
 class Disk:

@@ -13,7 +13,7 @@ def test_virtual_function_is_not_asked_for_the_wire_of_its_physical_one(sysfs: S
     virtual = sysfs.rdma("mlx5_1", VIRTUAL, link_layer="Ethernet", parent=NIC)
     for one in (port, virtual):
         set_link(one, "1: DOWN", "2: Polling")
-    looks = [Infiniband(sysfs.root).look(START), InfinibandCounters(sysfs.root).look(START)]
+    looks = [Infiniband(sysfs.root).sample(START), InfinibandCounters(sysfs.root).sample(START)]
 
     assert [told(look, VIRTUAL) for look in looks] == [{}, {}]
     assert all(told(look) for look in looks)
@@ -23,20 +23,20 @@ def test_virtual_function_counts_its_own_transport_while_its_physical_one_is_up(
     port = sysfs.rdma("mlx5_0", NIC, link_layer="Ethernet")
     sysfs.rdma("mlx5_1", VIRTUAL, link_layer="Ethernet", parent=NIC)
     probe = VirtualFunctions(sysfs.root)
-    up = probe.look(START)
+    up = probe.sample(START)
     set_link(port, "1: DOWN", "3: Disabled")
 
     assert "roce.out_of_sequence" in told(up, VIRTUAL)
     assert "ib.symbol_error" not in told(up, VIRTUAL)
     assert told(up) == {}
-    assert told(probe.look(START + SECOND), VIRTUAL) == {}
+    assert told(probe.sample(START + SECOND), VIRTUAL) == {}
 
 
 def test_virtual_function_without_its_physical_one_stands_for_itself(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_1", VIRTUAL, link_layer="Ethernet", parent=NIC)
 
-    assert told(Infiniband(sysfs.root).look(START), VIRTUAL)["ib.link"] == "up"
-    assert "ib.symbol_error" in told(InfinibandCounters(sysfs.root).look(START), VIRTUAL)
+    assert told(Infiniband(sysfs.root).sample(START), VIRTUAL)["ib.link"] == "up"
+    assert "ib.symbol_error" in told(InfinibandCounters(sysfs.root).sample(START), VIRTUAL)
 
 
 def test_sub_function_tells_nothing_beside_the_function_that_it_is_part_of(sysfs: Sysfs) -> None:
@@ -45,15 +45,15 @@ def test_sub_function_tells_nothing_beside_the_function_that_it_is_part_of(sysfs
     write(device / "ports/1", {"link_layer": "Ethernet", "state": "1: DOWN", "phys_state": "3: Disabled"})
     link(device / "device", made(sysfs.function(NIC) / "mlx5_core.sf.2"))
 
-    assert told(Infiniband(sysfs.root).look(START))["ib.state"] == "ACTIVE"
-    assert told(VirtualFunctions(sysfs.root).look(START)) == {}
+    assert told(Infiniband(sysfs.root).sample(START))["ib.state"] == "ACTIVE"
+    assert told(VirtualFunctions(sysfs.root).sample(START)) == {}
 
 
 def test_missing_virtual_function_is_no_fault(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC, link_layer="Ethernet")
     sysfs.rdma("mlx5_1", VIRTUAL, link_layer="Ethernet", parent=NIC)
     probe = Infiniband(sysfs.root)
-    probe.look(START)
+    probe.sample(START)
     sysfs.unplug("mlx5_1")
 
-    assert told(probe.look(START + SECOND), VIRTUAL, part="") == {}
+    assert told(probe.sample(START + SECOND), VIRTUAL, part="") == {}

@@ -17,7 +17,7 @@ BRIDGES = "pci0000:5a/0000:5a:01.0/0000:5b:00.0"
 def test_active_port_is_up(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC, below=BRIDGES)
 
-    assert told(Infiniband(sysfs.root).look(START)) == {
+    assert told(Infiniband(sysfs.root).sample(START)) == {
         "ib.state": "ACTIVE",
         "ib.phys_state": "LinkUp",
         "ib.link_downed": 0,
@@ -28,7 +28,7 @@ def test_active_port_is_up(sysfs: Sysfs) -> None:
 def test_machine_without_rdma_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     for probe in (Infiniband(tmp_path), InfinibandCounters(tmp_path), VirtualFunctions(tmp_path)):
-        look = probe.look(START)
+        look = probe.sample(START)
 
         assert (look.readings, look.trouble) == ([], "")
 
@@ -36,10 +36,10 @@ def test_machine_without_rdma_tells_nothing(tmp_path: Path) -> None:
 def test_folder_that_is_no_sysfs_is_trouble_and_no_device_is_missed(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     probe = Infiniband(sysfs.root)
-    probe.look(START)
+    probe.sample(START)
     sysfs.root.rename(sysfs.root.with_name("unmounted"))
     for one in (probe, InfinibandCounters(sysfs.root), VirtualFunctions(sysfs.root)):
-        look = one.look(START + SECOND)
+        look = one.sample(START + SECOND)
 
         assert (look.readings, look.trouble.split(" cannot")[0]) == ((), f"{sysfs.root}/class")
 
@@ -50,10 +50,10 @@ def test_class_that_is_gone_with_all_its_devices_is_trouble_and_no_device_is_mis
 ) -> None:
     sysfs.rdma("mlx5_0", NIC)
     probe = probe_of(sysfs.root)
-    probe.look(START)
+    probe.sample(START)
     (sysfs.root / "class/infiniband").rename(sysfs.root / "unmounted")
 
-    look = probe.look(START + SECOND)
+    look = probe.sample(START + SECOND)
 
     assert (look.readings, look.trouble.split(" cannot")[0]) == ((), f"{sysfs.root}/class/infiniband")
 
@@ -61,17 +61,17 @@ def test_class_that_is_gone_with_all_its_devices_is_trouble_and_no_device_is_mis
 def test_device_of_software_has_no_hardware_to_judge(sysfs: Sysfs) -> None:
     write(sysfs.root / "class/infiniband/rxe0/ports/1", {"state": "1: DOWN", "phys_state": "3: Disabled"})
 
-    assert Infiniband(sysfs.root).look(START).readings == []
+    assert Infiniband(sysfs.root).sample(START).readings == []
 
 
 def test_port_that_was_seen_up_and_serves_a_gpu_is_down(sysfs: Sysfs) -> None:
     sysfs.gpu("0000:5d:00.0", BRIDGES)
     port = sysfs.rdma("mlx5_0", NIC, below=BRIDGES)
     probe = Infiniband(sysfs.root)
-    probe.look(START)
+    probe.sample(START)
     set_link(port, "1: DOWN", "2: Polling")
 
-    found = told(probe.look(START + SECOND))
+    found = told(probe.sample(START + SECOND))
     assert (found["ib.link"], found["ib.rail_link"]) == ("down", "down")
 
 
@@ -81,7 +81,7 @@ def test_port_that_lost_its_link_before_the_agent_started_is_down(sysfs: Sysfs) 
     set_link(port, "1: DOWN", "2: Polling")
     write(port / "counters", {"link_downed": "1"})
 
-    assert told(Infiniband(sysfs.root).look(START))["ib.link"] == "down"
+    assert told(Infiniband(sysfs.root).sample(START))["ib.link"] == "down"
 
 
 @pytest.mark.parametrize(
@@ -95,22 +95,22 @@ def test_roce_drivers_call_every_port_without_a_carrier_disabled(
     sysfs.net("ens1", NIC, flags=flags, carrier_up_count=carriers)
     set_link(port, "1: DOWN", "3: Disabled")
 
-    assert told(Infiniband(sysfs.root).look(START))["ib.link"] == link
+    assert told(Infiniband(sysfs.root).sample(START))["ib.link"] == link
 
 
 def test_infiniband_port_that_is_disabled_was_switched_off(sysfs: Sysfs) -> None:
     port = sysfs.rdma("mlx5_0", NIC)
     probe = Infiniband(sysfs.root)
-    probe.look(START)
+    probe.sample(START)
     set_link(port, "1: DOWN", "3: Disabled")
 
-    assert told(probe.look(START + SECOND))["ib.link"] == "disabled"
+    assert told(probe.sample(START + SECOND))["ib.link"] == "disabled"
 
 
 def test_port_that_was_never_up_is_unused(sysfs: Sysfs) -> None:
     set_link(sysfs.rdma("mlx5_0", NIC), "1: DOWN", "2: Polling")
 
-    assert told(Infiniband(sysfs.root).look(START))["ib.link"] == "unused"
+    assert told(Infiniband(sysfs.root).sample(START))["ib.link"] == "unused"
 
 
 def test_link_that_is_neither_seen_up_nor_known_to_be_down_makes_nothing_good(sysfs: Sysfs) -> None:
@@ -118,7 +118,7 @@ def test_link_that_is_neither_seen_up_nor_known_to_be_down_makes_nothing_good(sy
     port = sysfs.rdma("mlx5_0", NIC, below=BRIDGES)
     for state, phys_state in (("1: DOWN", "2: Polling"), ("2: INIT", "5: LinkUp")):
         set_link(port, state, phys_state)
-        after_a_boot = told(Infiniband(sysfs.root).look(START))
+        after_a_boot = told(Infiniband(sysfs.root).sample(START))
 
         assert after_a_boot["ib.link"] in {"unused", "no-manager"}
         assert "ib.rail_link" not in after_a_boot
@@ -127,9 +127,9 @@ def test_link_that_is_neither_seen_up_nor_known_to_be_down_makes_nothing_good(sy
 def test_device_that_went_away_is_told_and_its_port_is_not(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     probe = Infiniband(sysfs.root)
-    before = probe.look(START)
+    before = probe.sample(START)
     sysfs.unplug("mlx5_0")
-    after = probe.look(START + SECOND)
+    after = probe.sample(START + SECOND)
 
     assert told(before, part="") == {"ib.present": "yes"}
     assert told(after) == {}
@@ -139,11 +139,11 @@ def test_device_that_went_away_is_told_and_its_port_is_not(sysfs: Sysfs) -> None
 def test_device_that_comes_back_under_its_name_is_read_anew(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     probe = Infiniband(sysfs.root)
-    probe.look(START)
+    probe.sample(START)
     sysfs.unplug("mlx5_0")
-    probe.look(START + SECOND)
+    probe.sample(START + SECOND)
     write(sysfs.rdma("mlx5_0", NIC) / "counters", {"link_downed": "7"})
-    back = probe.look(START + 2 * SECOND)
+    back = probe.sample(START + 2 * SECOND)
 
     assert told(back)["ib.link_downed"] == 7
     assert told(back, part="") == {"ib.present": "yes"}
@@ -152,7 +152,7 @@ def test_device_that_comes_back_under_its_name_is_read_anew(sysfs: Sysfs) -> Non
 def test_port_that_cannot_be_read_is_left_out(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
 
-    assert told(Infiniband(sysfs.root, Disk("phys_state")).look(START)) == {}
+    assert told(Infiniband(sysfs.root, Disk("phys_state")).sample(START)) == {}
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,10 @@ def test_state_that_is_none_is_unread_and_not_down(sysfs: Sysfs, state: str, phy
     sysfs.gpu("0000:5d:00.0", BRIDGES)
     port = sysfs.rdma("mlx5_0", NIC, below=BRIDGES)
     probe = Infiniband(sysfs.root)
-    probe.look(START)
+    probe.sample(START)
     set_link(port, state, phys_state)
 
-    look = probe.look(START + SECOND)
+    look = probe.sample(START + SECOND)
 
     assert told(look) == {}
     assert look.unread == "the state of mlx5_0 port 1 is not readable or none that there is"
@@ -182,19 +182,19 @@ def test_counter_of_lost_links_that_is_full_is_not_told(sysfs: Sysfs) -> None:
     port = sysfs.rdma("mlx5_0", NIC)
     write(port / "counters", {"link_downed": "255"})
 
-    assert "ib.link_downed" not in told(Infiniband(sysfs.root).look(START))
+    assert "ib.link_downed" not in told(Infiniband(sysfs.root).sample(START))
 
 
 def test_virtual_functions_that_go_with_their_pod_leave_an_answer(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
 
-    assert VirtualFunctions(sysfs.root).look(START).readings
+    assert VirtualFunctions(sysfs.root).sample(START).readings
 
 
 def test_efa_says_active_always_so_it_is_not_asked(sysfs: Sysfs) -> None:
     sysfs.rdma("rdmap16s27", NIC, link_layer="Unspecified", driver="efa")
 
-    assert Infiniband(sysfs.root, expected=1).look(START).readings == [
+    assert Infiniband(sysfs.root, expected=1).sample(START).readings == [
         (NIC, "ib.present", "yes", ""),
         ("node", "ib.devices", 1, ""),
         ("node", "ib.ports_up", 1, ""),
@@ -207,17 +207,17 @@ def test_lost_links_are_not_counted_every_second_where_that_is_refused(sysfs: Sy
     disk = Disk("link_downed")
     probe = Infiniband(sysfs.root, disk)
     for second in range(5):
-        probe.look(START + second * SECOND)
+        probe.sample(START + second * SECOND)
 
     assert disk.asked.count("link_downed") == 1
 
 
 def test_machine_without_ports_is_looked_at_rarely_until_there_is_one(sysfs: Sysfs) -> None:
     probe = Infiniband(sysfs.root)
-    probe.look(START)
+    probe.sample(START)
     without = probe.every
     sysfs.rdma("mlx5_0", NIC)
-    probe.look(START + SECOND)
+    probe.sample(START + SECOND)
 
     assert (without, probe.every) == (10 * SECOND, SECOND)
 
@@ -225,9 +225,9 @@ def test_machine_without_ports_is_looked_at_rarely_until_there_is_one(sysfs: Sys
 def test_ports_that_are_gone_or_only_expected_are_looked_for_every_second(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     probe, hopeful = Infiniband(sysfs.root), Infiniband(sysfs.root, expected=8)
-    probe.look(START)
+    probe.sample(START)
     sysfs.unplug("mlx5_0")
-    probe.look(START + SECOND)
-    hopeful.look(START + SECOND)
+    probe.sample(START + SECOND)
+    hopeful.sample(START + SECOND)
 
     assert (probe.every, hopeful.every) == (SECOND, SECOND)

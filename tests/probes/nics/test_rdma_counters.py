@@ -14,7 +14,7 @@ from tests.sysfs import Sysfs, set_link, write
 def test_counters_of_the_port_and_of_the_hardware_are_told_by_family(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     sysfs.rdma("mlx5_1", "0000:5e:00.0", link_layer="Ethernet")
-    look = InfinibandCounters(sysfs.root).look(START)
+    look = InfinibandCounters(sysfs.root).sample(START)
 
     assert {"ib.symbol_error", "ib.out_of_sequence", "ib.rate"} <= told(look).keys()
     assert {"ib.symbol_error", "roce.out_of_sequence", "roce.np_cnp_sent"} <= told(look, "0000:5e:00.0").keys()
@@ -22,7 +22,7 @@ def test_counters_of_the_port_and_of_the_hardware_are_told_by_family(sysfs: Sysf
 
 def test_no_reading_is_told_by_two_probes(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
-    quick, slow = (probe(sysfs.root).look(START).readings for probe in (Infiniband, InfinibandCounters))
+    quick, slow = (probe(sysfs.root).sample(START).readings for probe in (Infiniband, InfinibandCounters))
 
     assert {reading[:2] for reading in quick}.isdisjoint(reading[:2] for reading in slow)
 
@@ -30,10 +30,10 @@ def test_no_reading_is_told_by_two_probes(sysfs: Sysfs) -> None:
 def test_device_that_programs_cannot_open(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     sysfs.rdma("mlx5_1", "0000:5e:00.0")
-    unknown = InfinibandCounters(sysfs.root).look(START)
+    unknown = InfinibandCounters(sysfs.root).sample(START)
     write(sysfs.root / "class/infiniband_verbs/uverbs0", {"ibdev": "mlx5_1"})
     write(sysfs.root / "class/infiniband_verbs", {"abi_version": "6"})
-    look = InfinibandCounters(sysfs.root).look(START)
+    look = InfinibandCounters(sysfs.root).sample(START)
 
     assert told(unknown, part="") == {}
     assert [told(look, pci, "") for pci in (NIC, "0000:5e:00.0")] == [{"ib.verbs": "no"}, {"ib.verbs": "yes"}]
@@ -42,7 +42,7 @@ def test_device_that_programs_cannot_open(sysfs: Sysfs) -> None:
 def test_only_what_somebody_judges_is_read(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     disk = Disk()
-    InfinibandCounters(sysfs.root, disk).look(START)
+    InfinibandCounters(sysfs.root, disk).sample(START)
 
     assert "symbol_error" in disk.asked
     assert {"port_xmit_data", "lifespan"}.isdisjoint(disk.asked)
@@ -52,7 +52,7 @@ def test_counters_of_efa_stand_at_the_port_and_at_the_device(sysfs: Sysfs) -> No
     port = sysfs.rdma("rdmap16s27", NIC, link_layer="Unspecified", driver="efa", counters=False)
     write(port / "hw_counters", {"rx_drops": "5", "tx_bytes": "9"})
     write(port.parent.parent / "hw_counters", {"no_completion_cmds": "1"})
-    look = InfinibandCounters(sysfs.root).look(START)
+    look = InfinibandCounters(sysfs.root).sample(START)
 
     assert told(look) == {"efa.rx_drops": 5}
     assert told(look, part="") == {"efa.no_completion_cmds": 1}
@@ -62,7 +62,7 @@ def test_text_in_place_of_a_number_is_no_reading_and_not_asked_for_again(sysfs: 
     write(sysfs.rdma("mlx5_0", NIC) / "counters", {"symbol_error": "N/A (no PMA)"})
     disk = Disk()
     probe = InfinibandCounters(sysfs.root, disk)
-    looks = [probe.look(START), probe.look(START + SECOND)]
+    looks = [probe.sample(START), probe.sample(START + SECOND)]
 
     assert ["ib.symbol_error" in told(look) for look in looks] == [False, False]
     assert disk.asked.count("symbol_error") == 1
@@ -73,7 +73,7 @@ def test_file_that_refuses_is_left_alone_for_an_hour(sysfs: Sysfs) -> None:
     disk = Disk("symbol_error")
     probe = InfinibandCounters(sysfs.root, disk)
     for minutes in (0, 1, 59, 60, 61):
-        probe.look(START + timedelta(minutes=minutes))
+        probe.sample(START + timedelta(minutes=minutes))
 
     assert disk.asked.count("symbol_error") == 2
     assert disk.asked.count("port_rcv_errors") == 5, "its neighbours are asked as ever"
@@ -85,7 +85,7 @@ def test_folder_that_refuses_everything_is_asked_three_times_an_hour(sysfs: Sysf
     disk = Disk(*names)
     probe = InfinibandCounters(sysfs.root, disk, COUNTERS | {"ib.port_xmit_data"})
     for minutes in range(60):
-        probe.look(START + timedelta(minutes=minutes))
+        probe.sample(START + timedelta(minutes=minutes))
 
     assert sum(disk.asked.count(name) for name in names) == REFUSALS < len(names)
     assert disk.asked.count("out_of_sequence") == 60
@@ -94,11 +94,11 @@ def test_folder_that_refuses_everything_is_asked_three_times_an_hour(sysfs: Sysf
 def test_counter_at_the_end_of_its_range_is_named(sysfs: Sysfs) -> None:
     port = sysfs.rdma("mlx5_0", NIC)
     probe = InfinibandCounters(sysfs.root)
-    before = told(probe.look(START))
+    before = told(probe.sample(START))
     write(port / "counters", {"link_downed": "255", "symbol_error": "65535", "port_rcv_errors": "255"})
 
     assert before["ib.saturated"] == "none"
-    assert told(probe.look(START + SECOND))["ib.saturated"] == "link_downed, symbol_error"
+    assert told(probe.sample(START + SECOND))["ib.saturated"] == "link_downed, symbol_error"
 
 
 def test_rate_is_told_beside_that_of_most_of_its_kind(sysfs: Sysfs) -> None:
@@ -107,7 +107,7 @@ def test_rate_is_told_beside_that_of_most_of_its_kind(sysfs: Sysfs) -> None:
     set_link(ports[2], "1: DOWN", "2: Polling")
     sysfs.rdma("mlx5_8", "0000:08:00.0", board_id="MT_0000000546")
     sysfs.rdma("mlx5_4", "0000:04:00.0")
-    look = InfinibandCounters(sysfs.root).look(START)
+    look = InfinibandCounters(sysfs.root).sample(START)
 
     def rates(pci: str) -> list[object]:
         return [told(look, pci).get("ib.rate"), told(look, pci).get("ib.peer_rate")]

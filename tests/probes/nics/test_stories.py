@@ -51,7 +51,7 @@ class Node:
             self.now += timedelta(seconds=1)
             for probe in self.probes:
                 if int(self.now.timestamp()) % int(probe.every.total_seconds()) == 0:
-                    look = expecting(probe.look(self.now), self.best)
+                    look = expecting(probe.sample(self.now), self.best)
                     self.engine.take(look)
                     self.best = grown(self.best, look)
         return {(bad.device, bad.rule.name) for bad in self.engine.bad()}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from healthd.core.backoff import Waits, alone
-from healthd.core.diagnosis.readings import Look
+from healthd.core.backoff import Backoff, no_jitter
+from healthd.core.diagnosis.readings import Sample
 from healthd.probes.nvml.health import Nvml, NvmlPulse
 from healthd.probes.nvml.process import Pace, Process, asking
 from tests.standin.nvml import StandIn
@@ -44,39 +44,39 @@ class World:
     expected: int | None = None
 
     def __post_init__(self) -> None:
-        waits = Waits(timedelta(seconds=0.2), timedelta(minutes=5), alone)
+        backoff = Backoff(timedelta(seconds=0.2), timedelta(minutes=5), no_jitter)
         self.process = Process(
-            self.pace, spawn=asking(self.standin.environ, self.root), monotonic=self.clock, waits=waits
+            self.pace, spawn=asking(self.standin.environ, self.root), monotonic=self.clock, backoff=backoff
         )
         self.probe = Nvml(self.process, expected=self.expected)
         self.pulse = NvmlPulse(self.probe)
 
-    def look_until(self, is_seen: Callable[[Look], object]) -> Look:
-        """Look at what the child says until it says this."""
+    def look_until(self, is_seen: Callable[[Sample], object]) -> Sample:
+        """Sample at what the child says until it says this."""
         ends = time.monotonic() + ENOUGH
         while time.monotonic() < ends:
-            look = self.probe.look(NOW)
-            if is_seen(look):
-                return look
+            sample = self.probe.sample(NOW)
+            if is_seen(sample):
+                return sample
             self.probe.wait(0.2)
-        raise AssertionError(f"never seen; last: {look.trouble or len(look.readings)}")
+        raise AssertionError(f"never seen; last: {sample.trouble or len(sample.readings)}")
 
     def values(self) -> Values:
-        """All readings of the first look."""
-        return by_place(self.look_until(lambda look: look.readings))
+        """All readings of the first sample."""
+        return by_place(self.look_until(lambda sample: sample.readings))
 
     def wait_until_it_hangs(self) -> None:
         while not self.standin.hangs:
             self.probe.wait(0.01)
-            self.probe.look(NOW)
+            self.probe.sample(NOW)
 
     def responds(self) -> list[float | str]:
-        return [reading.value for reading in self.pulse.look(NOW).readings]
+        return [reading.value for reading in self.pulse.sample(NOW).readings]
 
 
-def by_place(look: Look) -> Values:
-    return {(reading.device, reading.name, reading.part): reading.value for reading in look.readings}
+def by_place(sample: Sample) -> Values:
+    return {(reading.device, reading.name, reading.part): reading.value for reading in sample.readings}
 
 
-def of(look: Look, device: str, name: str, part: str = "") -> float | str | None:
-    return by_place(look).get((device, name, part))
+def of(sample: Sample, device: str, name: str, part: str = "") -> float | str | None:
+    return by_place(sample).get((device, name, part))

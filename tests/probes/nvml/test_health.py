@@ -1,4 +1,4 @@
-"""What becomes of the words of the child: when there is a look, which one, and why there is none."""
+"""What becomes of the words of the child: when there is a sample, which one, and why there is none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.probes.nvml.health import WITHOUT_LIBRARY, Nvml, NvmlPulse
 from healthd.probes.nvml.process import Pace, Process, asking
 from tests.probes.nvml.stage import GPU0, GPU1, GPU2, NOW, QUICK, World, by_place, of
@@ -20,51 +20,51 @@ from tests.standin.nvml import StandIn
 
 def test_an_xid_event_is_told_when_it_comes(standin: StandIn, tmp_path: Path) -> None:
     world = World(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
-    before = by_place(world.look_until(lambda look: look.readings))
+    before = by_place(world.look_until(lambda sample: sample.readings))
     standin.play("event 1 1 79", "event 2 1 79", "event 3 2 31")
 
-    look = world.look_until(lambda look: of(look, GPU2, "nvml.xid.31"))
+    sample = world.look_until(lambda sample: of(sample, GPU2, "nvml.xid.31"))
     world.probe.close()
 
     assert before[GPU1, "nvml.xid.79", ""] == 0
-    assert of(look, GPU1, "nvml.xid.79") == 2
-    assert of(look, GPU1, "nvml.temperature") == 41
+    assert of(sample, GPU1, "nvml.xid.79") == 2
+    assert of(sample, GPU1, "nvml.temperature") == 41
 
 
 def test_a_storm_of_events_is_cut_short_until_the_next_look(standin: StandIn, tmp_path: Path) -> None:
     world = World(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
-    world.look_until(lambda look: look.readings)
+    world.look_until(lambda sample: sample.readings)
     standin.play(*(f"event {number} 0 13" for number in range(1, 151)))
 
-    look = world.look_until(lambda look: of(look, GPU0, "nvml.xid.13") == 100)
+    sample = world.look_until(lambda sample: of(sample, GPU0, "nvml.xid.13") == 100)
     world.probe.wait(0.1)
-    later = world.probe.look(NOW)
+    later = world.probe.sample(NOW)
     world.probe.close()
 
-    assert later is look
+    assert later is sample
 
 
 def test_what_is_read_now_and_then_stays_until_it_is_read_again(standin: StandIn, tmp_path: Path) -> None:
     pace = Pace(every=timedelta(milliseconds=20), whole=timedelta(hours=1))
     world = World(standin, tmp_path, pace=pace)
-    world.look_until(lambda look: look.readings)
+    world.look_until(lambda sample: sample.readings)
     standin.play("value nvmlDeviceGetTemperature 0 77", "value nvmlDeviceGetComputeRunningProcesses 0 5")
 
-    look = world.look_until(lambda look: of(look, GPU0, "nvml.temperature") == 77)
+    sample = world.look_until(lambda sample: of(sample, GPU0, "nvml.temperature") == 77)
     world.probe.close()
 
-    assert of(look, GPU0, "nvml.processes") == 0
-    assert of(look, GPU0, "nvml.nvlink.replay", "nvlink 17") == 0
+    assert of(sample, GPU0, "nvml.processes") == 0
+    assert of(sample, GPU0, "nvml.nvlink.replay", "nvlink 17") == 0
 
 
 def test_the_same_look_is_given_until_there_is_news(standin: StandIn, tmp_path: Path) -> None:
     world = World(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
-    look = world.look_until(lambda look: look.readings)
+    sample = world.look_until(lambda sample: sample.readings)
 
-    again = world.probe.look(NOW + timedelta(seconds=1))
+    again = world.probe.sample(NOW + timedelta(seconds=1))
     world.probe.close()
 
-    assert again is look
+    assert again is sample
 
 
 def test_a_driver_that_hangs_is_told_after_its_deadline_and_blames_no_gpu(world: World) -> None:
@@ -78,7 +78,7 @@ def test_a_driver_that_hangs_is_told_after_its_deadline_and_blames_no_gpu(world:
 
     assert said[:10] == ["yes"] * 10
     assert said[12] == "no"
-    assert "hangs" in world.probe.look(NOW).trouble
+    assert "hangs" in world.probe.sample(NOW).trouble
 
 
 def test_a_driver_that_comes_back_is_believed(standin: StandIn, tmp_path: Path) -> None:
@@ -88,11 +88,11 @@ def test_a_driver_that_comes_back_is_believed(standin: StandIn, tmp_path: Path) 
         world.probe.wait(0.01)
     standin.play()
 
-    look = world.look_until(lambda look: look.readings)
+    sample = world.look_until(lambda sample: sample.readings)
     responds = world.responds()
     world.probe.close()
 
-    assert of(look, GPU0, "nvml.state") == "ok"
+    assert of(sample, GPU0, "nvml.state") == "ok"
     assert responds == ["yes"]
 
 
@@ -100,7 +100,7 @@ def test_nothing_is_said_before_the_first_answer(world: World) -> None:
     world.standin.play("hang nvmlInit *")
 
     assert world.responds() == []
-    assert not world.probe.look(NOW).readings
+    assert not world.probe.sample(NOW).readings
 
 
 @pytest.mark.parametrize(
@@ -109,18 +109,18 @@ def test_nothing_is_said_before_the_first_answer(world: World) -> None:
 def test_an_nvml_that_does_not_start_has_nothing_to_tell_and_says_why(world: World, code: int, why: str) -> None:
     world.standin.play(f"error nvmlInit * {code}")
 
-    look = world.look_until(lambda look: look.empty.startswith("NVML: "))
+    sample = world.look_until(lambda sample: sample.empty.startswith("NVML: "))
 
-    assert look.empty == f"NVML: {why}"
-    assert not look.readings
+    assert sample.empty == f"NVML: {why}"
+    assert not sample.readings
 
 
 def test_a_driver_that_crashes_takes_only_the_child_with_it(world: World) -> None:
     world.standin.play("crash nvmlDeviceGetPowerUsage")
 
-    look = world.look_until(lambda look: look.trouble)
+    sample = world.look_until(lambda sample: sample.trouble)
 
-    assert look.trouble == "NVML could not be asked: the process that asks it ended with status -6"
+    assert sample.trouble == "NVML could not be asked: the process that asks it ended with status -6"
 
 
 def test_what_a_library_prints_does_not_spoil_the_answers(world: World) -> None:
@@ -132,9 +132,9 @@ def test_what_a_library_prints_does_not_spoil_the_answers(world: World) -> None:
 def test_an_address_that_is_none_is_a_reason(world: World) -> None:
     world.standin.play("value nvmlDeviceGetPciInfo 1 somewhere")
 
-    look = world.look_until(lambda look: look.trouble)
+    sample = world.look_until(lambda sample: sample.trouble)
 
-    assert look.trouble == "what NVML's child says makes no sense: 'somewhere' is not a PCI address"
+    assert sample.trouble == "what NVML's child says makes no sense: 'somewhere' is not a PCI address"
 
 
 class Says:
@@ -197,10 +197,10 @@ WORDS = st.fixed_dictionaries(
 def test_whatever_a_child_says_is_a_look(lines: list[bytes]) -> None:
     probe = Nvml(Says(*lines))
 
-    look = probe.look(NOW)
+    sample = probe.sample(NOW)
 
-    assert look.source == "nvml"
-    assert not (look.trouble and look.readings)
+    assert sample.source == "nvml"
+    assert not (sample.trouble and sample.readings)
 
 
 def without_a_library(tmp_path: Path) -> Nvml:
@@ -209,13 +209,13 @@ def without_a_library(tmp_path: Path) -> Nvml:
 
 def test_a_machine_without_the_library_has_nothing_to_tell_and_says_why(tmp_path: Path) -> None:
     probe = without_a_library(tmp_path)
-    look = probe.look(NOW)
-    while "answered" in look.empty:
+    sample = probe.sample(NOW)
+    while "answered" in sample.empty:
         probe.wait(0.1)
-        look = probe.look(NOW)
+        sample = probe.sample(NOW)
     probe.close()
 
-    assert look == Look(source="nvml", at=NOW, readings=[], empty="NVML: NVML Shared Library Not Found")
+    assert sample == Sample(source="nvml", at=NOW, readings=[], empty="NVML: NVML Shared Library Not Found")
 
 
 NO_LIBRARY = b'{"trouble": "NVML: NVML Shared Library Not Found", "code": 12}'
@@ -224,7 +224,7 @@ NO_LIBRARY = b'{"trouble": "NVML: NVML Shared Library Not Found", "code": 12}'
 def test_a_machine_without_the_library_is_asked_rarely_and_looked_at_rarely() -> None:
     process = Says(NO_LIBRARY)
     probe = Nvml(process)
-    probe.look(NOW)
+    probe.sample(NOW)
 
     assert process.rests_for == WITHOUT_LIBRARY
     assert (probe.every, NvmlPulse(probe).every) == (timedelta(seconds=10), timedelta(seconds=10))
@@ -234,7 +234,7 @@ def test_gpus_that_were_there_are_asked_for_and_looked_at_as_before() -> None:
     gpu = b'{"gpus": [{"pci": "00000000:3B:00.0"}], "node": {"nvml.gpus": 1}}'
     process = Says(gpu, NO_LIBRARY)
     probe = Nvml(process)
-    probe.look(NOW)
+    probe.sample(NOW)
 
     assert process.rests_for is None
     assert (probe.every, NvmlPulse(probe).every) == (timedelta(seconds=2), timedelta(seconds=1))
@@ -242,6 +242,6 @@ def test_gpus_that_were_there_are_asked_for_and_looked_at_as_before() -> None:
 
 def test_gpus_that_are_expected_are_asked_for_as_before() -> None:
     process = Says(NO_LIBRARY)
-    Nvml(process, expected=8).look(NOW)
+    Nvml(process, expected=8).sample(NOW)
 
     assert process.rests_for is None

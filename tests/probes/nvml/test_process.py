@@ -10,7 +10,7 @@ from typing import IO
 
 import pytest
 
-from healthd.core.backoff import Waits, alone
+from healthd.core.backoff import Backoff, no_jitter
 from healthd.probes.nvml.process import Pace, Process
 
 PACE = Pace(
@@ -58,8 +58,8 @@ class Machine:
         self.now = 1000.0
         self.children: list[Child] = []
         self.refuses = False
-        waits = Waits(timedelta(seconds=10), timedelta(seconds=40), alone)
-        self.process = Process(PACE, spawn=self._spawn, monotonic=lambda: self.now, waits=waits)
+        backoff = Backoff(timedelta(seconds=10), timedelta(seconds=40), no_jitter)
+        self.process = Process(PACE, spawn=self._spawn, monotonic=lambda: self.now, backoff=backoff)
 
     def _spawn(self, pace: Pace) -> Child:
         if self.refuses:

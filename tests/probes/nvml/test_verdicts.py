@@ -11,7 +11,7 @@ import pytest
 from healthd.core.api.model import Verdict
 from healthd.core.diagnosis.blindness import Sources
 from healthd.core.diagnosis.findings import Ledger
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals.engine import Engine
 from healthd.core.diagnosis.signals.nvml import RULES
 from healthd.core.diagnosis.signals.reconcile_findings import reconcile
@@ -29,16 +29,16 @@ class Judge:
         self._ledger = Ledger()
         self._sources = Sources()
         gpus = [Reading(f"0000:{0x3B + at:02x}:00.0", "pcie.gpu_driver", "nvidia") for at in range(on_bus)]
-        self._sources.take(Look(source="pcie", at=NOW, readings=[Reading("node", "pcie.gpus", on_bus), *gpus]))
+        self._sources.take(Sample(source="pcie", at=NOW, readings=[Reading("node", "pcie.gpus", on_bus), *gpus]))
 
     def verdict(self, *, after: timedelta) -> tuple[Verdict, list[str]]:
         """Of what is so now, and still so after a while."""
         for now in (NOW, NOW + after):
-            self._world.look_until(lambda look: look.trouble or look.readings or "answered" not in look.empty)
-            self._engine.take(self._world.pulse.look(now))
-            look = replace(self._world.probe.look(now), at=now)
-            self._sources.take(look)
-            self._engine.take(look)
+            self._world.look_until(lambda sample: sample.trouble or sample.readings or "answered" not in sample.empty)
+            self._engine.take(self._world.pulse.sample(now))
+            sample = replace(self._world.probe.sample(now), at=now)
+            self._sources.take(sample)
+            self._engine.take(sample)
             self._ledger = reconcile(self._ledger, self._engine, now=now, boot_id="boot")
         blind = self._sources.blind(NOW + after)
         return self._ledger.verdict(blind)[0], sorted(finding.rule for finding in self._ledger.standing)
@@ -51,7 +51,7 @@ def test_a_machine_that_is_well_is_healthy(world: World) -> None:
 def test_a_lost_gpu_takes_the_node_out(world: World) -> None:
     world.values()
     world.standin.play("error * 1 15")
-    world.look_until(lambda look: of(look, GPU1, "nvml.state") == "lost")
+    world.look_until(lambda sample: of(sample, GPU1, "nvml.state") == "lost")
 
     assert Judge(world).verdict(after=timedelta(minutes=1)) == (Verdict.UNHEALTHY, ["nvml-gpu-lost"])
 
@@ -102,7 +102,7 @@ def test_all_gpus_that_were_there_and_are_gone_are_missing(world: World) -> None
     judge = Judge(world)
     judge.verdict(after=timedelta(minutes=1))
     world.standin.play("gpus 0", "error * 1 15")
-    world.look_until(lambda look: look.empty)
+    world.look_until(lambda sample: sample.empty)
 
     assert judge.verdict(after=timedelta(hours=1)) == (Verdict.UNKNOWN, ["nvml-gpu-missing"] * 8)
 
@@ -121,9 +121,9 @@ def test_a_gpu_that_refuses_every_question_is_a_blind_spot_without_old_values(wo
     judge = Judge(world)
     judge.verdict(after=timedelta(minutes=1))
     world.standin.play(f"error * 1 {code}")
-    look = world.look_until(lambda look: of(look, GPU1, "nvml.state") == "mute")
+    sample = world.look_until(lambda sample: of(sample, GPU1, "nvml.state") == "mute")
 
-    assert of(look, GPU1, "nvml.uuid") is None
+    assert of(sample, GPU1, "nvml.uuid") is None
     assert judge.verdict(after=timedelta(hours=1)) == (Verdict.UNKNOWN, [])
 
 
@@ -131,7 +131,7 @@ def test_nvlinks_that_mig_turns_off_are_no_fault(world: World) -> None:
     judge = Judge(world)
     judge.verdict(after=timedelta(minutes=1))
     world.standin.play("value nvmlDeviceGetMigMode 1 1 1", "field 165 1 * 1 0")
-    world.look_until(lambda look: of(look, GPU1, "nvml.mig") == "on")
+    world.look_until(lambda sample: of(sample, GPU1, "nvml.mig") == "on")
 
     assert judge.verdict(after=timedelta(hours=1)) == (Verdict.HEALTHY, [])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.diagnosis.readings import Look
+from healthd.core.diagnosis.readings import Sample
 from healthd.probes.pci.pcie import Kind, PcieAdvice, PcieErrors, PcieLinks
 from tests.fakes import START
 from tests.probes.pci.tree import (
@@ -33,20 +33,20 @@ def bus(tmp_path: Path) -> PciTree:
     return a_bus(tmp_path / "sys")
 
 
-def told(look: Look) -> Told:
-    """What a look says, by device, name and part."""
-    assert not look.trouble
-    return {(reading.device, reading.name, reading.part): reading.value for reading in look.readings}
+def told(sample: Sample) -> Told:
+    """What a sample says, by device, name and part."""
+    assert not sample.trouble
+    return {(reading.device, reading.name, reading.part): reading.value for reading in sample.readings}
 
 
 def links(bus: PciTree) -> Told:
-    """One look of a new probe."""
-    return told(PcieLinks(bus.sys).look(START))
+    """One sample of a new probe."""
+    return told(PcieLinks(bus.sys).sample(START))
 
 
 def test_machine_without_a_bus_has_no_readings(tmp_path: Path) -> None:
     for probe in (PcieLinks(tmp_path), PcieErrors(tmp_path), PcieAdvice(tmp_path)):
-        assert told(probe.look(START)) == {}
+        assert told(probe.sample(START)) == {}
 
 
 def test_link_is_told_with_what_both_ends_can_do(bus: PciTree) -> None:
@@ -94,18 +94,18 @@ def test_rdma_device_is_watched_once_its_driver_is_loaded(bus: PciTree) -> None:
     late = "0000:07:00.0"
     bus.add(late, NIC_CLASS, MELLANOX, below=ROOT_PORT)
     probe = PcieLinks(bus.sys)
-    probe.look(START)
+    probe.sample(START)
     bus.put(late, "infiniband/mlx5_2", "")
 
-    assert told(probe.look(START))[late, "pcie.rdma_state", ""] == "present"
+    assert told(probe.sample(START))[late, "pcie.rdma_state", ""] == "present"
 
 
 def test_device_that_goes_away_is_told_as_gone(bus: PciTree) -> None:
     probe = PcieLinks(bus.sys)
-    probe.look(START)
+    probe.sample(START)
     bus.remove(GPU)
 
-    seen = told(probe.look(START))
+    seen = told(probe.sample(START))
 
     assert seen[GPU, "pcie.gpu_state", ""] == "gone"
     assert (GPU, "pcie.gpu_width", "") not in seen
@@ -113,33 +113,33 @@ def test_device_that_goes_away_is_told_as_gone(bus: PciTree) -> None:
 
 def test_device_that_comes_back_is_present(bus: PciTree) -> None:
     probe = PcieLinks(bus.sys)
-    probe.look(START)
+    probe.sample(START)
     bus.remove(DISK)
-    probe.look(START)
+    probe.sample(START)
     bus.add(DISK, "0x010802", "0x144d", below=ROOT_PORT, width=4)
 
-    assert told(probe.look(START))[DISK, "pcie.nvme_state", ""] == "present"
+    assert told(probe.sample(START))[DISK, "pcie.nvme_state", ""] == "present"
 
 
 def test_device_that_an_earlier_agent_saw_is_missed(bus: PciTree) -> None:
     probe = PcieLinks(bus.sys, expected=[("0000:08:00.0", Kind.GPU)])
 
-    assert told(probe.look(START))["0000:08:00.0", "pcie.gpu_state", ""] == "gone"
+    assert told(probe.sample(START))["0000:08:00.0", "pcie.gpu_state", ""] == "gone"
 
 
 def test_bus_that_lists_nothing_any_more_is_not_seen_rather_than_empty(bus: PciTree) -> None:
     probe = PcieLinks(bus.sys)
-    probe.look(START)
+    probe.sample(START)
     (bus.sys / "bus").rename(bus.sys / "elsewhere")
 
-    look = probe.look(START)
+    sample = probe.sample(START)
 
-    assert not look.readings
-    assert "lists no device at all" in look.trouble
+    assert not sample.readings
+    assert "lists no device at all" in sample.trouble
 
 
 def test_bus_that_an_earlier_agent_saw_is_missed(tmp_path: Path) -> None:
-    assert PcieLinks(tmp_path, [(GPU, Kind.GPU)]).look(START).trouble
+    assert PcieLinks(tmp_path, [(GPU, Kind.GPU)]).sample(START).trouble
 
 
 def test_device_whose_config_space_is_all_ones_is_silent(bus: PciTree) -> None:
@@ -182,7 +182,7 @@ def test_error_counters_are_read_at_both_ends_of_a_link(bus: PciTree) -> None:
     bus.put(GPU, "aer_dev_correctable", "RxErr 0\nBadTLP 7\nNonFatalErr 9\nTOTAL_ERR_COR 16")
     bus.put(ABOVE_GPU, "aer_dev_fatal", "DLP 1\nTOTAL_ERR_FATAL 1")
 
-    seen = told(PcieErrors(bus.sys).look(START))
+    seen = told(PcieErrors(bus.sys).sample(START))
 
     assert seen[GPU, "pcie.aer_correctable", "BadTLP"] == 7
     assert seen[ABOVE_GPU, "pcie.aer_fatal", ""] == 1
@@ -193,35 +193,35 @@ def test_error_counters_are_read_at_both_ends_of_a_link(bus: PciTree) -> None:
 def test_unsupported_requests_are_no_errors(bus: PciTree) -> None:
     bus.put(GPU, "aer_dev_nonfatal", "TLP 2\nUnsupReq 5\nTOTAL_ERR_NONFATAL 7")
 
-    assert told(PcieErrors(bus.sys).look(START))[GPU, "pcie.aer_nonfatal", ""] == 2
+    assert told(PcieErrors(bus.sys).sample(START))[GPU, "pcie.aer_nonfatal", ""] == 2
 
 
 def test_error_counters_that_make_no_sense_are_left_out(bus: PciTree) -> None:
     for name in ("aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal"):
         bus.put(GPU, name, "BadTLP many\nRxErr\n\n1 2 3")
 
-    assert not any(device == GPU for device, _, _ in told(PcieErrors(bus.sys).look(START)))
+    assert not any(device == GPU for device, _, _ in told(PcieErrors(bus.sys).sample(START)))
 
 
 def test_iommu_domain_of_a_device(bus: PciTree) -> None:
     bus.translate(GPU, "DMA-FQ")
 
-    assert told(PcieAdvice(bus.sys).look(START)) == {(GPU, "pcie.iommu", ""): "DMA-FQ"}
+    assert told(PcieAdvice(bus.sys).sample(START)) == {(GPU, "pcie.iommu", ""): "DMA-FQ"}
 
 
 def test_iommu_domain_where_the_kernels_folder_is_mounted_elsewhere(bus: PciTree, tmp_path: Path) -> None:
     bus.translate(GPU, "identity")
     elsewhere = (bus.sys / "kernel").rename(tmp_path / "kernel")
 
-    assert told(PcieAdvice(bus.sys).look(START)) == {}
-    assert told(PcieAdvice(bus.sys, elsewhere).look(START)) == {(GPU, "pcie.iommu", ""): "identity"}
+    assert told(PcieAdvice(bus.sys).sample(START)) == {}
+    assert told(PcieAdvice(bus.sys, elsewhere).sample(START)) == {(GPU, "pcie.iommu", ""): "identity"}
 
 
 @pytest.mark.parametrize(("control", "word"), [(0x0000, "off"), (0x0001, "off"), (0x001D, "on"), (0x0008, "on")])
 def test_port_that_sends_peers_up_to_the_processor(bus: PciTree, control: int, word: str) -> None:
     bus.put_config(ABOVE_GPU, config_space((0x0001, 0), (0x000D, control)))
 
-    assert told(PcieAdvice(bus.sys).look(START)) == {(ABOVE_GPU, "pcie.acs_redirect", ""): word}
+    assert told(PcieAdvice(bus.sys).sample(START)) == {(ABOVE_GPU, "pcie.acs_redirect", ""): word}
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_port_that_sends_peers_up_to_the_processor(bus: PciTree, control: int, w
 def test_config_space_that_tells_nothing(bus: PciTree, space: bytes) -> None:
     bus.put_config(ABOVE_GPU, space)
 
-    assert told(PcieAdvice(bus.sys).look(START)) == {}
+    assert told(PcieAdvice(bus.sys).sample(START)) == {}
 
 
 def test_list_of_capabilities_that_bites_its_own_tail_ends(bus: PciTree) -> None:
@@ -243,7 +243,7 @@ def test_list_of_capabilities_that_bites_its_own_tail_ends(bus: PciTree) -> None
     loop[0x100:0x104] = (0x0001 | 1 << 16 | 0x100 << 20).to_bytes(4, "little")
     bus.put_config(ABOVE_GPU, bytes(loop))
 
-    assert told(PcieAdvice(bus.sys).look(START)) == {}
+    assert told(PcieAdvice(bus.sys).sample(START)) == {}
 
 
 def config_space(*capabilities: tuple[int, int]) -> bytes:

@@ -225,8 +225,8 @@ class Ledger:
         Clear all that was last seen at or before *at*: somebody repaired or replaced the node.
 
         What probes read between the repair and *noticed*, when it became known, may have come before it: a counter grew
-        since the look before. It is cleared, too, and raised again by the next look that sees it. So is what seems to
-        be of the future: the clock was set back since, and it came before *noticed*, whatever it is stamped.
+        since the sample before. It is cleared, too, and raised again by the next sample that sees it. So is what seems
+        to be of the future: the clock was set back since, and it came before *noticed*, whatever it is stamped.
         """
 
         def is_put_right(finding: Finding) -> bool:

@@ -2,13 +2,13 @@
 Applies rules to readings: what is bad now, and since when the rest is good.
 
 The engine is told what probes read and keeps no more of it than the windows of its rules need. It is deterministic: the
-same looks give the same answers. What follows for the findings of a node is in
+same samples give the same answers. What follows for the findings of a node is in
 `healthd.core.diagnosis.signals.reconcile_findings`.
 
 A reading that did not change and about which nothing is going on costs one comparison.
 
-Each source has a time of its own: that of its looks, as long as that grows. Where the clock is set back it goes on from
-where it was, so that nothing has to wait until the clock is there again.
+Each source has a time of its own: that of its samples, as long as that grows. Where the clock is set back it goes on
+from where it was, so that nothing has to wait until the clock is there again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals import verdicts
 from healthd.core.diagnosis.signals.rule import Below, OutOfLine, Rule
 from healthd.core.diagnosis.signals.series import ALL_ONES, Series
@@ -83,13 +83,13 @@ CLOCK_DRIFTS = timedelta(minutes=1)
 class _Followed:
     """A series and what rules say of it."""
 
-    __slots__ = ("is_new", "look", "reading", "series", "states")
+    __slots__ = ("is_new", "reading", "sample", "series", "states")
 
     def __init__(self, reading: Reading, series: Series, rules: Iterable[Rule], source: _Source) -> None:
         self.reading = reading
         self.series = series
         self.states = [_State(rule, source.now) for rule in rules]
-        self.look = source.looks
+        self.sample = source.samples
         self.is_new = True
         """Not judged yet, or not since a repair."""
 
@@ -108,18 +108,18 @@ _Place = tuple[str, str]
 class _Source:
     """What one source told. *ahead* is by how much its time is ahead of a clock that was set back."""
 
-    __slots__ = ("ahead", "looks", "names", "now")
+    __slots__ = ("ahead", "names", "now", "samples")
 
     def __init__(self, at: datetime) -> None:
         self.names: dict[str, dict[_Place, _Followed]] = {}
-        """By the reading's name and place. All of them were there in the last look."""
+        """By the reading's name and place. All of them were there in the last sample."""
         self.now = at
         self.ahead = timedelta(0)
-        self.looks = 0
+        self.samples = 0
 
     def begin_look(self, at: datetime) -> datetime:
-        """The time of a look at *at*, which never goes back."""
-        self.looks += 1
+        """The time of a sample at *at*, which never goes back."""
+        self.samples += 1
         self.ahead = max(self.ahead, self.now - at)
         self.now = at + self.ahead
         return self.now
@@ -143,15 +143,15 @@ class Engine:
         self._clears = {rule.name: rule.clears_after for these in self._rules.values() for rule in these}
         self._sources: dict[str, _Source] = {}
         self._bad: dict[str, list[Bad]] = {}
-        """By source, because it is asked for after every look and rarely changes."""
+        """By source, because it is asked for after every sample and rarely changes."""
 
-    def take(self, look: Look) -> None:
-        """Enter one look. A source that could not be read changes nothing: what it told before still stands."""
-        if look.trouble:
+    def take(self, sample: Sample) -> None:
+        """Enter one sample. A source that could not be read changes nothing: what it told before still stands."""
+        if sample.trouble:
             return
-        source = self._sources.setdefault(look.source, _Source(look.at))
-        at = source.begin_look(look.at)
-        told = (reading for reading in look.readings if reading.value not in ALL_ONES)
+        source = self._sources.setdefault(sample.source, _Source(sample.at))
+        at = source.begin_look(sample.at)
+        told = (reading for reading in sample.readings if reading.value not in ALL_ONES)
         touched = [one for reading in told if (one := self._take(source, reading))]
         gone = _forget_what_is_gone(source)
         for one in touched:
@@ -164,7 +164,7 @@ class Engine:
         for name in {one.reading.name for one in touched}:
             _compare(source, name)
         if touched or gone:
-            self._bad[look.source] = [state.bad for one in source.all() for state in one.states if state.bad]
+            self._bad[sample.source] = [state.bad for one in source.all() for state in one.states if state.bad]
 
     def bad(self) -> list[Bad]:
         """All that is bad now, in the order of devices and rules."""
@@ -227,7 +227,7 @@ class Engine:
             series = Series(reading.value, at, self._keeps[reading.name])
             one = places[reading.device, reading.part] = _Followed(reading, series, rules, source)
             return one
-        one.look = source.looks
+        one.sample = source.samples
         if reading.value == one.series.value and not one.needs_judging and not self._others[reading.name]:
             one.series.stay(at)
             return None
@@ -256,8 +256,8 @@ def _compare(source: _Source, name: str) -> None:
 
 def _forget_what_is_gone(source: _Source) -> bool:
     """Whether anything is. A device that comes back is a new one, with lifetime counters of its own."""
-    every, looks = source.names.values(), source.looks
-    gone = [(places, place) for places in every for place, one in places.items() if one.look != looks]
+    every, samples = source.names.values(), source.samples
+    gone = [(places, place) for places in every for place, one in places.items() if one.sample != samples]
     for places, place in gone:
         del places[place]
     return bool(gone)

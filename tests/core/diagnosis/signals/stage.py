@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from healthd.core.api.model import Blame
-from healthd.core.diagnosis.readings import Look, Reading
+from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals.engine import Bad, Engine
 from healthd.core.diagnosis.signals.rule import Rule, Test
 
@@ -30,16 +30,16 @@ def rule(test: Test, **changes: object) -> Rule:
 
 
 class Bench:
-    """Feeds one engine; a look every minute unless the time is turned."""
+    """Feeds one engine; a sample every minute unless the time is turned."""
 
     def __init__(self, *rules: Rule) -> None:
         self.engine = Engine(rules)
         self.now = START
 
-    def look(self, *readings: Reading, after: timedelta = MINUTE, source: str = "ib", trouble: str = "") -> list[Bad]:
-        """What is bad after one more look."""
+    def sample(self, *readings: Reading, after: timedelta = MINUTE, source: str = "ib", trouble: str = "") -> list[Bad]:
+        """What is bad after one more sample."""
         self.now += after
-        self.engine.take(Look(source=source, at=self.now, readings=readings, trouble=trouble))
+        self.engine.take(Sample(source=source, at=self.now, readings=readings, trouble=trouble))
         return self.engine.bad()
 
     def good_since(self, rule: str, device: str = NIC) -> datetime | None:
@@ -49,7 +49,7 @@ class Bench:
 
     def counts(self, *values: float | str, after: timedelta = MINUTE) -> list[bool]:
         """For each value of one counter whether it was bad then."""
-        return [bool(self.look(read(value), after=after)) for value in values]
+        return [bool(self.sample(read(value), after=after)) for value in values]
 
 
 def read(value: float | str, device: str = NIC, name: str = COUNTER, part: str = "port 1") -> Reading:

@@ -133,7 +133,7 @@ def test_counter_near_its_end_that_shows_zero_once_did_not_wrap(bits: int) -> No
 def test_device_that_comes_back_brings_its_own_past() -> None:
     bench = Bench(TEN_AN_HOUR)
     bench.counts(0)
-    bench.look()
+    bench.sample()
 
     assert bench.counts(4000, 4001) == [False, False]
 
@@ -141,7 +141,7 @@ def test_device_that_comes_back_brings_its_own_past() -> None:
 def test_source_that_cannot_be_read_is_no_hot_plug() -> None:
     bench = Bench(TEN_AN_HOUR)
     bench.counts(0)
-    bench.look(trouble="no answer")
+    bench.sample(trouble="no answer")
 
     assert bench.counts(10) == [True]
 
@@ -180,7 +180,7 @@ def test_growth_that_may_have_come_before_a_repair_does_not_count() -> None:
     """The source was in trouble when the node was repaired; the counter went on before that or after."""
     bench = Bench(FIRST)
     bench.counts(0)
-    bench.look(trouble="it does not answer")
+    bench.sample(trouble="it does not answer")
     bench.engine.settle(bench.now)
 
     assert bench.counts(1, 1, 2) == [False, False, True]
@@ -207,7 +207,7 @@ def test_total_counts_on_through_a_repair() -> None:
 def test_sources_do_not_take_each_others_devices_for_gone() -> None:
     bench = Bench(TEN_AN_HOUR)
     bench.counts(0)
-    bench.look(read(0, device="0000:9a:00.0"), source="roce")
+    bench.sample(read(0, device="0000:9a:00.0"), source="roce")
 
     assert bench.counts(10) == [True]
 
@@ -215,7 +215,7 @@ def test_sources_do_not_take_each_others_devices_for_gone() -> None:
 def test_evidence_says_how_much_and_where() -> None:
     bench = Bench(TEN_AN_HOUR)
     bench.counts(0)
-    (bad,) = bench.look(read(14))
+    (bad,) = bench.sample(read(14))
 
     assert (bad.device, bad.part) == (NIC, "port 1")
     assert bad.text == "ib.symbol_error of port 1 grew by 14 in 1 h (limit 10), to 14"

@@ -18,7 +18,7 @@ GPU = "0000:53:00.0"
 def told_of(name: str, *values: float | str, part: str = "") -> set[str]:
     """The rules that are bad after these values, one a minute."""
     bench = Bench(*dcgm.RULES)
-    bad = [bench.look(Reading(GPU, f"dcgm.{name}", value, part)) for value in values]
+    bad = [bench.sample(Reading(GPU, f"dcgm.{name}", value, part)) for value in values]
     return {one.rule.name for one in bad[-1]}
 
 
@@ -122,10 +122,10 @@ def test_verdict_that_is_over_is_no_longer_told() -> None:
     bench = Bench(*dcgm.RULES)
     code = "DCGM_FR_VOLATILE_DBE_DETECTED"
     for _ in range(2):
-        bad = bench.look(Reading(GPU, "dcgm.health.mem", "fail", code))
+        bad = bench.sample(Reading(GPU, "dcgm.health.mem", "fail", code))
 
     assert [one.part for one in bad] == [code]
-    assert bench.look(Reading(GPU, "dcgm.health.mem", "pass")) == []
+    assert bench.sample(Reading(GPU, "dcgm.health.mem", "pass")) == []
     assert bench.good_since("dcgm-health-mem", GPU) == bench.now
 
 
@@ -152,7 +152,7 @@ def test_dcgm_alone_takes_no_node_out_of_service() -> None:
 def test_fault_that_dcgm_told_first_takes_a_node_out_once_the_kernel_tells_it_too() -> None:
     bench = Bench(*dcgm.RULES)
     for count in (0, 1):
-        bench.look(Reading(GPU, "dcgm.xid.79", count))
+        bench.sample(Reading(GPU, "dcgm.xid.79", count))
     ledger = reconcile(Ledger(), bench.engine, now=bench.now, boot_id="b")
     line = KernelRecord(sequence=1, at=bench.now, text="NVRM: Xid (PCI:0000:53:00): 79, GPU has fallen off the bus.")
 

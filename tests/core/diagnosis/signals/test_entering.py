@@ -32,7 +32,7 @@ class Node:
         self.ledger = Ledger(policy=policy or JudgePolicy())
 
     def sees(self, value: float | str, *, after: timedelta = MINUTE, part: str = "port 1") -> None:
-        self.bench.look(read(value, part=part), after=after)
+        self.bench.sample(read(value, part=part), after=after)
         self.reconcile()
 
     def reconcile(self) -> None:
@@ -111,7 +111,7 @@ def test_finding_of_before_a_restart_ends_when_its_state_is_seen_to_be_good() ->
 def test_what_nobody_can_see_ends_nothing() -> None:
     node = Node(DOWN)
     node.sees("DOWN")
-    node.bench.look(after=timedelta(days=1))
+    node.bench.sample(after=timedelta(days=1))
     node.reconcile()
 
     assert len(node.standing) == 1
@@ -119,9 +119,9 @@ def test_what_nobody_can_see_ends_nothing() -> None:
 
 def test_second_part_joins_the_finding_of_the_first() -> None:
     node = Node(DOWN)
-    node.bench.look(read("DOWN"), read("ACTIVE", part="port 2"))
+    node.bench.sample(read("DOWN"), read("ACTIVE", part="port 2"))
     node.reconcile()
-    node.bench.look(read("DOWN"), read("DOWN", part="port 2"))
+    node.bench.sample(read("DOWN"), read("DOWN", part="port 2"))
     node.reconcile()
 
     assert node.only.parts == ["port 1", "port 2"]
@@ -130,11 +130,11 @@ def test_second_part_joins_the_finding_of_the_first() -> None:
 
 def test_finding_of_two_parts_ends_when_both_are_good() -> None:
     node = Node(DOWN)
-    node.bench.look(read("DOWN"), read("DOWN", part="port 2"))
+    node.bench.sample(read("DOWN"), read("DOWN", part="port 2"))
     node.reconcile()
-    node.bench.look(read("ACTIVE"), read("DOWN", part="port 2"), after=10 * MINUTE)
+    node.bench.sample(read("ACTIVE"), read("DOWN", part="port 2"), after=10 * MINUTE)
     node.reconcile()
-    node.bench.look(read("ACTIVE"), read("DOWN", part="port 2"), after=10 * MINUTE)
+    node.bench.sample(read("ACTIVE"), read("DOWN", part="port 2"), after=10 * MINUTE)
     node.reconcile()
 
     assert len(node.standing) == 1
@@ -263,9 +263,9 @@ def test_gpu_that_the_driver_wants_reset_does_not_end_because_its_links_look_goo
 def test_xid_that_the_kernel_and_nvml_tell_of_is_one_finding(code: int) -> None:
     told = next(rule for rule in nvml.RULES if rule.name == f"nvml-xid-{code}")
     node = Node(told)
-    node.bench.look(read(0, name=told.reads, part=""))
+    node.bench.sample(read(0, name=told.reads, part=""))
     node.hears(f"NVRM: Xid (PCI:{NIC[:10]}): {code}, pid=1, name=python, something broke")
-    node.bench.look(read(1, name=told.reads, part=""))
+    node.bench.sample(read(1, name=told.reads, part=""))
     node.reconcile()
 
     assert node.only.rule == f"xid-{code}"
@@ -359,7 +359,7 @@ def test_two_parts_that_only_a_repair_ends_are_told_once() -> None:
     node.sees(1, part="bank 1")
     both = read(1, part="bank 1"), read(1, part="bank 2")
     for _ in range(3):
-        node.bench.look(*both)
+        node.bench.sample(*both)
         node.reconcile()
 
     assert (node.only.parts, node.only.count) == (["bank 1", "bank 2"], 2)

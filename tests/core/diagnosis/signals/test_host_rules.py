@@ -19,7 +19,7 @@ def told_of(name: str, *values: float | str, after: timedelta = MINUTE, beside: 
     """The rule that is bad after these values of one reading, with a constant one beside it."""
     bench = Bench(*RULES)
     others = [Reading(NODE, *beside)] if beside else []
-    bad = [bench.look(Reading(NODE, name, value), *others, after=after) for value in values]
+    bad = [bench.sample(Reading(NODE, name, value), *others, after=after) for value in values]
     return ", ".join(one.rule.name for one in bad[-1])
 
 

@@ -159,15 +159,15 @@ FLAPS = {"ib-rail-link-flaps": (4, 3 * HOUR)}
 def last_of(rule: Rule, *values: float | str, after: timedelta) -> bool:
     """Whether the rule calls the last of *values* bad, read *after* one another."""
     bench = Bench(rule)
-    return [bool(bench.look(read(value, name=rule.reads), after=after)) for value in values][-1]
+    return [bool(bench.sample(read(value, name=rule.reads), after=after)) for value in values][-1]
 
 
 def bad_ports(rule: Rule, *growths: int) -> list[str]:
     """Which of eight ports the rule calls bad that grew by so much in a minute."""
     bench = Bench(rule)
-    bench.look(*(read(7, device, rule.reads) for device in PORTS))
+    bench.sample(*(read(7, device, rule.reads) for device in PORTS))
     grown = zip(PORTS, growths, strict=True)
-    return [bad.device for bad in bench.look(*(read(7 + growth, device, rule.reads) for device, growth in grown))]
+    return [bad.device for bad in bench.sample(*(read(7 + growth, device, rule.reads) for device, growth in grown))]
 
 
 def test_every_rule_has_its_trace() -> None:
@@ -211,7 +211,7 @@ def test_port_that_is_slower_than_others_or_than_before(name: str) -> None:
     def looks(usual: int, *rates: int) -> bool:
         bench = Bench(rule)
         others = [read(usual, name=SLOWER[name])] if SLOWER[name] else []
-        return [bool(bench.look(read(rate, name=rule.reads), *others, after=rule.holds)) for rate in rates][-1]
+        return [bool(bench.sample(read(rate, name=rule.reads), *others, after=rule.holds)) for rate in rates][-1]
 
     assert looks(400, 400, 200, 200)
     assert not looks(400, 400, 200)

@@ -32,7 +32,7 @@ def told_of(
     bad = []
     for value in values:
         others = [Reading(device, f"nvml.{beside[0]}", beside[1], part)] if beside else []
-        bad = bench.look(Reading(device, f"nvml.{name}", value, part), *others, after=after, source="nvml")
+        bad = bench.sample(Reading(device, f"nvml.{name}", value, part), *others, after=after, source="nvml")
     return {one.rule.name.removeprefix("nvml-") for one in bad}
 
 

@@ -22,7 +22,7 @@ def told_of(
     bad = []
     for value in values:
         others = [Reading(GPU, f"pcie.{beside[0]}", beside[1], part)] if beside else []
-        bad = bench.look(Reading(GPU, f"pcie.{name}", value, part), *others, after=after)
+        bad = bench.sample(Reading(GPU, f"pcie.{name}", value, part), *others, after=after)
     return {one.rule.name for one in bad}
 
 

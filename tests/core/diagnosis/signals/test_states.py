@@ -37,21 +37,21 @@ def test_limit_of_a_gauge() -> None:
 def test_gauge_below_another_reading_of_the_same_part() -> None:
     bench = Bench(rule(Below(other="ib.expected")))
 
-    assert bench.look(read(16), read(16, name="ib.expected")) == []
-    assert bench.look(read(16), read(32, name="ib.expected"))[0].text.endswith("is 16, below 32 (ib.expected)")
+    assert bench.sample(read(16), read(16, name="ib.expected")) == []
+    assert bench.sample(read(16), read(32, name="ib.expected"))[0].text.endswith("is 16, below 32 (ib.expected)")
 
 
 def test_nothing_is_said_without_the_reading_to_compare_with() -> None:
     bench = Bench(rule(Below(other="ib.expected")))
 
-    assert bench.look(read(16), read(32, name="ib.expected", part="port 2")) == []
+    assert bench.sample(read(16), read(32, name="ib.expected", part="port 2")) == []
 
 
 def test_compared_reading_may_change_alone() -> None:
     bench = Bench(rule(Below(other="ib.expected")))
-    bench.look(read(16), read(16, name="ib.expected"))
+    bench.sample(read(16), read(16, name="ib.expected"))
 
-    assert len(bench.look(read(16), read(32, name="ib.expected"))) == 1
+    assert len(bench.sample(read(16), read(32, name="ib.expected"))) == 1
 
 
 def test_gauge_below_its_best() -> None:
@@ -67,10 +67,10 @@ def test_state_that_flaps() -> None:
 
 def test_device_that_grows_far_more_than_its_peers() -> None:
     bench = Bench(rule(OutOfLine(score=6, floor=100, within=timedelta(minutes=10))))
-    bench.look(*(read(0, device=device) for device in DEVICES))
-    alone = bench.look(*(read(5000 if device == NIC else 40, device=device) for device in [NIC, *DEVICES]))
-    bench.look(*(read(40, device=device) for device in [NIC, *DEVICES]))
-    one = bench.look(*(read(900 if device == DEVICES[2] else 45, device=device) for device in DEVICES))
+    bench.sample(*(read(0, device=device) for device in DEVICES))
+    alone = bench.sample(*(read(5000 if device == NIC else 40, device=device) for device in [NIC, *DEVICES]))
+    bench.sample(*(read(40, device=device) for device in [NIC, *DEVICES]))
+    one = bench.sample(*(read(900 if device == DEVICES[2] else 45, device=device) for device in DEVICES))
 
     assert alone == [], "a new device brings its own past"
     assert [bad.device for bad in one] == [DEVICES[2]]
@@ -79,32 +79,32 @@ def test_device_that_grows_far_more_than_its_peers() -> None:
 
 def test_congestion_of_everybody_is_nobodys_fault() -> None:
     bench = Bench(rule(OutOfLine(score=6, floor=100, within=timedelta(minutes=10))))
-    bench.look(*(read(0, device=device) for device in DEVICES))
+    bench.sample(*(read(0, device=device) for device in DEVICES))
 
-    assert bench.look(*(read(9000 + at, device=device) for at, device in enumerate(DEVICES))) == []
+    assert bench.sample(*(read(9000 + at, device=device) for at, device in enumerate(DEVICES))) == []
 
 
 def test_too_few_peers_say_nothing() -> None:
     bench = Bench(rule(OutOfLine(score=6, floor=100, within=timedelta(minutes=10))))
-    bench.look(*(read(0, device=device) for device in DEVICES[:3]))
+    bench.sample(*(read(0, device=device) for device in DEVICES[:3]))
 
-    assert bench.look(*(read(9000 * at, device=device) for at, device in enumerate(DEVICES[:3]))) == []
+    assert bench.sample(*(read(9000 * at, device=device) for at, device in enumerate(DEVICES[:3]))) == []
 
 
 def test_device_that_is_out_of_line_is_not_good_because_its_peers_are_gone() -> None:
     bench = Bench(rule(OutOfLine(6, 1000, 10 * MINUTE)))
-    bench.look(*(read(0, device=device) for device in DEVICES))
-    bench.look(read(5000, device=DEVICES[0]), *(read(0, device=device) for device in DEVICES[1:]))
+    bench.sample(*(read(0, device=device) for device in DEVICES))
+    bench.sample(read(5000, device=DEVICES[0]), *(read(0, device=device) for device in DEVICES[1:]))
 
-    assert [bad.device for bad in bench.look(read(5000, device=DEVICES[0]))] == [DEVICES[0]]
+    assert [bad.device for bad in bench.sample(read(5000, device=DEVICES[0]))] == [DEVICES[0]]
     assert bench.engine.good(DEVICES[0], "ib-symbol-errors") is None
 
 
 def test_gauge_is_not_good_because_nobody_tells_what_to_compare_it_with() -> None:
     bench = Bench(rule(Below(other="ib.expected")))
-    bench.look(read(8), read(16, name="ib.expected"))
+    bench.sample(read(8), read(16, name="ib.expected"))
 
-    assert len(bench.look(read(8))) == 1
+    assert len(bench.sample(read(8))) == 1
     assert bench.engine.good(NIC, "ib-symbol-errors") is None
 
 
@@ -117,9 +117,9 @@ def test_gauge_that_is_a_word_is_neither_good_nor_bad() -> None:
 
 def test_several_rules_read_the_same() -> None:
     bench = Bench(rule(Grows(1, MINUTE), name="first"), rule(Grows(100, MINUTE), name="many"))
-    bench.look(read(0))
+    bench.sample(read(0))
 
-    assert [bad.rule.name for bad in bench.look(read(5))] == ["first"]
+    assert [bad.rule.name for bad in bench.sample(read(5))] == ["first"]
 
 
 def test_repair_makes_a_state_to_be_seen_anew() -> None:
@@ -168,13 +168,13 @@ def test_reading_that_is_gone_is_forgotten_also_while_the_clock_goes_back() -> N
     bench.counts("DOWN")
     bench.now -= 100 * MINUTE
 
-    assert bench.look() == []
+    assert bench.sample() == []
 
 
 def test_time_without_a_look_is_not_known_to_be_good() -> None:
     bench = Bench(rule(Is(frozenset({"DOWN"}))))
     bench.counts("ACTIVE", "ACTIVE")
-    bench.look(trouble="it does not answer", after=60 * MINUTE)
+    bench.sample(trouble="it does not answer", after=60 * MINUTE)
     good = bench.engine.good(NIC, "ib-symbol-errors")
 
     assert good is not None
@@ -183,8 +183,8 @@ def test_time_without_a_look_is_not_known_to_be_good() -> None:
 
 def test_good_since_the_worst_part_became_good() -> None:
     bench = Bench(rule(Is(frozenset({"DOWN"}))))
-    bench.look(read("ACTIVE"), read("DOWN", part="port 2"))
-    bench.look(read("ACTIVE"), read("ACTIVE", part="port 2"))
+    bench.sample(read("ACTIVE"), read("DOWN", part="port 2"))
+    bench.sample(read("ACTIVE"), read("ACTIVE", part="port 2"))
 
     assert bench.good_since("ib-symbol-errors") == bench.now
 
@@ -192,4 +192,4 @@ def test_good_since_the_worst_part_became_good() -> None:
 def test_what_no_rule_reads_passes_by() -> None:
     bench = Bench(rule(Is(frozenset({"DOWN"}))))
 
-    assert bench.look(read("DOWN", name=f"{COUNTER}.other")) == []
+    assert bench.sample(read("DOWN", name=f"{COUNTER}.other")) == []

@@ -1,0 +1,151 @@
+"""
+One sample of every source of this machine, side by side, each with a deadline; and its kernel log, read to the end.
+
+A source that does not answer in time is told as trouble and left behind: what it would tell is unknown. Nothing is
+judged here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, Protocol
+
+from healthd.core.api.model import KernelRecord
+from healthd.core.diagnosis.readings import Sample
+from healthd.probes.klog.log import KernelLog
+from healthd.probes.nvml.health import Nvml
+
+QUIET = timedelta(milliseconds=400)
+"""A kernel log that says nothing for so long was read to its end: every source hands over at once what there is."""
+FIRST = timedelta(seconds=3)
+"""For the first word of what a thread or journalctl reads: a kernel's log is never empty. Files are read at once."""
+LONGEST = timedelta(seconds=10)
+"""A log that is being flooded has no end."""
+
+
+class Source(Protocol):
+    """What is used of a probe."""
+
+    @property
+    def source(self) -> str: ...
+
+    def sample(self, now: datetime) -> Sample: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OnceAnswered:
+    """A probe that tells what NVML's child said: asked once the child has spoken, which takes it a moment."""
+
+    probe: Source
+    nvml: Nvml
+    patience: timedelta
+
+    @property
+    def source(self) -> str:
+        """The probe's."""
+        return self.probe.source
+
+    def sample(self, now: datetime) -> Sample:
+        """Blocks for up to *patience*. Without an answer by then there is nothing to tell, and why."""
+        until = time.monotonic() + self.patience.total_seconds()
+        while self.nvml.responds() is None and not self.nvml.sample(now).trouble:
+            if time.monotonic() > until:
+                return Sample(
+                    source=self.source, at=now, trouble=f"it did not answer within {self.patience.total_seconds():g} s"
+                )
+            self.nvml.wait(0.05)
+        return self.probe.sample(now)
+
+
+class Sampler:
+    """Looks at *probes*, once or again and again. A source that has not come back is not asked again before it has."""
+
+    def __init__(self, probes: Sequence[Source], deadline: timedelta) -> None:
+        self._nvml = next((probe for probe in probes if isinstance(probe, Nvml)), None)
+        self._probes = [self._patient(probe, deadline) for probe in probes]
+        self._deadline = deadline
+        self._threads: dict[int, threading.Thread] = {}
+
+    def sample(self, now: datetime) -> list[Sample]:
+        """What each shows, in their order."""
+        answers: SimpleQueue[tuple[int, Sample]] = SimpleQueue()
+        asked = [number for number in range(len(self._probes)) if not self._is_out(number)]
+        for number in asked:
+            work = (number, self._probes[number], now, answers)
+            self._threads[number] = threading.Thread(target=_ask, args=work, daemon=True)
+            self._threads[number].start()
+        samples = _collected(answers, len(asked), self._deadline)
+        return [
+            samples.get(number) or Sample(source=probe.source, at=now, trouble=_silent(self._deadline))
+            for number, probe in enumerate(self._probes)
+        ]
+
+    def close(self) -> None:
+        """Let go of the driver: one that is open stands in the way of a GPU's reset."""
+        if self._nvml:
+            self._nvml.close()
+
+    def _patient(self, probe: Source, deadline: timedelta) -> Source:
+        is_told_by_the_child = self._nvml is not None and probe.source.partition("-")[0] == Nvml.source
+        return OnceAnswered(probe, self._nvml, deadline) if self._nvml and is_told_by_the_child else probe
+
+    def _is_out(self, number: int) -> bool:
+        return number in self._threads and self._threads[number].is_alive()
+
+
+def _collected(answers: SimpleQueue[tuple[int, Sample]], count: int, deadline: timedelta) -> dict[int, Sample]:
+    # A little longer than the sources' own deadlines, which can say more.
+    ends = time.monotonic() + deadline.total_seconds() + 0.5
+    samples: dict[int, Sample] = {}
+    while len(samples) < count:
+        try:
+            number, sample = answers.get(timeout=max(0.0, ends - time.monotonic()))
+        except Empty:
+            break
+        samples[number] = sample
+    return samples
+
+
+def _ask(number: int, probe: Source, now: datetime, answers: SimpleQueue[tuple[int, Sample]]) -> None:
+    try:
+        sample = probe.sample(now)
+    except Exception as error:  # a fault of ours in one probe must not hide the others
+        sample = Sample(source=probe.source, at=now, trouble=f"the probe failed: {error!r}")
+    answers.put((number, sample))
+
+
+def _silent(deadline: timedelta) -> str:
+    return f"it did not answer within {deadline.total_seconds():g} s"
+
+
+class Heard(NamedTuple):
+    """The records of a kernel log that may matter, and how many were lost while it was read."""
+
+    records: list[KernelRecord]
+    lost: int
+
+
+async def read_to_end(log: KernelLog, *, quiet: timedelta = QUIET, longest: timedelta = LONGEST) -> Heard:
+    """What *log* holds now. Raises OSError when it breaks."""
+    records: list[KernelRecord] = []
+    lost = 0
+    ends = time.monotonic() + longest.total_seconds()
+    patience = quiet if log.source == "file" else max(quiet, FIRST)
+    async with aclosing(log.batches()) as batches:
+        while (left := ends - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(min(left, patience.total_seconds())):
+                    batch = await anext(batches)
+            except (TimeoutError, StopAsyncIteration):
+                break
+            records += batch.records
+            lost += batch.lost
+            patience = quiet
+    return Heard(records, lost)

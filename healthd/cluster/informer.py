@@ -1,0 +1,240 @@
+"""
+What a cluster holds, kept in memory by watches: read without a request, and a little behind.
+
+An informer is for noticing. Where it matters that nothing changed meanwhile, the decision belongs to the API server:
+write with the version that was read, or read from the cluster itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import structlog
+from msgspec.structs import replace
+
+from healthd.clock import Clock
+from healthd.cluster.port import (
+    Cluster,
+    ClusterError,
+    Event,
+    EventType,
+    Fields,
+    Labels,
+    Listed,
+    NotFound,
+    Unavailable,
+    Unreadable,
+    Unusable,
+)
+from healthd.cluster.selection import selection
+from healthd.cluster.store import Key, Store, Tombstone, Watched
+from healthd.core.api import RESOURCES, Pod, Slim
+from healthd.core.backoff import Backoff, no_jitter
+
+__all__ = ["Change", "Informer", "Tombstone", "Watched", "without_containers"]
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=Slim)
+
+_SAID = 1000
+"""Objects that could not be read, of which is remembered that it was said."""
+_FIRST_RETRY, _LAST_RETRY = timedelta(seconds=1), timedelta(seconds=30)
+
+
+def without_containers(pod: Pod) -> Pod:
+    """A pod as decisions about gangs see it: where it runs and how it does. Less than half the memory."""
+    return replace(pod, spec=replace(pod.spec, containers=[]))
+
+
+class Change(NamedTuple):
+    """An object that came, changed or went."""
+
+    kind: type[Slim]
+    key: Key
+
+
+class Informer:
+    """
+    A `Reader` of the *watched* kinds. Nothing is known before `run`; reading what is not yet known is an error.
+
+    *unreadable* is called for each object that does not fit its struct.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        watched: Iterable[Watched[Any]],
+        unreadable: Callable[[Unreadable], None] = lambda _: None,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._kept: dict[type[Slim], _Kept] = {each.kind: _Kept(each) for each in watched}
+        self._listeners: builtins.list[Callable[[Change], None]] = []
+        self._said_unreadable: dict[Key, Unreadable] = {}
+        self._unreadable = unreadable
+
+    def listen(self, tell: Callable[[Change], None]) -> None:
+        """Call *tell* after each change that the informer takes in, also at the first list. It must not wait."""
+        self._listeners.append(tell)
+
+    async def run(self) -> None:
+        """Keep up with the cluster until cancelled. Raises Unusable."""
+        async with asyncio.TaskGroup() as tasks:
+            for kept in self._kept.values():
+                tasks.create_task(self._follow(kept), name=f"informer {kept.kind.__name__}")
+
+    @property
+    def is_synced(self) -> bool:
+        """Everything has been listed once."""
+        return all(kept.synced.is_set() for kept in self._kept.values())
+
+    async def until_synced(self) -> None:
+        """Return when everything has been listed once."""
+        for kept in self._kept.values():
+            await kept.synced.wait()
+
+    def stale_for(self, now: datetime) -> timedelta:
+        """
+        How long ago the quietest of the watches was last heard of: with an API server, about a minute at most.
+
+        Before the first list: since the informer was asked first, which is never less than zero.
+        """
+        return max((kept.stale_for(now) for kept in self._kept.values()), default=timedelta(0))
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """The object as last seen. Raises NotFound; Unavailable before the first list."""
+        obj = self._store(kind).get(Key(namespace, name))
+        if obj is None:
+            where = "/".join(part for part in (namespace, name) if part)
+            raise NotFound(f"{RESOURCES[kind].kind} {where} not found")
+        return obj
+
+    async def list(
+        self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
+    ) -> Listed[T]:
+        """All that match, ordered by namespace and name. Raises Unavailable before the first list."""
+        store = self._store(kind)
+        return Listed(store.select(namespace, selection(kind, labels, fields)), self._kept[kind].version)
+
+    def peek(self, kind: type[T], key: Key) -> T | None:
+        """The object as last seen, at once: for whoever is told of a change. None when it is gone."""
+        return self._store(kind).get(key)
+
+    def indexed(self, kind: type[T], index: str, value: str) -> builtins.list[T]:
+        """The objects under *value* of an index; others are not looked at. Raises Unavailable before the first list."""
+        return self._store(kind).indexed(index, value)
+
+    def tombstone(self, kind: type[T], uid: str) -> Tombstone[T] | None:
+        """The last state of an object that is gone; None when it is not remembered."""
+        store = self._store(kind)
+        store.forget_old(self._clock.now())
+        return store.tombstone(uid)
+
+    def departed_of(self, kind: type[T], index: str, value: str) -> builtins.list[Tombstone[T]]:
+        """The last states under *value* of an index, of those remembered; the first to go first."""
+        store = self._store(kind)
+        store.forget_old(self._clock.now())
+        return store.departed_of(index, value)
+
+    def _store(self, kind: type[T]) -> Store[T]:
+        kept = self._kept.get(kind)
+        if kept is None:
+            raise LookupError(f"{kind.__name__} is not mirrored")
+        if not kept.synced.is_set():
+            raise Unavailable(f"{RESOURCES[kind].plural} have not been listed yet")
+        return kept.store
+
+    async def _follow(self, kept: _Kept) -> None:
+        """List and watch, for ever; a watch that ends, for whatever reason, means a new list."""
+        backoff = Backoff(_FIRST_RETRY, _LAST_RETRY, no_jitter)
+        while True:
+            try:
+                await self._list(kept)
+                backoff.reset()
+                await self._watch(kept)
+            except Unusable:
+                raise
+            except ClusterError as error:
+                log.info("informer.restarts", kind=kept.kind.__name__, error=str(error))
+            except Exception as error:  # one answer that brings out a fault of ours must not end the process
+                log.exception("informer.failed", kind=kept.kind.__name__, error=str(error))
+            await self._clock.sleep(backoff.next())
+
+    async def _list(self, kept: _Kept) -> None:
+        what = kept.store.watched
+        listed = await self._cluster.list(kept.kind, namespace=what.namespace, labels=what.labels, fields=what.fields)
+        now = self._clock.now()
+        unreadable = {Key(each.namespace, each.name) for each in listed.unreadable}
+        changed = kept.store.replace(listed.items, now, unreadable=unreadable)
+        kept.heard(listed.resource_version, now)
+        kept.synced.set()
+        for key in changed:
+            self._tell(kept, key)
+        for each in listed.unreadable:
+            self._tell_unreadable(each)
+
+    async def _watch(self, kept: _Kept) -> None:
+        what = kept.store.watched
+        events: Any = self._cluster.watch(
+            kept.kind, since=kept.version, namespace=what.namespace, labels=what.labels, fields=what.fields
+        )
+        async with aclosing(events):
+            async for event in events:
+                self._take(kept, event)
+
+    def _take(self, kept: _Kept, event: Event[Any]) -> None:
+        now = self._clock.now()
+        kept.heard(event.resource_version, now)
+        if event.unreadable is not None:
+            self._tell_unreadable(event.unreadable)
+            last = kept.store.get(Key(event.unreadable.namespace, event.unreadable.name))
+            if event.is_gone and last is not None:
+                self._tell(kept, kept.store.drop(last, now))
+        if event.obj is None:
+            return
+        take = kept.store.drop if event.type is EventType.DELETED else kept.store.put
+        self._tell(kept, take(event.obj, now))
+
+    def _tell_unreadable(self, unreadable: Unreadable) -> None:
+        """Once for each object and reason, as a list says it again."""
+        self._unreadable(unreadable)
+        key = Key(unreadable.namespace, unreadable.name)
+        if self._said_unreadable.get(key) != unreadable:
+            log.warning("object.unreadable", **unreadable._asdict(), so="it counts as it was last seen, if ever")
+        self._said_unreadable[key] = unreadable
+        while len(self._said_unreadable) > _SAID:
+            del self._said_unreadable[next(iter(self._said_unreadable))]
+
+    def _tell(self, kept: _Kept, key: Key) -> None:
+        change = Change(kept.kind, key)
+        for tell in self._listeners:
+            tell(change)
+
+
+class _Kept:
+    """One kind: its store, and how far it has come."""
+
+    def __init__(self, watched: Watched[Any]) -> None:
+        self.kind: type[Any] = watched.kind
+        self.store: Store[Any] = Store(watched)
+        self.synced = asyncio.Event()
+        self.version = ""
+        self._heard_at: datetime | None = None
+
+    def heard(self, version: str, now: datetime) -> None:
+        """All up to *version* is known."""
+        self.version = version
+        self._heard_at = now
+
+    def stale_for(self, now: datetime) -> timedelta:
+        """Time since anything was heard; counted from the first question where nothing was."""
+        if self._heard_at is None:
+            self._heard_at = now
+        return now - self._heard_at

@@ -1,0 +1,297 @@
+"""
+Reads of checkpoints in the background: a store that is slow, or never answers, holds up no gang.
+
+The controller never waits for a store. While it attends to a gang it asks, takes what a read has shown so far, and goes
+on. A read that ends with something new touches its gang, which is then attended to again.
+
+A gang has one read at a time. An answer counts only for the question that it was asked for, and the attempt and the
+purpose are part of that: what was read before a gang was stopped or started is never believed after it. A question that
+an attend does not ask again is dropped with its read, so nothing is left of a gang that is gone or has another need.
+
+All reads together are bounded, in even shares by namespace, and those of recoveries come first. A read that fails is
+tried again after waits that grow. Whoever runs the controller runs the reads (`CheckpointReads.run`); when that is
+cancelled, so are they.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.port import ClusterError
+from healthd.controller.cluster_state import GangKey, key_of
+from healthd.core.api import ChosenCheckpoint, GangRef, Recovery
+from healthd.core.backoff import Backoff, Jitter, no_jitter
+from healthd.core.checkpoint.verification import Save, saves
+from healthd.core.fair_shares import may_begin
+from healthd.core.recovery.gang import Root
+
+log = structlog.get_logger()
+
+AT_ONCE = 32
+"""Reads at the same time, as `core.fair_shares` counts them. Most only wait for one of a few processes, or for a
+pod."""
+RETRY, RETRY_MOST = timedelta(seconds=1), timedelta(minutes=1)
+"""After a read that failed: the first wait, and the longest; doubled in between."""
+
+
+class Purpose(StrEnum):
+    """Why the checkpoints of a gang are read."""
+
+    PROGRESS = "progress"
+    """It runs: how far is it?"""
+    SILENCE = "silence"
+    """It seems to hang: is there really no new step? A read that began before that was suspected is no answer."""
+    RESUME = "resume"
+    """It is stopped: from where does it go on?"""
+    CONFIRM = "confirm"
+    """It was started: has it moved on?"""
+
+
+class Question(NamedTuple):
+    """What is asked. Two questions that differ in anything have nothing to do with each other."""
+
+    purpose: Purpose
+    attempt: int
+    location: str
+    format: str
+    recovery: str = ""
+    newer_than: int | None = None
+    doubted: tuple[Save, ...] = ()
+
+
+def question_of(
+    purpose: Purpose,
+    root: Root,
+    recovery: Recovery | None = None,
+    newer_than: int | None = None,
+    doubted: Sequence[ChosenCheckpoint] = (),
+) -> Question:
+    """What is asked about the gang of *root*, by *recovery* where there is one."""
+    attempt = recovery.status.attempt if recovery else root.attempt
+    name = recovery.metadata.name if recovery else ""
+    location, fmt = root.options.checkpoint, root.options.checkpoint_format
+    return Question(purpose, attempt, location, fmt, name, newer_than, saves(doubted))
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Read:
+    """One read, from when it was asked for. Times are by the controller's clock."""
+
+    gang: GangRef
+    question: Question
+    work: Callable[[], Awaitable[Any]]
+    known: Any
+    """An answer that is equal to this is nothing new."""
+    every: timedelta
+    asked: datetime
+    ended: datetime | None = None
+    answer: Any = None
+    error: str = ""
+    """Why there is no answer, for a person."""
+    is_passing: bool = False
+    """The cluster was in the way, and not the store: nothing is known of that."""
+    task: asyncio.Task[None] | None = None
+
+
+class _Gang:
+    """The reads of one gang: the one that waits or is under way, and the last one that ended."""
+
+    def __init__(self, question: Question, jitter: Jitter) -> None:
+        self.question = question
+        self.current: Read | None = None
+        self.last: Read | None = None
+        self.not_before: datetime | None = None
+        self.is_asked = False
+        self.backoff = Backoff(RETRY, RETRY_MOST, jitter)
+        self.trouble = ""
+
+
+class CheckpointReads:
+    """The reads for one controller. *touch* marks a gang that a read has something new for."""
+
+    def __init__(self, clock: Clock, touch: Callable[[GangKey], None], jitter: Jitter = no_jitter) -> None:
+        self._clock = clock
+        self._touch = touch
+        self._jitter = jitter
+        self._gangs: dict[str, _Gang] = {}
+        self._at: dict[GangKey, set[str]] = defaultdict(set)
+        self._waiting: dict[tuple[bool, str], dict[str, Read]] = defaultdict(dict)
+        """By whether they can wait, and the namespace: those that have not begun, by uid."""
+        self._running: list[Read] = []
+        self._wanted = asyncio.Event()
+
+    # What an attend asks ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def attending(self, gang: GangRef) -> Iterator[None]:
+        """What is not asked for in here, unless it fails, is dropped at its end."""
+        if (known := self._gangs.get(gang.uid)) is not None:
+            known.is_asked = False
+        yield
+        if (known := self._gangs.get(gang.uid)) is not None and not known.is_asked:
+            self._drop(gang)
+
+    def ask(
+        self,
+        gang: GangRef,
+        question: Question,
+        work: Callable[[], Awaitable[Any]],
+        *,
+        every: timedelta,
+        known: Any = None,
+    ) -> Read | None:
+        """
+        The last read for *question* that ended; before there is one, the one that will answer it, if there is any.
+
+        A further one is made where none is under way and the last ended *every* ago.
+        """
+        self._at[key_of(gang)].add(gang.uid)
+        mine = self._gangs.setdefault(gang.uid, _Gang(question, self._jitter))
+        mine.is_asked = True
+        if mine.question != question:
+            self._forget(gang.uid, mine)
+            mine.question, mine.last, mine.not_before = question, None, None
+        now = self._clock.now()
+        if mine.current is None and (mine.not_before is None or now >= mine.not_before):
+            mine.current = Read(gang=gang, question=question, work=work, known=known, every=every, asked=now)
+            self._waiting[question.purpose is Purpose.PROGRESS, gang.namespace][gang.uid] = mine.current
+            self._wanted.set()
+        return mine.last or mine.current
+
+    def use(self, read: Read) -> None:
+        """Its answer is used up: it is not given a second time."""
+        mine = self._gangs.get(read.gang.uid)
+        if mine is not None and mine.last is read:
+            mine.last = None
+
+    def again(self, read: Read, wait: timedelta) -> None:
+        """What *read* has shown is read again so soon after it."""
+        mine = self._gangs.get(read.gang.uid)
+        if mine is not None and mine.last is read and read.ended is not None:
+            mine.not_before = read.ended + wait
+
+    def drop_others(self, key: GangKey, gangs: Collection[GangRef]) -> None:
+        """Drop what there is for gangs at *key* that are not among *gangs*: they are gone."""
+        left = {gang.uid for gang in gangs}
+        for uid in self._at.get(key, set()) - left:
+            self._drop_at(key, uid)
+
+    def _drop(self, gang: GangRef) -> None:
+        """End what is under way for a gang, and forget what is known."""
+        self._drop_at(key_of(gang), gang.uid)
+
+    def _drop_at(self, key: GangKey, uid: str) -> None:
+        self._at[key].discard(uid)
+        if not self._at[key]:
+            del self._at[key]
+        if (mine := self._gangs.pop(uid, None)) is not None:
+            self._forget(uid, mine)
+
+    def _forget(self, uid: str, mine: _Gang) -> None:
+        read, mine.current = mine.current, None
+        if read is None:
+            return
+        self._take_off(read, uid)
+        if read.task is not None:
+            read.task.cancel()
+
+    def _take_off(self, read: Read, uid: str) -> None:
+        place = read.question.purpose is Purpose.PROGRESS, read.gang.namespace
+        if place in self._waiting:
+            self._waiting[place].pop(uid, None)
+            if not self._waiting[place]:
+                del self._waiting[place]
+
+    @property
+    def waits(self) -> bool:
+        """Whether a read has been asked for that has not begun."""
+        return bool(self._waiting)
+
+    # What is done beside ---------------------------------------------------------------------------------------------
+
+    async def run(self, wake: Callable[[GangKey], None]) -> None:
+        """Take reads until cancelled, when they are, too. *wake* is called with each gang that is to be attended to."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._wanted.clear()
+                for read in self.begin():
+                    read.task = tasks.create_task(self._take_and_wake(read, wake), name=f"read {read.gang.name}")
+                    read.task.add_done_callback(partial(self._leave, read))  # also of one that never began
+                await self._wanted.wait()
+
+    async def _take_and_wake(self, read: Read, wake: Callable[[GangKey], None]) -> None:
+        if await self.take(read):
+            wake(key_of(read.gang))
+
+    def begin(self) -> list[Read]:
+        """The reads to take now; each has to be taken (`take`)."""
+        begun: list[Read] = []
+        for place in sorted(self._waiting):
+            _, namespace = place
+            queue = self._waiting[place]
+            while queue and may_begin(namespace, [each.gang.namespace for each in self._running], AT_ONCE):
+                read = queue.pop(next(iter(queue)))
+                self._running.append(read)
+                begun.append(read)
+            if not queue:
+                del self._waiting[place]
+        return begun
+
+    async def take(self, read: Read) -> bool:
+        """Do it. Whether it has something new; never for one that was dropped meanwhile."""
+        try:
+            read.answer = await read.work()
+        except (ClusterError, OSError) as error:
+            read.error = str(error) or type(error).__name__
+            read.is_passing = isinstance(error, ClusterError)
+        except Exception as error:  # a fault of ours that one gang brings out must not end the reads for the others
+            log.exception("checkpoints.failed", gang=read.gang.name, namespace=read.gang.namespace, error=str(error))
+            read.error = f"a fault of healthd: {type(error).__name__}: {error}"
+        finally:
+            self._leave(read)
+        mine = self._gangs.get(read.gang.uid)
+        return mine is not None and mine.current is read and self._keep(mine, read)
+
+    def _leave(self, read: Read, _: asyncio.Task[None] | None = None) -> None:
+        if read in self._running:
+            self._running.remove(read)
+            self._wanted.set()  # another one may begin
+
+    def _keep(self, mine: _Gang, read: Read) -> bool:
+        before, mine.last, mine.current = mine.last, read, None
+        read.ended = self._clock.now()
+        self._log(mine, read)
+        wait = read.every
+        if read.error:
+            again = mine.backoff.next()
+            wait = again if read.is_passing else max(wait, again)
+        else:
+            mine.backoff.reset()
+        mine.not_before = read.ended + wait
+        known = (before.answer, before.error) if before else (read.known, "")
+        if (read.answer, read.error) == known:
+            return False
+        self._touch(key_of(read.gang))
+        return True
+
+    def _log(self, mine: _Gang, read: Read) -> None:
+        """One trouble is logged once, and that it is over."""
+        if read.error == mine.trouble:
+            return
+        gang = {"gang": read.gang.name, "namespace": read.gang.namespace, "purpose": read.question.purpose.value}
+        if read.error:
+            log.warning("checkpoints.unread", **gang, why=read.error)
+        else:
+            log.info("checkpoints.read_again", **gang)
+        mine.trouble = read.error

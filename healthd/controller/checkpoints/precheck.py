@@ -1,0 +1,189 @@
+"""
+Look at the checkpoints of gangs that run, at a slow pace, and say what a fault would cost: before it comes.
+
+Apart from the controller's own loop, because a store may take its time, and no fault is to wait for it. What is learned
+stands on the root of the gang, so the next leader knows it; nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
+from healthd.controller.checkpoints.declaration import misdeclared
+from healthd.controller.cluster_state import ClusterState
+from healthd.controller.ports import Looker
+from healthd.core.api import ANNOTATION_SAVES
+from healthd.core.api.save_stats import NO_SAVES, Saves
+from healthd.core.checkpoint.precheck import (
+    Worry,
+    is_checked,
+    lost_work,
+    missing_told,
+    news,
+    refusing,
+    take_report,
+    take_silence,
+    usual_interval,
+    worries,
+)
+from healthd.core.checkpoint.verification import Report
+from healthd.core.config import PrecheckPolicy
+from healthd.core.fair_shares import may_begin
+from healthd.core.recovery.gang import Root
+from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.events import NORMAL, WARNING, Announce, about_gang, silently
+from healthd.telemetry.metrics import GangSaves, Metrics
+
+log = structlog.get_logger()
+
+AT_ONCE = 4
+"""Gangs that are looked at at the same time, as `core.fair_shares` counts them: file servers have other work."""
+TICK = timedelta(seconds=5)
+
+
+class Prechecks:
+    """Looks at every gang of *cluster_state* once in `policy.every`, while no recovery of it is under way."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        cluster_state: ClusterState,
+        adapters: Mapping[str, GangAdapter[Any]],
+        looker: Looker,
+        policy: PrecheckPolicy,
+        metrics: Metrics,
+        announce: Announce = silently,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._cluster_state = cluster_state
+        self._adapters = adapters
+        self._looker = looker
+        self._policy = policy
+        self._metrics = metrics
+        self._announce = announce
+        self._due: dict[str, datetime] = {}
+        self._under_way: dict[str, str] = {}
+        """By uid: the namespace."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if not self._policy.enabled:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for root in self._start(self._clock.now()):
+                    tasks.create_task(self._check_safely(root), name=f"precheck {root.ref.name}")
+                self._show_safely(self._clock.now())
+                await self._clock.sleep(TICK)
+
+    def _checked(self) -> dict[str, Root]:
+        """The gangs that run and could be resumed."""
+        roots = [root for root in self._cluster_state.roots.values() if is_checked(root)]
+        return {root.ref.uid: root for root in roots if self._cluster_state.active(root.ref) is None}
+
+    def _start(self, now: datetime) -> list[Root]:
+        """Whom to look at now. A crowd of gangs is spread over the time."""
+        checked = self._checked()
+        self._due = {uid: self._due.get(uid) or now + self._spread(uid) for uid in checked}
+        waiting = sorted((at, uid) for uid, at in self._due.items() if at <= now and uid not in self._under_way)
+        chosen: list[str] = []
+        for _, uid in waiting:
+            namespace = checked[uid].ref.namespace
+            if may_begin(namespace, [*self._under_way.values()], AT_ONCE):
+                self._under_way[uid] = namespace
+                chosen.append(uid)
+        self._due |= dict.fromkeys(chosen, now + self._policy.every)
+        return [checked[uid] for uid in chosen]
+
+    def _spread(self, uid: str) -> timedelta:
+        return self._policy.every * (zlib.crc32(uid.encode()) % 256 / 256)
+
+    async def _check_safely(self, root: Root) -> None:
+        gang = root.ref.name
+        try:
+            await self._check(root)
+        except ClusterError as error:
+            log.info("precheck.retry", gang=gang, error=str(error))
+        except Exception as error:  # a fault of ours that one gang brings out must not end the look at the others
+            log.exception("precheck.failed", gang=gang, error=str(error))
+        finally:
+            self._under_way.pop(root.ref.uid, None)
+
+    async def _check(self, root: Root) -> None:
+        """One look, and what follows from it. Raises ClusterError."""
+        wrong = misdeclared(root)
+        seen = refusing(root, wrong) if wrong else await self._look(root)
+        before = self._checked().get(root.ref.uid)
+        if seen is None or before is None:
+            return
+        now = self._clock.now()
+        if isinstance(seen, str):
+            report, saves = Report(), take_silence(before, seen, now)
+        else:
+            report = missing_told(before, seen)
+            saves = take_report(before.saves, report, now)
+        root = dataclasses.replace(before, saves=saves)
+        found = worries(root, report, self._policy, now, certain=bool(wrong))
+        self._tell(root, found)
+        saves = msgspec.structs.replace(saves, concerns=[each.concern for each in found])
+        if saves != before.saves:
+            await self._note(root, saves)
+
+    async def _look(self, root: Root) -> Report | str | None:
+        """What there is, or why the store did not answer; None where nobody can look. Raises ClusterError."""
+        try:
+            return await self._looker.report(root)
+        except OSError as error:
+            return str(error) or "the store does not answer"
+
+    def _tell(self, root: Root, found: Sequence[Worry]) -> None:
+        began, over = news(root.saves.concerns, found)
+        about = about_gang(root.ref, self._adapters[root.ref.kind].kind)
+        for worry in began:
+            log.warning("checkpoint.worry", gang=root.ref.name, concern=worry.concern, why=worry.message)
+            self._announce(about, WARNING, f"Checkpoint{worry.concern.capitalize()}", worry.message)
+        for concern in over:
+            log.info("checkpoint.worry_over", gang=root.ref.name, concern=concern)
+            self._announce(about, NORMAL, f"Checkpoint{concern.capitalize()}Over", "the checkpoints are as they were")
+
+    async def _note(self, root: Root, saves: Saves) -> None:
+        """On the root, where the next leader and people find it."""
+        note = {ANNOTATION_SAVES: msgspec.json.encode(saves).decode()}
+        with suppress(NotFound, Conflict):
+            await self._adapters[root.ref.kind].note(self._cluster, root, note)
+
+    def _show_safely(self, now: datetime) -> None:
+        try:
+            self._show(now)
+        except Exception as error:  # what is only shown must not end what is guarded
+            log.exception("precheck.not_shown", error=str(error))
+
+    def _show(self, now: datetime) -> None:
+        """The gauges, which go on counting between two looks."""
+        known = [root for root in self._checked().values() if root.saves != NO_SAVES]
+        self._metrics.show_saves(self._shown(root, now) for root in known)
+
+    def _shown(self, root: Root, now: datetime) -> GangSaves:
+        lost, usual = lost_work(root, now), usual_interval(root)
+        good = root.saves.good
+        return GangSaves(
+            namespace=root.ref.namespace,
+            gang=root.ref.name,
+            saved=good[-1].at if good and not root.saves.none_loads else None,
+            interval=usual,
+            lost=lost,
+            concerns=root.saves.concerns,
+        )

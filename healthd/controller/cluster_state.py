@@ -1,0 +1,427 @@
+"""
+What the controller has noticed: every object that it was shown, arranged by gang, and which gangs something touched.
+
+No I/O, and nothing here is decided on without another look: this only says whom to look at
+(`healthd.controller.fresh_reads` says what is read again, and why). It costs the same whether the cluster has ten nodes
+or ten thousand: each change is put in its place when it comes, and a question is answered from the places of one gang.
+
+The cluster state never goes back in time. It is told what a watch shows and what healthd itself wrote, in any order;
+whatever is older than what is known is passed over.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from healthd.core.api import (
+    ANNOTATION_CLAIM,
+    FINALIZER_FENCE,
+    GangRef,
+    Node,
+    NodeHealth,
+    NodeSystemInfo,
+    Pod,
+    Recovery,
+    Slim,
+)
+from healthd.core.api.model import ENDED
+from healthd.core.fabric.rail_comparison import compared
+from healthd.core.node.quarantine import read_record
+from healthd.core.recovery.gang import GangView, Root, is_terminal, with_seats
+from healthd.core.recovery.spares import is_spare
+from healthd.core.untrusted import number_or
+from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.isolation import Isolation, named
+
+T = TypeVar("T", bound=Slim)
+K = TypeVar("K")
+E = TypeVar("E")
+V = TypeVar("V")
+
+KEPT_DEPARTED = 50_000
+"""Last states of pods that are gone, over all gangs: some ten restarts of the largest gang, or a day of small ones."""
+KEPT_ENDS = 20_000
+"""Ends of objects that are remembered, so that a late answer does not bring one back to life."""
+
+
+class GangKey(NamedTuple):
+    """Where a gang is found. A namesake that is made later has the same key and another uid."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class ObjectKey(NamedTuple):
+    """An object of a kind."""
+
+    namespace: str
+    name: str
+
+
+class ClusterState:
+    """All that was noticed. *touched* are the gangs that something happened to; whoever attends to one takes it out."""
+
+    def __init__(self, adapters: Mapping[str, GangAdapter[Any]], isolation: Isolation | None = None) -> None:
+        self.dirty_keys: set[GangKey] = set()
+        self.nodes: dict[str, Node] = {}
+        """Without boot ids: one from a cache may be older than a pod that it is compared for."""
+        self.health: dict[str, NodeHealth] = {}
+        """Without boot ids, too, and without what only people read."""
+        self.roots: dict[GangKey, Root] = {}
+        self.claimed_nodes: set[str] = set()
+        self.spare_nodes: set[str] = set()
+        self.quarantined_nodes: set[str] = set()
+        self.fenced_pods: set[ObjectKey] = set()
+        """Pods that our finalizer keeps."""
+        self._adapters = adapters
+        self._isolation = isolation or Isolation()
+        self._objects: dict[type[Slim], dict[ObjectKey, Any]] = defaultdict(dict)
+        self._ends: dict[tuple[type[Slim], ObjectKey], int] = {}
+        self._claims: dict[ObjectKey, tuple[GangKey, ...]] = {}
+        self._members: dict[GangKey, dict[ObjectKey, Pod]] = defaultdict(dict)
+        self._gangs_on: dict[str, dict[GangKey, int]] = defaultdict(dict)
+        self._busy: dict[str, int] = defaultdict(int)
+        self._recoveries: dict[GangKey, dict[ObjectKey, Recovery]] = defaultdict(dict)
+        self._active: dict[ObjectKey, Recovery] = {}
+        self._deleted: dict[str, tuple[GangKey, Pod]] = {}
+        self._deleted_of: dict[GangKey, dict[str, Pod]] = defaultdict(dict)
+        self._resized_away: dict[GangKey, set[str]] = {}
+
+    # What is told ----------------------------------------------------------------------------------------------------
+
+    def upsert(self, obj: Any) -> None:
+        """*obj* is there, in this state or a later one."""
+        with self._isolation.of("cache", named(obj)):
+            self._upsert(obj)
+
+    def _upsert(self, obj: Any) -> None:
+        kind, key = type(obj), _key_of(obj)
+        known = self._objects[kind]
+        before = known.get(key)
+        version = _version(obj)
+        if before is not None and version <= _version(before) and version:
+            return
+        if before is None and 0 < version <= self._ends.get((kind, key), 0):
+            return
+        known[key] = obj = _noted(obj)
+        self._place(kind, key, before, obj)
+
+    def remove(self, last: Any, version: int = 0) -> None:
+        """The object whose last state was *last* is gone, since *version* of its kind at the latest."""
+        with self._isolation.of("cache", named(last)):
+            self._remove(last, version)
+
+    def _remove(self, last: Any, version: int) -> None:
+        kind, key = type(last), _key_of(last)
+        gone_at = max(version, _version(last))
+        before = self._objects[kind].get(key)
+        if before is not None and _version(before) > gone_at:
+            return
+        self._remember_removal(kind, key, gone_at)
+        if before is None:
+            return
+        if _version(last) > _version(before):
+            self.upsert(last)
+        last = self._objects[kind].pop(key)
+        self._place(kind, key, last, None)
+        if kind is Pod:
+            self._remember_deleted(last)
+
+    def replace(self, kind: type[Slim], items: Sequence[Any], version: str) -> None:
+        """*items* are all objects of *kind*, as of *version*."""
+        there = {_key_of(item) for item in items}
+        for item in items:
+            self.upsert(item)
+        as_of = _number(version)
+        for last in [obj for key, obj in self._objects[kind].items() if key not in there]:
+            if not as_of or _version(last) <= as_of:
+                self.remove(last, as_of)
+
+    def get(self, kind: type[T], key: ObjectKey) -> T | None:
+        """The object as it was last told, less what the cluster state leaves out; None when it is not there."""
+        return self._objects[kind].get(key)
+
+    # What is asked ---------------------------------------------------------------------------------------------------
+
+    def gangs(self, key: GangKey) -> list[GangRef]:
+        """Whom to attend to at *key*: the gang that is there, and any before it whose recovery is not over."""
+        recoveries = self._recoveries.get(key, {}).values()
+        active = {each.spec.gang.uid: each.spec.gang for each in recoveries if each.status.phase not in ENDED}
+        root = self.roots.get(key)
+        if root is not None and root.options.restart:
+            active[root.ref.uid] = root.ref
+        return list(active.values())
+
+    def rootless(self, key: GangKey) -> tuple[Pod, ...]:
+        """Pods that say that they are of a gang without a root, where healthd is to make the root itself."""
+        adapter = self._adapters.get(key.kind)
+        if adapter is None or not adapter.makes_roots or key in self.roots:
+            return ()
+        return tuple(pod for pod in self._members.get(key, {}).values() if self.gang_of(_key_of(pod)) is None)
+
+    def watched(self) -> set[GangKey]:
+        """Every gang that healthd has to do with."""
+        marked = {key for key, root in self.roots.items() if root.options.restart}
+        return marked | {key_of(recovery.spec.gang) for recovery in self._active.values()}
+
+    def root(self, ref: GangRef) -> Root | None:
+        """The root of a gang, unless it is gone."""
+        root = self.roots.get(key_of(ref))
+        return root if root is not None and root.ref.uid == ref.uid else None
+
+    def view(self, ref: GangRef) -> GangView:
+        """What there is to see of one gang."""
+        return GangView(
+            root=self.root(ref),
+            pods=self.members(ref),
+            deleted=self.deleted_pods(ref),
+            resized_away=self._resized_away.get(key_of(ref), ()),
+            nodes=self.nodes,
+            health=self.health,
+        )
+
+    def members(self, ref: GangRef) -> tuple[Pod, ...]:
+        """The pods of one gang, by name."""
+        key = key_of(ref)
+        pods = self._members.get(key, {})
+        return tuple(pods[each] for each in sorted(pods) if self._belongs(each, pods[each], key, ref.uid))
+
+    def deleted_pods(self, ref: GangRef) -> tuple[Pod, ...]:
+        """The last known states of its pods that are gone, the latest last."""
+        gone = self._deleted_of.get(key_of(ref), {}).values()
+        return tuple(pod for pod in gone if self._may_be_of(pod, ref.kind, ref.uid))
+
+    def is_of(self, ref: GangRef, pod: Pod) -> bool:
+        """Whether *pod*, freshly read, is a member of the gang."""
+        return self._first_candidate(self._candidate_gangs(pod), pod) == key_of(ref) and self._may_be_of(
+            pod, ref.kind, ref.uid
+        )
+
+    def recoveries(self) -> Iterable[Recovery]:
+        """All of them."""
+        return self._objects[Recovery].values()
+
+    def active_recoveries(self) -> Iterable[Recovery]:
+        """Those that have not ended."""
+        return self._active.values()
+
+    def of_gang(self, ref: GangRef) -> list[Recovery]:
+        """All recoveries of a gang, the latest first."""
+        return latest_first(r for r in self._recoveries.get(key_of(ref), {}).values() if r.spec.gang.uid == ref.uid)
+
+    def active(self, ref: GangRef) -> Recovery | None:
+        """The recovery of a gang that is not over."""
+        return next((r for r in self.of_gang(ref) if r.status.phase not in ENDED), None)
+
+    def busy_nodes(self) -> set[str]:
+        """Nodes with a pod of some gang that has not ended."""
+        return set(self._busy)
+
+    def pod(self, key: ObjectKey) -> Pod:
+        """A pod that is there."""
+        found: Pod = self._objects[Pod][key]
+        return found
+
+    def gang_of(self, key: ObjectKey) -> GangKey | None:
+        """The gang that a pod belongs to; None for one whose gang is gone."""
+        return self._first_candidate(self._claims.get(key, ()), self.pod(key))
+
+    # Where things go -------------------------------------------------------------------------------------------------
+
+    def _place(self, kind: type[Slim], key: ObjectKey, before: Any, after: Any) -> None:
+        if kind is Pod:
+            self._place_pod(key, before, after)
+        elif kind is Node:
+            self._place_node(key.name, before, after)
+        elif kind is NodeHealth:
+            self._place_health(key.name, after)
+        elif kind is Recovery:
+            self._place_recovery(key, before, after)
+        for adapter in self._adapters.values():
+            if adapter.kind is kind:
+                self._place_root(adapter, before, after)
+
+    def _place_pod(self, key: ObjectKey, before: Pod | None, after: Pod | None) -> None:
+        former = self._claims.pop(key, ())
+        for claim in former:
+            _drop(self._members, claim, key)
+        self.dirty_keys.update(former)
+        if before is not None:
+            self._count(before, former, -1)
+        self.fenced_pods.discard(key)
+        claims = self._candidate_gangs(after)
+        if after is None or not claims:
+            return
+        self._claims[key] = claims
+        for claim in claims:
+            self._members[claim][key] = after
+        self.dirty_keys.update(claims)
+        self._count(after, claims, 1)
+        if FINALIZER_FENCE in after.metadata.finalizers:
+            self.fenced_pods.add(key)
+
+    def _count(self, pod: Pod, claims: tuple[GangKey, ...], by: int) -> None:
+        node = pod.spec.node_name
+        if not node or not claims:
+            return
+        if not is_terminal(pod):
+            self._busy[node] += by
+            if not self._busy[node]:
+                del self._busy[node]
+        for claim in claims:
+            on = self._gangs_on[node]
+            on[claim] = on.get(claim, 0) + by
+            if not on[claim]:
+                _drop(self._gangs_on, node, claim)
+
+    def _place_node(self, name: str, before: Node | None, after: Node | None) -> None:
+        for names, holds in (
+            (self.claimed_nodes, after is not None and ANNOTATION_CLAIM in after.metadata.annotations),
+            (self.spare_nodes, after is not None and is_spare(after)),
+            (self.quarantined_nodes, after is not None and read_record(after) is not None),
+        ):
+            names.add(name) if holds else names.discard(name)
+        if after is None:
+            self.nodes.pop(name, None)
+        else:
+            self.nodes[name] = replace(after, status=replace(after.status, node_info=NodeSystemInfo()))
+        if _matters(before) != _matters(after):
+            self._touch_node(name)
+
+    def _place_health(self, name: str, after: NodeHealth | None) -> None:
+        if after is None:
+            self.health.pop(name, None)
+        else:
+            self.health[name] = replace(after, status=replace(after.status, boot_id=""))
+        self._touch_node(name)
+
+    def _touch_node(self, name: str) -> None:
+        """Whoever runs there, and whoever is being recovered: it may have waited for this very node."""
+        self.dirty_keys.update(self._gangs_on.get(name, ()))
+        self.dirty_keys.update(key_of(recovery.spec.gang) for recovery in self._active.values())
+
+    def _place_recovery(self, key: ObjectKey, before: Recovery | None, after: Recovery | None) -> None:
+        self._active.pop(key, None)
+        if before is not None:
+            _drop(self._recoveries, key_of(before.spec.gang), key)
+        if after is not None:
+            self._recoveries[key_of(after.spec.gang)][key] = after
+            if after.status.phase not in ENDED:
+                self._active[key] = after
+        if (one := after or before) is not None:
+            self.dirty_keys.add(key_of(one.spec.gang))
+
+    def _place_root(self, adapter: GangAdapter[Any], before: Any, after: Any) -> None:
+        old = adapter.read(before) if before is not None else None
+        new = adapter.read(after) if after is not None else None
+        if old is not None and (new is None or key_of(new.ref) != key_of(old.ref)):
+            self.roots.pop(key_of(old.ref), None)
+            self._resized_away.pop(key_of(old.ref), None)
+            self.dirty_keys.add(key_of(old.ref))
+        if new is not None:
+            self.roots[key_of(new.ref)] = new
+            self.dirty_keys.add(key_of(new.ref))
+        if old is not None and new is not None and (old.world, old.indexes) != (new.world, new.indexes):
+            self._resize(old, new)
+
+    def _resize(self, old: Root, new: Root) -> None:
+        """Remember who had no place before or has none now: once places are back, nothing else tells why they went."""
+        here, gone = (places.get(key_of(new.ref), {}).values() for places in (self._members, self._deleted_of))
+        stay = {pod.metadata.uid for pod in with_seats(here, new) if pod.metadata.deletion_timestamp is None}
+        go = {pod.metadata.uid for pod in (*here, *gone)}
+        go -= {pod.metadata.uid for pod in with_seats(with_seats([*here, *gone], old), new)}
+        self._resized_away[key_of(new.ref)] = (self._resized_away.get(key_of(new.ref), set()) | go) - stay
+
+    def _remember_deleted(self, last: Pod) -> None:
+        for claim in self._candidate_gangs(last):
+            if claim in self.roots:
+                self._deleted[last.metadata.uid] = (claim, last)
+                self._deleted_of[claim][last.metadata.uid] = last
+                break
+        for uid in list(islice(self._deleted, max(0, len(self._deleted) - KEPT_DEPARTED))):
+            claim, _ = self._deleted.pop(uid)
+            _drop(self._deleted_of, claim, uid)
+            self._resized_away.get(claim, set()).discard(uid)
+
+    def _remember_removal(self, kind: type[Slim], key: ObjectKey, version: int) -> None:
+        self._ends.pop((kind, key), None)
+        self._ends[kind, key] = version
+        for oldest in list(islice(self._ends, max(0, len(self._ends) - KEPT_ENDS))):
+            del self._ends[oldest]
+
+    # Whose pod ------------------------------------------------------------------------------------------------------
+
+    def _candidate_gangs(self, pod: Pod | None) -> tuple[GangKey, ...]:
+        """Every gang that *pod* may be of, those first whose kind comes first in the table."""
+        if pod is None:
+            return ()
+        space = pod.metadata.namespace
+        named = ((kind, adapter.root_name(pod)) for kind, adapter in self._adapters.items())
+        return tuple(GangKey(kind, space, name) for kind, name in named if name)
+
+    def _belongs(self, each: ObjectKey, pod: Pod, key: GangKey, uid: str) -> bool:
+        claims = self._claims[each]
+        return (len(claims) == 1 or self._first_candidate(claims, pod) == key) and self._may_be_of(pod, key.kind, uid)
+
+    def _first_candidate(self, claims: Sequence[GangKey], pod: Pod) -> GangKey | None:
+        for claim in claims:
+            root = self.roots.get(claim)
+            if root is not None and self._may_be_of(pod, claim.kind, root.ref.uid):
+                return claim
+        return None
+
+    def _may_be_of(self, pod: Pod, kind: str, uid: str) -> bool:
+        """Unless it says that it is of a root that was deleted, and another one made under the same name."""
+        return self._adapters[kind].root_uid(pod) in ("", uid)
+
+
+def key_of(ref: GangRef) -> GangKey:
+    """Where the gang is found."""
+    return GangKey(ref.kind, ref.namespace, ref.name)
+
+
+def latest_first(recoveries: Iterable[Recovery]) -> list[Recovery]:
+    """In the order in which they are looked at."""
+    return sorted(recoveries, key=lambda r: (r.spec.first_attempt, r.metadata.creation_timestamp), reverse=True)
+
+
+def _drop(places: dict[K, dict[E, V]], place: K, each: E) -> None:
+    """Take one thing out of its place, and with the last one the place."""
+    if place in places:
+        places[place].pop(each, None)
+        if not places[place]:
+            del places[place]
+
+
+def _matters(node: Node | None) -> Any:
+    """What decisions look at: a kubelet's heartbeat changes nothing of it."""
+    if node is None:
+        return None
+    conditions = [(each.type, each.status) for each in node.status.conditions]
+    return node.spec, node.metadata.labels, node.metadata.annotations, conditions, node.status.node_info.boot_id
+
+
+def _noted(obj: Any) -> Any:
+    """Less what nobody asks the cluster state for: ten thousand inventories are 50 MB."""
+    if not isinstance(obj, NodeHealth):
+        return obj
+    return replace(obj, status=replace(obj.status, inventory=[], nics=compared(obj.status.nics)))
+
+
+def _key_of(obj: Any) -> ObjectKey:
+    return ObjectKey(obj.metadata.namespace, obj.metadata.name)
+
+
+def _version(obj: Any) -> int:
+    """A number that grows with each change; 0 where a server does not count so."""
+    return _number(obj.metadata.resource_version)
+
+
+def _number(version: str) -> int:
+    return number_or(version, 0, most=2**63 - 1)

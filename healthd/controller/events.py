@@ -1,0 +1,78 @@
+"""
+What is told of a recovery with Kubernetes Events: on the recovery, on the root of its gang, and on the nodes.
+
+A phase is told where it is entered. On a node only what happened to it is told: that a gang left it, or took it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from healthd.core.api import Node, ObjectReference, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api.model import Phase
+from healthd.core.recovery.recovery_status import blamed, gang_text
+from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.events import NORMAL, WARNING, Announce, about, about_gang
+
+TROUBLE = frozenset({Phase.DETECTED, Phase.HELD, Phase.GAVE_UP})
+"""Phases that a person may have to do something about."""
+INNER = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESERVING})
+"""Phases that are told on the recovery alone: whoever looks at his job wants to know less."""
+
+
+class EventText(NamedTuple):
+    """One event."""
+
+    about: ObjectReference
+    kind: str
+    reason: str
+    message: str
+
+
+def emit_events(
+    announce: Announce, before: Recovery, after: Recovery, adapter: GangAdapter[Any], find: Callable[[str], Node | None]
+) -> None:
+    """Tell what the step from *before* to *after* brought; *find* looks a node up."""
+    for told in tell_move(before, after, adapter, find):
+        announce(*told)
+
+
+def tell_move(
+    before: Recovery, after: Recovery, adapter: GangAdapter[Any], find: Callable[[str], Node | None]
+) -> Iterator[EventText]:
+    """The events of one step."""
+    for refused in after.status.rejected:
+        if refused not in before.status.rejected:
+            yield EventText(about(after), WARNING, "CheckpointRejected", f"{refused.path}: {refused.reason}")
+    for entry in _new_entries(before.status, after.status):
+        yield from _tell_phase(entry, after, adapter, find)
+
+
+def _new_entries(before: RecoveryStatus, after: RecoveryStatus) -> list[TimelineEntry]:
+    """A hold has one entry however often its reason changes, and each reason is news."""
+    return [entry for entry in after.timeline if entry not in before.timeline]
+
+
+def _tell_phase(
+    entry: TimelineEntry, recovery: Recovery, adapter: GangAdapter[Any], find: Callable[[str], Node | None]
+) -> Iterator[EventText]:
+    kind = WARNING if entry.phase in TROUBLE else NORMAL
+    yield EventText(about(recovery), kind, entry.phase.value, entry.message)
+    if entry.phase not in INNER:
+        root = about_gang(recovery.spec.gang, adapter.kind)
+        yield EventText(root, kind, f"Recovery{entry.phase}", f"recovery {recovery.metadata.name}: {entry.message}")
+    for name, message in _on_nodes(entry.phase, recovery):
+        if node := find(name):
+            yield EventText(about(node), kind, f"Gang{entry.phase}", message)
+
+
+def _on_nodes(phase: Phase, recovery: Recovery) -> Iterator[tuple[str, str]]:
+    """Which nodes something happens to in this phase, and what."""
+    gang = f"{gang_text(recovery.spec.gang)} in {recovery.spec.gang.namespace}"
+    if phase is Phase.STOPPING:
+        for node in blamed(recovery.status):
+            yield node, f"{gang} is stopped to leave this node (recovery {recovery.metadata.name})"
+    if phase is Phase.STARTING:
+        for bad, spare in (*recovery.status.replacements.items(), *recovery.status.stand_ins.items()):
+            yield spare, f"takes the place of {bad} for {gang} (recovery {recovery.metadata.name})"

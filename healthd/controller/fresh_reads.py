@@ -1,0 +1,261 @@
+"""
+Snapshot at one gang: what is read again before anything is decided, and why the rest need not be.
+
+The cluster state is as old as the watch that feeds it. Waiting may be decided on it, for an event will come; doing may
+not. Before a decision that writes anything this is read from the API server, in this order:
+
+- **the recovery**, first: whoever was overtaken since gets a Conflict when he writes its status;
+- **the root**: its version is the precondition of stopping and starting;
+- **the pods**, but only where it matters that there are no others: before a stop is called complete, while the fence is
+  closed, and where a fault is seen among pods from before the last start of the gang: others may have taken their
+  places. Whatever else a pod shows (it runs, it failed, it is being deleted, its containers ended) stays true, so an
+  old sight of it is as good. They come after the root: once that says that it stopped, none is made;
+- **the pods on the spares that were chosen**, before one is claimed: what others put there is no member of a gang, and
+  was not noticed. Spares that were found occupied are remembered and looked at again, lest they be chosen in turns. The
+  same for nodes of a gang that is being started, where the scheduler refuses members: did others take them?
+- **the nodes that the decision hinges on**, after the pods: those that are blamed, also for a fault that seems to join
+  a recovery, those whose boot must be known, those that are to be claimed or started on. A boot id is never taken from
+  a cache. One that is older than the pod on that node would later pass for a reboot, and so for the proof that the pod
+  has ended. That the cache has another one than the recovery is a reason to read, also while the gang is being stopped:
+  a kubelet that is dead ends no pod.
+
+Before a recovery is opened, its recoveries come last: another controller may have opened one since.
+
+A pod that the cluster state shows and the API server does not is one whose end is still on its way to us. Its last
+state may be the proof that the fence needs, so the gang is looked at again when it has come: `Snapshot.awaited`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import structlog
+
+from healthd.cluster.port import Cluster, Invalid, NotFound
+from healthd.controller.cluster_state import ClusterState, ObjectKey, latest_first
+from healthd.core.api import LABEL_GANG, Cause, GangRef, Node, NodeHealth, Pod, Recovery, Slim
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.recovery.conflicting_pods import occupant
+from healthd.core.recovery.fence import is_another_boot
+from healthd.core.recovery.gang import GangView, Root, members
+from healthd.core.recovery.recovery_status import label_value
+from healthd.core.recovery.replacement_nodes import deserted, refused
+from healthd.core.recovery.spares import is_spare
+from healthd.gangs.adapter import GangAdapter
+
+log = structlog.get_logger()
+
+T = TypeVar("T", bound=Slim)
+A = TypeVar("A")
+
+GatherReads = Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
+"""How several reads are made at once."""
+LIST_FROM = 0.25
+"""When so large a share of all nodes is to be read, one list is cheaper than a request for each."""
+
+
+async def one_by_one(reads: Sequence[Callable[[], Awaitable[A]]]) -> list[A]:
+    """One after the other."""
+    return [await read() for read in reads]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One gang, freshly read as far as the module says."""
+
+    recovery: Recovery | None
+    view: GangView
+    awaited: tuple[str, ...] = ()
+    """Pods that are gone, whose last state has not come yet."""
+
+    @property
+    def root(self) -> Root | None:
+        """The root as it is now."""
+        return self.view.root
+
+
+class FreshReader:
+    """Reads gangs again, through *cluster*. *faults* tells what is wrong with one."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cluster_state: ClusterState,
+        adapters: Mapping[str, GangAdapter[Any]],
+        together: GatherReads,
+        faults: Callable[[GangView], Collection[Cause]],
+    ) -> None:
+        self._cluster = cluster
+        self._cluster_state = cluster_state
+        self._adapters = adapters
+        self._together = together
+        self._faults = faults
+        self._occupied: dict[str, str] = {}
+        """Spares that somebody else's pod was found on."""
+
+    async def at_recovery(self, noticed: Recovery, *, is_fresh: bool = False) -> Snapshot:
+        """
+        The gang of a recovery that was under way. Raises ClusterError.
+
+        One that *is_fresh* is the answer to our own write: whoever wrote since gets in our way at the next one.
+        """
+        gang = noticed.spec.gang
+        recovery: Recovery | None = noticed
+        if not is_fresh:
+            recovery = await self._get(Recovery, noticed.metadata.name, noticed.metadata.namespace)
+        if recovery is None or recovery.metadata.uid != noticed.metadata.uid or recovery.status.phase in ENDED:
+            return Snapshot(recovery=None, view=GangView(root=None))
+        root = await self._adapters[gang.kind].find(self._cluster, gang)
+        view, awaited = await self._with_pods(self._noticed(gang, root), gang, phase_of(recovery))
+        view = await self._with_nodes(view, {*hinges(recovery, root), *self.booted(recovery)})
+        view = replace(view, occupied=await self._occupants(recovery, view.nodes))
+        view = replace(view, taken=await self._taken(recovery, view))
+        return Snapshot(recovery=recovery, view=view, awaited=awaited)
+
+    async def at_fault(self, gang: GangRef) -> GangView:
+        """A gang that seems to need a recovery. Raises ClusterError."""
+        root = await self._adapters[gang.kind].find(self._cluster, gang)
+        view, _ = await self._with_pods(self._noticed(gang, root), gang)
+        return await self._with_nodes(view, ())
+
+    def booted(self, recovery: Recovery) -> set[str]:
+        """Nodes under a gang that is being stopped which seem to have booted since: a reason to read, and no proof."""
+        if phase_of(recovery) is not Phase.STOPPING:
+            return set()
+        known = [pod for pod in recovery.status.pods if pod.node and not pod.proof and pod.boot_id + pod.agent_boot_id]
+        return {pod.node for pod in known if any(is_another_boot(pod, boot) for boot in self._boots(pod.node))}
+
+    def _boots(self, name: str) -> set[str]:
+        key = ObjectKey("", name)
+        node, health = self._cluster_state.get(Node, key), self._cluster_state.get(NodeHealth, key)
+        return {node.status.node_info.boot_id if node else "", health.status.boot_id if health else ""}
+
+    async def recoveries(self, gang: GangRef) -> list[Recovery]:
+        """All recoveries of a gang, the latest first. Raises ClusterError."""
+        labels = {LABEL_GANG: label_value(gang.name)}
+        found = (await self._cluster.list(Recovery, namespace=gang.namespace, labels=labels)).items
+        return latest_first(each for each in found if each.spec.gang.uid == gang.uid)
+
+    def _noticed(self, gang: GangRef, root: Root | None) -> GangView:
+        """What the cluster state shows of the gang of *root*, which was read again."""
+        return replace(self._cluster_state.view(gang), root=root)
+
+    async def _with_pods(
+        self, view: GangView, gang: GangRef, phase: Phase | None = None
+    ) -> tuple[GangView, tuple[str, ...]]:
+        """*view* with all members that there are, and those that are gone without our having seen the last of them."""
+        root, noticed = view.root, view.pods
+        if root is None or not (_needs_all(phase, root) or (_may_be_history(view) and self._faults(view))):
+            return view, ()
+        labels = self._adapters[gang.kind].pod_labels(gang.name)
+        listed = await self._cluster.list(Pod, namespace=gang.namespace, labels=labels)
+        for each in listed.unreadable:
+            raise Invalid(f"pod {each.name} cannot be read, so whether it has ended is not known: {each.reason}")
+        pods = tuple(pod for pod in listed.items if self._cluster_state.is_of(gang, pod))
+        there = {pod.metadata.uid for pod in pods}
+        awaited = tuple(pod.metadata.name for pod in noticed if pod.metadata.uid not in there)
+        return replace(view, pods=pods, is_listed=True, deleted=self._cluster_state.deleted_pods(gang)), awaited
+
+    async def _occupants(self, recovery: Recovery, nodes: Mapping[str, Node]) -> Mapping[str, str]:
+        """Who is on the spares that are about to be claimed for *recovery*."""
+        status = recovery.status
+        chosen = {Phase.RESERVING: status.replacements, Phase.STARTING: status.stand_ins}.get(phase_of(recovery))
+        if chosen is None:
+            return {}
+        names = sorted({*chosen.values(), *self._occupied})
+        spares = [name for name in names if name in nodes and is_spare(nodes[name])]
+        listed = await self._together([partial(self._pods_on, name) for name in spares])
+        found = {name: occupant(nodes[name], pods) for name, pods in zip(spares, listed, strict=True)}
+        for name, pod in found.items():
+            if pod and name not in self._occupied:
+                log.warning("spare.occupied", node=name, pod=pod, so="it is not claimed")
+        self._occupied = {name: pod for name, pod in found.items() if pod}
+        return self._occupied
+
+    async def _taken(self, recovery: Recovery, view: GangView) -> Mapping[str, str]:
+        """Who is on the nodes that members of a gang that is being started were to run on, and cannot."""
+        if phase_of(recovery) is not Phase.STARTING or not refused(view):
+            return {}
+        mine = {pod.metadata.uid for pod in view.pods}
+        left = [name for name in deserted(recovery.status, view, recovery.metadata.name) if name in view.nodes]
+        listed = await self._together([partial(self._pods_on, name) for name in left])
+        others = [[pod for pod in pods if pod.metadata.uid not in mine] for pods in listed]
+        found = {name: occupant(view.nodes[name], pods) for name, pods in zip(left, others, strict=True)}
+        return {name: pod for name, pod in found.items() if pod}
+
+    async def _pods_on(self, node: str) -> Sequence[Pod]:
+        return (await self._cluster.list(Pod, fields={"spec.nodeName": node})).items
+
+    async def _with_nodes(self, view: GangView, names: Collection[str]) -> GangView:
+        """*view* with every node as it was noticed, *names* and the blamed ones as they are now; so their agents."""
+        view = replace(view, nodes=dict(self._cluster_state.nodes), health=dict(self._cluster_state.health))
+        again = sorted({*names, *(cause.node for cause in self._faults(view) if cause.node)})
+        nodes, health = await self._together(
+            [
+                partial(self._overlaid, Node, view.nodes, again),
+                partial(self._overlaid, NodeHealth, view.health, again),
+            ]
+        )
+        return replace(view, nodes=nodes, health=health)
+
+    async def _overlaid(self, kind: type[T], noticed: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+        known = dict(noticed)
+        if len(names) > max(4, LIST_FROM * len(known)):
+            items: list[Any] = (await self._cluster.list(kind)).items
+            return {item.metadata.name: item for item in items}
+        fresh = await self._together([partial(self._get, kind, name) for name in names])
+        for name, obj in zip(names, fresh, strict=True):
+            if obj is None:
+                known.pop(name, None)
+            else:
+                known[name] = obj
+        return known
+
+    async def _get(self, kind: type[T], name: str, namespace: str = "") -> T | None:
+        try:
+            return await self._cluster.get(kind, name, namespace)
+        except NotFound:
+            return None
+
+
+def phase_of(recovery: Recovery) -> Phase:
+    """The phase that a recovery is in, also while it is held there."""
+    status = recovery.status
+    return status.held_in if status.phase is Phase.HELD and status.held_in else status.phase
+
+
+def _needs_all(phase: Phase | None, root: Root) -> bool:
+    """Whether one member more would matter, of a gang that is stopped or being stopped."""
+    return phase is Phase.FENCING or (phase is Phase.STOPPING and root.stopped)
+
+
+def _may_be_history(view: GangView) -> bool:
+    """Whether members were made before the gang was last set going, as far as the clocks of others tell."""
+    started = view.root.started_at if view.root else None
+    made = [pod.metadata.creation_timestamp for pod in members(view)]
+    return started is not None and any(at is not None and at < started for at in made)
+
+
+def hinges(recovery: Recovery, root: Root | None) -> list[str]:
+    """The nodes that the next decision about *recovery* hinges on."""
+    status = recovery.status
+    pods = [pod for pod in status.pods if pod.node and not pod.proof]
+    names: list[str] = []
+    match phase_of(recovery):
+        case Phase.DETECTED:
+            names = [cause.node for cause in status.causes or [recovery.spec.cause]]
+        case Phase.STOPPING if root is not None and root.suspended:
+            # The stop itself does not wait for them: there is time enough while the pods end.
+            names = [pod.node for pod in pods if not pod.boot_id and not pod.agent_boot_id]
+        case Phase.FENCING:
+            names = [pod.node for pod in pods]
+        case Phase.RESERVING:
+            names = [*status.replacements, *status.replacements.values()]
+        case Phase.STARTING if root is not None and root.attempt < status.attempt:
+            names = [*status.replacements, *status.placement.values()]
+        case Phase.STARTING:
+            names = [*status.stand_ins.values()]
+    return sorted({name for name in names if name})

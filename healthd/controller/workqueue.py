@@ -1,0 +1,127 @@
+"""
+Attend to many gangs at the same time, one task for each: what takes minutes for one of them is no wait for the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.waiting import first
+from healthd.controller.cluster_state import GangKey
+from healthd.controller.fresh_reads import GatherReads
+from healthd.controller.reconciler import Reconciler
+
+log = structlog.get_logger()
+
+AT_ONCE = 256
+"""Gangs that are attended to at the same time. A task that waits for a store costs nothing; a crowd of writers does."""
+READS_AT_ONCE = 16
+"""Requests that the snapshot at one gang makes at the same time."""
+SWEEP_EVERY = timedelta(seconds=1)
+APART = timedelta(milliseconds=50)
+"""Between two looks at one gang. When it stops or starts, each of its pods tells of several changes within a second."""
+
+
+class WorkQueue:
+    """Lets *controller* attend to whoever is due, while there is no *trouble* with what it sees. *wake* ends a wait."""
+
+    def __init__(
+        self,
+        controller: Reconciler,
+        clock: Clock,
+        wake: asyncio.Event,
+        trouble: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._controller = controller
+        self._clock = clock
+        self._wake = wake
+        self._trouble = trouble
+        self._said = ""
+        self._under_way: set[GangKey] = set()
+        self._not_before: dict[GangKey, datetime] = {}
+
+    async def run(self) -> None:
+        """Until cancelled; what is under way then is cancelled, too."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sweep(), name="sweep")
+            tasks.create_task(self._controller.reads.run(self._wake_for), name="checkpoint reads")
+            while True:
+                self._wake.clear()
+                if self._may_decide():
+                    for key in self._due():
+                        self._under_way.add(key)
+                        tasks.create_task(self._attend(key), name=f"gang {key.name}")
+                await first(self._wake.wait(), self._clock.sleep(self._rest()))
+
+    def _due(self) -> list[GangKey]:
+        """Whom to begin with now. Whoever is over the limit comes when another is done, which wakes."""
+        now = self._clock.now()
+        self._not_before = {key: at for key, at in self._not_before.items() if at > now}
+        due = [key for key in self._controller.ready_keys(now) if key not in self._not_before]
+        return due[: max(0, AT_ONCE - len(self._under_way))]
+
+    def _rest(self) -> timedelta:
+        """Until somebody is due. Who was attended to a moment ago may be due already, and has to wait."""
+        if self._said:
+            return SWEEP_EVERY  # whoever is due stays so until something is heard again, which wakes
+        now = self._clock.now()
+        return max([self._controller.next_wakeup(now), *(at - now for at in self._not_before.values())])
+
+    async def _attend(self, key: GangKey) -> None:
+        try:
+            await self._controller.reconcile(key, self._clock.now())
+        finally:
+            self._under_way.discard(key)
+            self._not_before[key] = self._clock.now() + APART
+            self._wake.set()
+
+    def _wake_for(self, key: GangKey) -> None:
+        """What a read has shown does not wait as events do: it may be what a recovery waits for, and comes once."""
+        self._not_before.pop(key, None)
+        self._wake.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            if self._may_decide():
+                try:
+                    await self._controller.collect_garbage(self._clock.now())
+                except Exception as error:  # what is loose can wait; the gangs must not be left unguarded for it
+                    log.exception("sweep.failed", error=str(error))
+            await self._clock.sleep(SWEEP_EVERY)
+
+    def _may_decide(self) -> bool:
+        """Said once, when it begins and when it ends: then nothing is decided on what was seen."""
+        trouble = self._trouble() or ""
+        if trouble and not self._said:
+            log.error(
+                "controller.cache_stale", why=trouble, note="decisions are paused until the informers are in sync again"
+            )
+        elif self._said and not trouble:
+            log.info("controller.cache_synced")
+        self._said = trouble
+        return not trouble
+
+
+def in_parallel(limit: int = READS_AT_ONCE) -> GatherReads:
+    """Several reads at the same time, up to *limit*."""
+
+    async def together(reads: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+        slots = asyncio.Semaphore(limit)
+
+        async def one(read: Callable[[], Awaitable[Any]]) -> Any:
+            async with slots:
+                return await read()
+
+        answers = await asyncio.gather(*map(one, reads), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+    return together

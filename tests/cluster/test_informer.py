@@ -1,0 +1,274 @@
+"""The informer: what a watch showed, in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.informer import Change, Informer, Watched, without_containers
+from healthd.cluster.port import Gone, NotFound, Unavailable
+from healthd.cluster.store import Key
+from healthd.core.api import LABEL_GANG, Pod
+from tests.builders import a_pod
+from tests.cluster.link import Link
+from tests.fakes import ManualClock, settle
+
+MINUTE = timedelta(minutes=1)
+
+
+def gang_of(pod: Pod) -> list[str]:
+    gang = pod.metadata.labels.get(LABEL_GANG)
+    return [gang] if gang else []
+
+
+PODS = Watched(kind=Pod, indexes={"gang": gang_of}, remember=2, remember_for=60 * MINUTE)
+
+
+@pytest.fixture
+def link(cluster: EmbeddedCluster) -> Link:
+    """What the informer sees the cluster through."""
+    return Link(cluster)
+
+
+@asynccontextmanager
+async def mirroring(cluster: Link, clock: ManualClock, *watched: Watched[Pod]) -> AsyncIterator[Informer]:
+    informer = Informer(cluster, clock, watched or [PODS])
+    running = asyncio.create_task(informer.run())
+    await settle()
+    try:
+        yield informer
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+SELECTIONS: list[dict[str, Any]] = [
+    {"namespace": "ns"},
+    {"labels": {LABEL_GANG: None}, "fields": {"spec.nodeName": "node-1"}},
+    {"namespace": "ns-2", "labels": {LABEL_GANG: "none"}},
+]
+
+
+def names(pods: list[Pod]) -> list[str]:
+    return [pod.metadata.name for pod in pods]
+
+
+async def end(cluster: EmbeddedCluster, name: str, phase: str = "Failed") -> None:
+    """A pod ends and is removed."""
+    await cluster.patch(Pod, name, {"status": {"phase": phase}}, namespace="default", subresource="status")
+    await cluster.delete(Pod, name, namespace="default")
+    await settle()
+
+
+async def test_it_knows_what_was_there_and_what_came(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    await cluster.create(a_pod("b"))
+    async with mirroring(link, clock) as informer:
+        await cluster.create(a_pod("a"))
+        await settle()
+
+        assert await informer.list(Pod) == await cluster.list(Pod)
+        assert await informer.get(Pod, "a", "default") == await cluster.get(Pod, "a", "default")
+
+
+async def test_it_selects_as_the_cluster_does(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    for namespace in ("ns", "ns-2", "other"):
+        for name, node in (("a", "node-1"), ("b", "node-2")):
+            await cluster.create(a_pod(name, namespace=namespace, node=node, gang="train"))
+    async with mirroring(link, clock) as informer:
+        for selection in SELECTIONS:
+            seen = (await informer.list(Pod, **selection)).items
+
+            assert seen == (await cluster.list(Pod, **selection)).items
+
+
+async def test_an_index_that_is_called_as_a_label_answers_for_it(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
+    for namespace, gang in (("ns", "train"), ("ns-2", "train"), ("ns", "other")):
+        await cluster.create(a_pod(f"of-{gang}", namespace=namespace, gang=gang))
+    by_label = Watched(kind=Pod, indexes={LABEL_GANG: lambda pod: gang_of(pod) if pod.metadata.name else []})
+    by_another = Watched(kind=Pod, indexes={LABEL_GANG: lambda _: []})
+    async with mirroring(link, clock, by_label) as informer, mirroring(link, clock, by_another) as blind:
+        for selection in SELECTIONS:
+            seen = (await informer.list(Pod, **selection)).items
+            assert seen == (await cluster.list(Pod, **selection)).items
+
+        train: dict[str, Any] = {"namespace": "ns", "labels": {LABEL_GANG: "train"}}
+        assert names(list((await informer.list(Pod, **train)).items)) == ["of-train"]
+        assert (await blind.list(Pod, **train)).items == []
+
+
+async def test_it_finds_nothing_before_it_has_looked(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    informer = Informer(link, clock, [PODS])
+
+    assert not informer.is_synced
+    with pytest.raises(Unavailable):
+        await informer.list(Pod)
+    with pytest.raises(Unavailable):
+        await informer.get(Pod, "a", "default")
+
+
+async def test_absent_object_is_not_found(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    async with mirroring(link, clock) as informer:
+        with pytest.raises(NotFound, match="default/a"):
+            await informer.get(Pod, "a", "default")
+
+
+async def test_index_follows_every_change(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    await cluster.create(a_pod("a", gang="one"))
+    async with mirroring(link, clock) as informer:
+        await cluster.create(a_pod("b", gang="one"))
+        await cluster.create(a_pod("c", gang="one"))
+        await cluster.patch(Pod, "b", {"metadata": {"labels": {LABEL_GANG: "two"}}}, namespace="default")
+        await cluster.delete(Pod, "c", namespace="default")
+        await settle()
+
+        assert names(informer.indexed(Pod, "gang", "one")) == ["a"]
+        assert names(informer.indexed(Pod, "gang", "two")) == ["b"]
+        assert informer.indexed(Pod, "gang", "three") == []
+
+
+async def test_it_tells_which_object_changed(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    await cluster.create(a_pod("a"))
+    async with mirroring(link, clock) as informer:
+        told: list[Change] = []
+        informer.listen(told.append)
+        await cluster.create(a_pod("b"))
+        await cluster.delete(Pod, "a", namespace="default")
+        await settle()
+
+    assert told == [Change(Pod, Key("default", "b")), Change(Pod, Key("default", "a"))]
+
+
+async def test_last_state_of_a_deleted_pod_is_remembered(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
+    pod = await cluster.create(a_pod("a", node="node-1", gang="train"))
+    async with mirroring(link, clock) as informer:
+        await end(cluster, "a")
+
+        departed = informer.tombstone(Pod, pod.metadata.uid)
+
+        assert departed is not None
+        assert departed.obj.status.phase == "Failed"
+        assert departed.seen_deleted
+        assert informer.departed_of(Pod, "gang", "train") == [departed]
+
+
+async def test_memory_of_the_departed_is_bounded_in_number(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
+    async with mirroring(link, clock) as informer:
+        for name in ("a", "b", "c"):
+            await cluster.create(a_pod(name, gang="train"))
+            await end(cluster, name)
+
+        assert names([each.obj for each in informer.departed_of(Pod, "gang", "train")]) == ["b", "c"]
+
+
+async def test_memory_of_the_departed_is_bounded_in_age(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
+    async with mirroring(link, clock) as informer:
+        pod = await cluster.create(a_pod("a", gang="train"))
+        await end(cluster, "a")
+        clock.advance(61 * MINUTE)
+
+        assert informer.tombstone(Pod, pod.metadata.uid) is None
+        assert informer.departed_of(Pod, "gang", "train") == []
+
+
+async def test_pod_that_went_while_nobody_watched_departs_in_its_last_known_state(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
+    pod = await cluster.create(a_pod("a", node="node-1"))
+    async with mirroring(link, clock) as informer:
+        told: list[Change] = []
+        informer.listen(told.append)
+        link.cut(Gone("too old"))
+        await settle()
+        await end(cluster, "a")
+        link.mend()
+        await clock.run_for(MINUTE)
+
+        departed = informer.tombstone(Pod, pod.metadata.uid)
+
+        assert departed is not None
+        assert departed.obj == pod
+        assert not departed.seen_deleted
+        assert told == [Change(Pod, Key("default", "a"))]
+        assert (await informer.list(Pod)).items == []
+
+
+async def test_pod_made_anew_while_nobody_watched_is_another_pod(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
+    former = await cluster.create(a_pod("a"))
+    async with mirroring(link, clock) as informer:
+        link.cut(Gone("too old"))
+        await settle()
+        await cluster.delete(Pod, "a", namespace="default")
+        latter = await cluster.create(a_pod("a"))
+        link.mend()
+        await clock.run_for(MINUTE)
+
+        assert await informer.get(Pod, "a", "default") == latter
+        assert informer.tombstone(Pod, former.metadata.uid) is not None
+
+
+async def test_pod_that_only_left_the_selection_is_not_told_as_deleted(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
+    pod = await cluster.create(a_pod("a", gang="train"))
+    async with mirroring(link, clock, replace_labels(PODS)) as informer:
+        await cluster.patch(Pod, "a", {"metadata": {"labels": {LABEL_GANG: None}}}, namespace="default")
+        await settle()
+
+        departed = informer.tombstone(Pod, pod.metadata.uid)
+
+        assert departed is not None
+        assert not departed.seen_deleted
+
+
+async def test_it_says_how_long_it_has_heard_nothing(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    async with mirroring(link, clock) as informer:
+        link.cut(Unavailable("no route"))
+        await clock.run_for(5 * MINUTE)
+        cut_off = informer.stale_for(clock.now())
+        link.mend()
+        await clock.run_for(MINUTE)
+
+        assert cut_off == 5 * MINUTE
+        assert informer.stale_for(clock.now()) < MINUTE
+
+
+async def test_what_it_never_heard_of_grows_stale_too(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    link.cut(Unavailable("no route"))
+    async with mirroring(link, clock) as informer:
+        first = informer.stale_for(clock.now())
+        await clock.run_for(MINUTE)
+
+        assert not informer.is_synced
+        assert first == timedelta(0)
+        assert informer.stale_for(clock.now()) == MINUTE
+
+
+async def test_trimmed_objects_are_kept_trimmed(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    async with mirroring(link, clock, Watched(kind=Pod, trim=without_containers)) as informer:
+        await cluster.create(a_pod("a", node="node-1"))
+        await settle()
+
+        kept = await informer.get(Pod, "a", "default")
+
+        assert kept.spec.containers == []
+        assert kept.spec.node_name == "node-1"
+
+
+def replace_labels(watched: Watched[Pod]) -> Watched[Pod]:
+    return Watched(kind=Pod, labels={LABEL_GANG: None}, indexes=watched.indexes, remember=watched.remember)

@@ -1,0 +1,247 @@
+"""What is read again before something is done, and what must not be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Labels
+from healthd.controller.cluster_state import ClusterState
+from healthd.controller.fresh_reads import FreshReader, Snapshot, hinges, one_by_one
+from healthd.controller.notice import read_everything
+from healthd.controller.workqueue import in_parallel
+from healthd.core.api import ANNOTATION_RESTART, FencedPod, Job, Node, Pod, Recovery, RecoveryStatus
+from healthd.core.api.model import Phase
+from healthd.gangs import ADAPTERS
+from tests.builders import a_cause, a_job, a_node, a_pod, a_recovery
+from tests.core.gangs import a_recovery_in, a_root
+from tests.fakes import ManualClock, counting_uids
+
+PODS = [FencedPod(name=f"train-{rank}", uid=f"uid-{rank}", node=f"node-{rank}", index=str(rank)) for rank in range(2)]
+
+
+class Counted:
+    """A cluster that counts who asks for what."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self.asked: list[str] = []
+        self.selected: list[Labels | None] = []
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._cluster, name)
+
+        async def call(kind: Any, *args: Any, **options: Any) -> Any:
+            self.asked.append(f"{name} {kind.__name__}")
+            self.selected += [options.get("labels")] if (name, kind) == ("list", Pod) else []
+            return await verb(kind, *args, **options)
+
+        return call
+
+
+class Stage:
+    """A gang of two on their nodes, as it was noticed."""
+
+    def __init__(self) -> None:
+        self.cluster = EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids())
+        self.cluster_state = ClusterState(ADAPTERS)
+
+    async def set_up(self, phase: Phase, **status: Any) -> Recovery:
+        """The recovery of the gang, in *phase*."""
+        for rank in range(2):
+            await self.cluster.create(a_node(f"node-{rank}"))
+            await self._boot(f"node-{rank}", "boot-1")
+        self.job = await self.cluster.create(a_job("train", annotations={ANNOTATION_RESTART: "enabled"}))
+        for rank in range(2):
+            labels = {"batch.kubernetes.io/job-name": "train"}
+            await self.cluster.create(a_pod(f"train-{rank}", node=f"node-{rank}", owner=self.job, labels=labels))
+        recovery = await self.cluster.create(a_recovery(gang=self.job, labels={"healthd.dev/gang": "train"}))
+        known = RecoveryStatus(phase=phase, **status)
+        patch = {"status": msgspec.to_builtins(known)}
+        recovery = await self.cluster.patch(
+            Recovery, recovery.metadata.name, patch, namespace="default", subresource="status"
+        )
+        await read_everything(self.cluster, self.cluster_state, ADAPTERS)
+        return recovery
+
+    async def _boot(self, node: str, boot_id: str) -> None:
+        patch = {"status": {"nodeInfo": {"bootID": boot_id}}}
+        await self.cluster.patch(Node, node, patch, subresource="status")
+
+    async def reboot(self, node: str) -> None:
+        """What nobody has noticed yet."""
+        await self._boot(node, "boot-2")
+
+    async def stop_job(self) -> None:
+        """The Job's controller says that it makes no more pods."""
+        condition = {"type": "Suspended", "status": "True"}
+        await self.cluster.patch(Job, "train", {"spec": {"suspend": True}}, namespace="default")
+        patch = {"status": {"conditions": [condition]}}
+        await self.cluster.patch(Job, "train", patch, namespace="default", subresource="status")
+
+    async def snapshot(self, recovery: Recovery, cluster: Any = None, blamed: Sequence[str] = ()) -> Snapshot:
+        faults = [a_cause(node=node) for node in blamed]
+        fresh_reader = FreshReader(
+            cluster or self.cluster, self.cluster_state, ADAPTERS, one_by_one, lambda view: faults
+        )
+        return await fresh_reader.at_recovery(recovery)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def boot(snapshot: Snapshot, node: str) -> str:
+    return snapshot.view.nodes[node].status.node_info.boot_id
+
+
+async def test_the_boot_of_a_node_is_what_it_is_now_where_the_fence_asks_for_it(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.FENCING, pods=PODS)
+    await stage.reboot("node-1")
+
+    assert boot(await stage.snapshot(recovery), "node-1") == "boot-2"
+
+
+async def test_a_node_that_a_fault_is_put_down_to_is_read_again_in_every_phase(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.CONFIRMING)
+    await stage.cluster.patch(Node, "node-1", {"spec": {"unschedulable": True}})
+
+    snapshot = await stage.snapshot(recovery, blamed=["node-1"])
+
+    assert snapshot.view.nodes["node-1"].spec.unschedulable
+
+
+async def test_where_nobody_asks_for_it_no_boot_is_known_rather_than_an_old_one(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.CHOOSING)
+
+    assert boot(await stage.snapshot(recovery), "node-1") == ""
+
+
+async def test_a_node_that_seems_to_have_booted_is_looked_at_while_the_gang_is_stopped(stage: Stage) -> None:
+    known = [msgspec.structs.replace(pod, boot_id="boot-1") for pod in PODS]
+    recovery = await stage.set_up(Phase.STOPPING, pods=known)
+    await stage.reboot("node-1")
+    unnoticed = await stage.snapshot(recovery)
+    await read_everything(stage.cluster, stage.cluster_state, ADAPTERS)
+
+    snapshot = await stage.snapshot(recovery)
+
+    assert boot(unnoticed, "node-1") == ""
+    assert (boot(snapshot, "node-0"), boot(snapshot, "node-1")) == ("", "boot-2")
+
+
+async def test_a_pod_that_nobody_noticed_is_seen_before_the_stop_is_called_complete(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.STOPPING)
+    labels = {"batch.kubernetes.io/job-name": "train"}
+    await stage.cluster.create(a_pod("train-late", node="node-0", owner=stage.job, labels=labels))
+    await stage.stop_job()
+
+    snapshot = await stage.snapshot(recovery)
+
+    assert [pod.metadata.name for pod in snapshot.view.pods] == ["train-0", "train-1", "train-late"]
+
+
+async def test_a_pod_whose_last_words_are_on_their_way_is_waited_for(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.FENCING, pods=PODS)
+    await stage.cluster.delete(Pod, "train-0", namespace="default", grace_seconds=0)
+    assert (await stage.snapshot(recovery)).awaited == ("train-0",)
+
+    await read_everything(stage.cluster, stage.cluster_state, ADAPTERS)
+    snapshot = await stage.snapshot(recovery)
+
+    assert snapshot.awaited == ()
+    assert [pod.metadata.name for pod in snapshot.view.deleted] == ["train-0"]
+
+
+async def test_only_pods_with_the_name_of_the_gang_are_asked_for(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.FENCING)
+    counted = Counted(stage.cluster)
+
+    await stage.snapshot(recovery, counted)
+
+    assert counted.selected == [{"batch.kubernetes.io/job-name": "train"}]
+
+
+async def test_pods_of_others_are_no_members(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.FENCING)
+    await stage.cluster.create(a_pod("web"))
+
+    assert [pod.metadata.name for pod in (await stage.snapshot(recovery)).view.pods] == ["train-0", "train-1"]
+
+
+async def test_a_recovery_that_ended_meanwhile_is_nobodys_any_more(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.FENCING)
+    ended = {"status": {"phase": "Superseded"}}
+    await stage.cluster.patch(Recovery, recovery.metadata.name, ended, namespace="default", subresource="status")
+
+    assert (await stage.snapshot(recovery)).recovery is None
+
+
+async def test_a_look_costs_what_the_gang_is_large_and_not_what_the_cluster_is(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.CHOOSING)
+    counted = Counted(stage.cluster)
+
+    await stage.snapshot(recovery, counted)
+
+    assert counted.asked == ["get Recovery", "get Job"]
+
+
+async def test_many_nodes_of_few_are_read_by_one_list(stage: Stage) -> None:
+    for number in range(2, 8):
+        await stage.cluster.create(a_node(f"node-{number}"))
+    recovery = await stage.set_up(
+        Phase.STARTING, attempt=1, placement={str(number): f"node-{number}" for number in range(8)}
+    )
+    counted = Counted(stage.cluster)
+
+    await stage.snapshot(recovery, counted)
+
+    assert counted.asked == ["get Recovery", "get Job", "list Node", "list NodeHealth"]
+
+
+async def test_a_node_that_is_gone_is_not_in_the_view(stage: Stage) -> None:
+    recovery = await stage.set_up(Phase.RESERVING, replacements={"node-1": "node-0"})
+    await stage.cluster.delete(Node, "node-1")
+
+    assert "node-1" not in (await stage.snapshot(recovery)).view.nodes
+
+
+def test_a_start_hinges_on_every_node_that_it_is_to_use() -> None:
+    placement, replacements = {"0": "good", "1": "spare"}, {"bad": "spare"}
+    recovery = a_recovery_in(Phase.STARTING, attempt=1, placement=placement, replacements=replacements)
+
+    assert hinges(recovery, a_root(attempt=0)) == ["bad", "good", "spare"]
+    assert hinges(recovery, a_root(attempt=1)) == []
+
+
+def test_the_stop_itself_hinges_on_nothing_and_what_follows_on_boots_that_are_not_known() -> None:
+    known = FencedPod(name="known", uid="uid", node="node-9", boot_id="boot-1")
+    recovery = a_recovery_in(Phase.STOPPING, pods=[*PODS, known])
+
+    assert hinges(recovery, a_root(suspended=False)) == []
+    assert hinges(recovery, a_root(suspended=True)) == ["node-0", "node-1"]
+
+
+def test_a_fault_hinges_on_the_nodes_that_are_blamed() -> None:
+    recovery = a_recovery_in(Phase.DETECTED, causes=[a_cause(node="bad")])
+
+    assert hinges(recovery, a_root()) == ["bad"]
+
+
+async def test_reads_in_parallel_answer_in_order_and_fail_as_one_would() -> None:
+    async def answer(number: int) -> int:
+        if number == 3:
+            raise OSError("the third")
+        return number
+
+    reads = [partial(answer, number) for number in range(3)]
+    assert await in_parallel(2)(reads) == [0, 1, 2]
+
+    with pytest.raises(OSError, match="the third"):
+        await in_parallel(2)([*reads, partial(answer, 3)])

@@ -1,0 +1,188 @@
+"""What is given back when nobody needs it any more, and what is kept for those who do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec import to_builtins
+
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Invalid
+from healthd.controller.cluster_state import ClusterState
+from healthd.controller.fresh_reads import FreshReader, one_by_one
+from healthd.controller.garbage_collector import GarbageCollector, needs_hint
+from healthd.controller.notice import read_everything
+from healthd.core.api import (
+    ANNOTATION_RESTART,
+    ANNOTATION_STOPPED_BY,
+    FINALIZER_FENCE,
+    HINT_CURRENT,
+    LABEL_GANG,
+    LABEL_HINT,
+    Attempt,
+    ChosenCheckpoint,
+    Job,
+    Pod,
+    PodStatus,
+    Recovery,
+)
+from healthd.core.api.model import Phase
+from healthd.core.config import RecoveryPolicy
+from healthd.core.recovery.gang import Ending, Root, no_sign
+from healthd.gangs import ADAPTERS
+from healthd.telemetry.isolation import Isolation
+from tests.builders import a_job, a_pod, a_recovery
+from tests.core.gangs import a_recovery_in, a_root
+from tests.fakes import ManualClock, counting_uids
+from tests.scenarios.stage import Stage
+
+FIRST = [Attempt(number=1, checkpoint=ChosenCheckpoint())]
+
+
+def current(stage: Stage) -> list[str]:
+    """The recoveries whose hint new pods carry."""
+    return [each.metadata.name for each in stage.recoveries() if each.metadata.labels.get(LABEL_HINT) == HINT_CURRENT]
+
+
+async def stop_another_gang(stage: Stage, *, on: str) -> None:
+    """Its recovery waits for the proof that its one pod *on* that node has ended."""
+    notes = {ANNOTATION_RESTART: "enabled", ANNOTATION_STOPPED_BY: "other-1"}
+    job = await stage.truth.create(a_job("other", ranks=1, annotations=notes, suspend=True))
+    await stage.truth.create(a_recovery("other-1", gang=job, labels={LABEL_GANG: "other"}))
+    pods = [{"name": "other-0", "uid": "uid", "node": on, "index": "0"}]
+    entry = {"phase": "Fencing", "at": stage.clock.now().isoformat(), "message": "no member runs any more"}
+    status = {"phase": "Fencing", "attempt": 1, "pods": pods, "timeline": [entry]}
+    await stage.truth.patch(Recovery, "other-1", {"status": status}, namespace="default", subresource="status")
+
+
+async def test_pods_carry_the_hint_of_the_recovery_that_started_them() -> None:
+    stage = Stage()
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+
+    assert current(stage) == [stage.recovery().metadata.name]
+
+
+async def test_the_hint_of_an_earlier_recovery_is_taken_away() -> None:
+    stage = Stage(spares=2)
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    await stage.run_for(minutes=15)
+    stage.fault("node-0")
+    await stage.run_for(minutes=5)
+
+    assert [recovery.status.phase for recovery in stage.recoveries()] == [Phase.RECOVERED, Phase.RECOVERED]
+    assert current(stage) == [stage.recoveries()[-1].metadata.name]
+
+
+async def test_a_gang_that_is_gone_has_no_hint() -> None:
+    stage = Stage()
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    stage.delete()
+    await stage.run_for(minutes=2)
+
+    assert current(stage) == []
+
+
+async def test_a_node_that_a_stopped_gang_will_go_on_on_is_no_spare_of_the_gang_that_left_it() -> None:
+    stage = Stage()
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    await stop_another_gang(stage, on="node-1")
+    stage.repair("node-1")
+    await stage.run_for(minutes=5)
+    assert stage.pool() == []
+
+    await stage.truth.delete(Job, "other", namespace="default")
+    await stage.run_for(minutes=5)
+
+    assert stage.pool() == ["node-1"]
+
+
+async def test_the_oldest_recoveries_of_a_gang_are_forgotten() -> None:
+    stage = Stage(spares=3, budget=4, recovery=RecoveryPolicy(keep=2))
+    await stage.run_for(minutes=1)
+    for node in ("node-0", "node-1", "node-2"):
+        stage.fault(node)
+        await stage.run_for(minutes=15)
+
+    assert [recovery.spec.first_attempt for recovery in stage.recoveries()] == [2, 3]
+
+
+async def test_the_story_of_a_gang_outlives_it_for_a_while() -> None:
+    stage = Stage(recovery=RecoveryPolicy(keep_for=timedelta(hours=2)))
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    stage.delete()
+    await stage.run_for(hours=1)
+    assert len(stage.recoveries()) == 1
+
+    await stage.run_for(hours=2)
+
+    assert stage.recoveries() == []
+
+
+@pytest.mark.parametrize(
+    ("recovery", "root", "needed"),
+    [
+        (a_recovery_in(Phase.RECOVERED, attempts=FIRST), a_root(attempt=1), True),
+        (a_recovery_in(Phase.SUPERSEDED, attempts=FIRST), a_root(attempt=1), True),
+        (a_recovery_in(Phase.RECOVERED, attempts=FIRST), a_root(attempt=2), False),
+        (a_recovery_in(Phase.STARTING, attempts=FIRST), a_root(attempt=0), True),
+        (a_recovery_in(Phase.RESERVING), a_root(attempt=0), False),
+        (a_recovery_in(Phase.RECOVERED, attempts=FIRST), a_root(attempt=1, ending=Ending.COMPLETE), False),
+        (a_recovery_in(Phase.RECOVERED, attempts=FIRST), None, False),
+    ],
+    ids=["it-runs", "superseded-and-runs", "another-runs", "about-to-start", "not-yet", "finished", "gone"],
+)
+def test_a_hint_is_needed_while_its_attempt_runs(recovery: Recovery, root: Root | None, needed: bool) -> None:
+    assert needs_hint(recovery, root) == needed
+
+
+class Refusing:
+    """A cluster that refuses to give one pod back."""
+
+    def __init__(self, cluster: EmbeddedCluster, refused: str) -> None:
+        self._cluster = cluster
+        self._refused = refused
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._cluster, verb)
+
+    async def patch(self, kind: type[Any], name: str, patch: Any, **options: Any) -> Any:
+        if name == self._refused:
+            raise Invalid(f"{name}: it has something that a newer API server does not accept")
+        return await self._cluster.patch(kind, name, patch, **options)
+
+
+async def test_one_pod_that_is_not_given_back_keeps_no_other() -> None:
+    clock = ManualClock()
+    with EmbeddedCluster.open(None, clock=clock, new_uid=counting_uids()) as cluster:
+        for name in ("a-refused", "b-other"):
+            ended = PodStatus(phase="Succeeded")
+            pod = a_pod(name, labels={"batch.kubernetes.io/job-name": "gone"}, finalizers=[FINALIZER_FENCE])
+            await cluster.create(pod)
+            await cluster.patch(Pod, name, {"status": to_builtins(ended)}, namespace="default", subresource="status")
+        seen: Any = Refusing(cluster, "a-refused")
+        cluster_state = ClusterState(ADAPTERS)
+        await read_everything(cluster, cluster_state, ADAPTERS)
+        tidier = GarbageCollector(
+            seen,
+            cluster_state,
+            FreshReader(seen, cluster_state, ADAPTERS, one_by_one, lambda _: ()),
+            ADAPTERS,
+            Isolation(),
+        )
+        with pytest.raises(Invalid):
+            await tidier.tidy(lambda _: no_sign)
+
+        left = {pod.metadata.name: pod.metadata.finalizers for pod in (await cluster.list(Pod)).items}
+        assert left == {"a-refused": [FINALIZER_FENCE], "b-other": []}
