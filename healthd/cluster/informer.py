@@ -32,11 +32,11 @@ from healthd.cluster.port import (
     Unusable,
 )
 from healthd.cluster.selection import selection
-from healthd.cluster.store import Key, Store, Tombstone, Watched
+from healthd.cluster.store import Key, Store, Stored, Watched
 from healthd.core.api import RESOURCES, Pod, Slim
 from healthd.core.backoff import Backoff, no_jitter
 
-__all__ = ["Change", "Informer", "Tombstone", "Watched", "without_containers"]
+__all__ = ["Change", "Informer", "Watched", "without_containers"]
 
 log = structlog.get_logger(__name__)
 
@@ -53,10 +53,16 @@ def without_containers(pod: Pod) -> Pod:
 
 
 class Change(NamedTuple):
-    """An object that came, changed or went."""
+    """An object that came, changed or went, as a watch or a new list showed it."""
 
     kind: type[Slim]
     key: Key
+    obj: Any
+    """Its state now; None: it is gone."""
+    last: Any
+    """The last known state of the object that is gone: it was deleted, or one of the same name has taken its place."""
+    version: str
+    """The resource version as of which this is so."""
 
 
 class Informer:
@@ -123,30 +129,14 @@ class Informer:
         store = self._store(kind)
         return Listed(store.select(namespace, selection(kind, labels, fields)), self._kept[kind].version)
 
-    def peek(self, kind: type[T], key: Key) -> T | None:
-        """The object as last seen, at once: for whoever is told of a change. None when it is gone."""
-        return self._store(kind).get(key)
-
     def indexed(self, kind: type[T], index: str, value: str) -> builtins.list[T]:
         """The objects under *value* of an index; others are not looked at. Raises Unavailable before the first list."""
         return self._store(kind).indexed(index, value)
 
-    def tombstone(self, kind: type[T], uid: str) -> Tombstone[T] | None:
-        """The last state of an object that is gone; None when it is not remembered."""
-        store = self._store(kind)
-        store.forget_old(self._clock.now())
-        return store.tombstone(uid)
-
-    def departed_of(self, kind: type[T], index: str, value: str) -> builtins.list[Tombstone[T]]:
-        """The last states under *value* of an index, of those remembered; the first to go first."""
-        store = self._store(kind)
-        store.forget_old(self._clock.now())
-        return store.departed_of(index, value)
-
     def _store(self, kind: type[T]) -> Store[T]:
         kept = self._kept.get(kind)
         if kept is None:
-            raise LookupError(f"{kind.__name__} is not mirrored")
+            raise LookupError(f"{kind.__name__} is not watched")
         if not kept.synced.is_set():
             raise Unavailable(f"{RESOURCES[kind].plural} have not been listed yet")
         return kept.store
@@ -172,11 +162,11 @@ class Informer:
         listed = await self._cluster.list(kept.kind, namespace=what.namespace, labels=what.labels, fields=what.fields)
         now = self._clock.now()
         unreadable = {Key(each.namespace, each.name) for each in listed.unreadable}
-        changed = kept.store.replace(listed.items, now, unreadable=unreadable)
+        changed = kept.store.replace(listed.items, unreadable=unreadable)
         kept.heard(listed.resource_version, now)
         kept.synced.set()
-        for key in changed:
-            self._tell(kept, key)
+        for stored in changed:
+            self._notify(kept, stored)
         for each in listed.unreadable:
             self._tell_unreadable(each)
 
@@ -190,17 +180,16 @@ class Informer:
                 self._take(kept, event)
 
     def _take(self, kept: _Kept, event: Event[Any]) -> None:
-        now = self._clock.now()
-        kept.heard(event.resource_version, now)
+        kept.heard(event.resource_version, self._clock.now())
         if event.unreadable is not None:
             self._tell_unreadable(event.unreadable)
             last = kept.store.get(Key(event.unreadable.namespace, event.unreadable.name))
             if event.is_gone and last is not None:
-                self._tell(kept, kept.store.drop(last, now))
+                self._notify(kept, kept.store.drop(last))
         if event.obj is None:
             return
         take = kept.store.drop if event.type is EventType.DELETED else kept.store.put
-        self._tell(kept, take(event.obj, now))
+        self._notify(kept, take(event.obj))
 
     def _tell_unreadable(self, unreadable: Unreadable) -> None:
         """Once for each object and reason, as a list says it again."""
@@ -212,8 +201,8 @@ class Informer:
         while len(self._said_unreadable) > _SAID:
             del self._said_unreadable[next(iter(self._said_unreadable))]
 
-    def _tell(self, kept: _Kept, key: Key) -> None:
-        change = Change(kept.kind, key)
+    def _notify(self, kept: _Kept, stored: Stored) -> None:
+        change = Change(kept.kind, *stored, version=kept.version)
         for tell in self._listeners:
             tell(change)
 

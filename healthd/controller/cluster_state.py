@@ -95,6 +95,18 @@ class ClusterState:
 
     # What is told ----------------------------------------------------------------------------------------------------
 
+    def apply(self, obj: Any, last: Any, version: str) -> None:
+        """
+        One change that a watch or a list showed, as of *version*.
+
+        *obj* is there; None: it is gone. *last* is the last state of the object that is gone: it was deleted, or *obj*
+        has taken its place under the same name.
+        """
+        if last is not None:
+            self.remove(last, _number(version) if obj is None else _version(obj) - 1)
+        if obj is not None:
+            self.upsert(obj)
+
     def upsert(self, obj: Any) -> None:
         """*obj* is there, in this state or a later one."""
         with self._isolation.of("cache", named(obj)):

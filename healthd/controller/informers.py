@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from healthd.clock import Clock
 from healthd.cluster.informer import Change, Informer, Watched
-from healthd.cluster.port import Cluster, ClusterError, Fields, Labels, Listed, NotFound
-from healthd.controller.cluster_state import ClusterState, ObjectKey
-from healthd.controller.notice import watched_kinds
+from healthd.cluster.port import Cluster, ClusterError, Fields, Labels, Listed, NotFound, Reader
+from healthd.controller.cluster_state import ClusterState
 from healthd.core.api import LABEL_GANG, RESOURCES, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.isolation import Isolation
@@ -34,8 +33,6 @@ ASK_AGAIN = timedelta(minutes=5)
 """How often a kind that the cluster does not know is asked for."""
 NOBODY = {"healthd.dev/nobody": "nobody"}
 """Selects nothing: the answer to whether a kind is known is a small one."""
-REMEMBERED = 1024
-"""Last states that an informer hands on; the cluster state keeps what it needs."""
 TOO_OLD = timedelta(minutes=3)
 """A watch that is silent for longer shows nothing that may be acted on: an API server sends a bookmark every minute."""
 
@@ -104,11 +101,10 @@ class Informers:
 
     def _informer_of(self, kind: type[Slim], labels: Labels | None) -> Informer:
         trim: Any = trimmed_pod if kind is Pod else None
-        remember = REMEMBERED if kind is Pod else 0
         indexes = {LABEL_GANG: _gang_label} if kind is Pod else {}
-        watched = Watched(kind=kind, labels=labels, indexes=indexes, trim=trim, remember=remember)
+        watched = Watched(kind=kind, labels=labels, indexes=indexes, trim=trim)
         informer = Informer(self._cluster, self._clock, [watched], lambda _: self._isolation.count("watch"))
-        informer.listen(self._take)
+        informer.listen(self._ingest)
         return informer
 
     async def _follow(self, kind: type[Slim]) -> None:
@@ -137,27 +133,36 @@ class Informers:
             self._all_asked.set()
         return known
 
-    def _take(self, change: Change) -> None:
-        """
-        Tell the cluster state of one change.
-
-        One after the other and at once: of a pod that is made anew under the same name, the last state of the old one
-        must not be missed.
-        """
+    def _ingest(self, change: Change) -> None:
+        """At once and in order: the last state of a pod that is made anew under the same name must not be missed."""
         with self._isolation.of("watch", f"{change.kind.__name__} {'/'.join(change.key)}"):
-            self._update_state(change)
+            self._cluster_state.apply(change.obj, change.last, change.version)
         self._wake()
 
-    def _update_state(self, change: Change) -> None:
-        kind, key = change.kind, ObjectKey(*change.key)
-        informer = self._informers[kind]
-        before: Any = self._cluster_state.get(kind, key)
-        now: Any = informer.peek(kind, change.key)
-        if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
-            departed = informer.tombstone(kind, before.metadata.uid)
-            self._cluster_state.remove(departed.obj if departed else before)
-        if now is not None:
-            self._cluster_state.upsert(now)
+
+def watched_kinds(adapters: Mapping[str, GangAdapter[Any]]) -> dict[type[Slim], Labels | None]:
+    """
+    Every kind that the cluster state is made of, and the labels of the objects that count. None: all of them.
+
+    Nodes come before recoveries, so that a claim that is seen on a node belongs to a recovery that is seen, too.
+    """
+    kinds: dict[type[Slim], Labels | None] = {Node: None, NodeHealth: None, Recovery: None}
+    for adapter in adapters.values():
+        same = adapter.kind not in kinds or kinds[adapter.kind] == adapter.labels
+        kinds[adapter.kind] = adapter.labels if same else None
+    return {**kinds, Pod: None}
+
+
+async def read_everything(
+    reader: Reader, cluster_state: ClusterState, adapters: Mapping[str, GangAdapter[Any]]
+) -> None:
+    """Everything, as *reader* shows it; a cluster that does not know a kind has none of it. Raises ClusterError."""
+    for kind, labels in watched_kinds(adapters).items():
+        try:
+            listed = await reader.list(kind, labels=labels)
+        except NotFound:
+            continue
+        cluster_state.replace(kind, listed.items, listed.resource_version)
 
 
 def _gang_label(obj: Any) -> list[str]:

@@ -31,8 +31,8 @@ from healthd.controller.cluster_state import ClusterState, GangKey
 from healthd.controller.events import emit_events
 from healthd.controller.fresh_reads import FreshReader, GatherReads, Snapshot, one_by_one, phase_of
 from healthd.controller.garbage_collector import GarbageCollector
+from healthd.controller.informers import read_everything
 from healthd.controller.metrics import measure_move, measure_world
-from healthd.controller.notice import read_everything
 from healthd.controller.ports import (
     Activity,
     CheckpointAnswer,

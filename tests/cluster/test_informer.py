@@ -27,7 +27,7 @@ def gang_of(pod: Pod) -> list[str]:
     return [gang] if gang else []
 
 
-PODS = Watched(kind=Pod, indexes={"gang": gang_of}, remember=2, remember_for=60 * MINUTE)
+PODS = Watched(kind=Pod, indexes={"gang": gang_of})
 
 
 @pytest.fixture
@@ -57,6 +57,13 @@ SELECTIONS: list[dict[str, Any]] = [
 
 def names(pods: list[Pod]) -> list[str]:
     return [pod.metadata.name for pod in pods]
+
+
+def changes_of(informer: Informer) -> list[Change]:
+    """All that it tells from now on."""
+    told: list[Change] = []
+    informer.listen(told.append)
+    return told
 
 
 async def end(cluster: EmbeddedCluster, name: str, phase: str = "Failed") -> None:
@@ -134,75 +141,46 @@ async def test_index_follows_every_change(cluster: EmbeddedCluster, link: Link, 
         assert informer.indexed(Pod, "gang", "three") == []
 
 
-async def test_it_tells_which_object_changed(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
-    await cluster.create(a_pod("a"))
+async def test_it_tells_what_changed(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    last = await cluster.create(a_pod("a"))
     async with mirroring(link, clock) as informer:
-        told: list[Change] = []
-        informer.listen(told.append)
-        await cluster.create(a_pod("b"))
+        told = changes_of(informer)
+        new = await cluster.create(a_pod("b"))
         await cluster.delete(Pod, "a", namespace="default")
         await settle()
 
-    assert told == [Change(Pod, Key("default", "b")), Change(Pod, Key("default", "a"))]
+    assert [(each.kind, each.key) for each in told] == [(Pod, Key("default", "b")), (Pod, Key("default", "a"))]
+    assert (told[0].obj, told[0].last) == (new, None)
+    assert told[1].obj is None
+    assert told[1].last.metadata.uid == last.metadata.uid
 
 
-async def test_last_state_of_a_deleted_pod_is_remembered(
+async def test_change_of_a_deleted_pod_carries_its_last_state(
     cluster: EmbeddedCluster, link: Link, clock: ManualClock
 ) -> None:
-    pod = await cluster.create(a_pod("a", node="node-1", gang="train"))
+    await cluster.create(a_pod("a", node="node-1", gang="train"))
     async with mirroring(link, clock) as informer:
+        told = changes_of(informer)
         await end(cluster, "a")
 
-        departed = informer.tombstone(Pod, pod.metadata.uid)
-
-        assert departed is not None
-        assert departed.obj.status.phase == "Failed"
-        assert departed.seen_deleted
-        assert informer.departed_of(Pod, "gang", "train") == [departed]
+        assert told[-1].obj is None
+        assert told[-1].last.status.phase == "Failed"
 
 
-async def test_memory_of_the_departed_is_bounded_in_number(
-    cluster: EmbeddedCluster, link: Link, clock: ManualClock
-) -> None:
-    async with mirroring(link, clock) as informer:
-        for name in ("a", "b", "c"):
-            await cluster.create(a_pod(name, gang="train"))
-            await end(cluster, name)
-
-        assert names([each.obj for each in informer.departed_of(Pod, "gang", "train")]) == ["b", "c"]
-
-
-async def test_memory_of_the_departed_is_bounded_in_age(
-    cluster: EmbeddedCluster, link: Link, clock: ManualClock
-) -> None:
-    async with mirroring(link, clock) as informer:
-        pod = await cluster.create(a_pod("a", gang="train"))
-        await end(cluster, "a")
-        clock.advance(61 * MINUTE)
-
-        assert informer.tombstone(Pod, pod.metadata.uid) is None
-        assert informer.departed_of(Pod, "gang", "train") == []
-
-
-async def test_pod_that_went_while_nobody_watched_departs_in_its_last_known_state(
+async def test_pod_deleted_while_nobody_watched_goes_in_its_last_known_state_as_of_the_new_list(
     cluster: EmbeddedCluster, link: Link, clock: ManualClock
 ) -> None:
     pod = await cluster.create(a_pod("a", node="node-1"))
     async with mirroring(link, clock) as informer:
-        told: list[Change] = []
-        informer.listen(told.append)
+        told = changes_of(informer)
         link.cut(Gone("too old"))
         await settle()
         await end(cluster, "a")
         link.mend()
         await clock.run_for(MINUTE)
 
-        departed = informer.tombstone(Pod, pod.metadata.uid)
-
-        assert departed is not None
-        assert departed.obj == pod
-        assert not departed.seen_deleted
-        assert told == [Change(Pod, Key("default", "a"))]
+        listed = await cluster.list(Pod)
+        assert told == [Change(Pod, Key("default", "a"), None, pod, listed.resource_version)]
         assert (await informer.list(Pod)).items == []
 
 
@@ -211,6 +189,7 @@ async def test_pod_made_anew_while_nobody_watched_is_another_pod(
 ) -> None:
     former = await cluster.create(a_pod("a"))
     async with mirroring(link, clock) as informer:
+        told = changes_of(informer)
         link.cut(Gone("too old"))
         await settle()
         await cluster.delete(Pod, "a", namespace="default")
@@ -219,21 +198,18 @@ async def test_pod_made_anew_while_nobody_watched_is_another_pod(
         await clock.run_for(MINUTE)
 
         assert await informer.get(Pod, "a", "default") == latter
-        assert informer.tombstone(Pod, former.metadata.uid) is not None
+        assert [(each.obj, each.last) for each in told] == [(latter, former)]
 
 
-async def test_pod_that_only_left_the_selection_is_not_told_as_deleted(
-    cluster: EmbeddedCluster, link: Link, clock: ManualClock
-) -> None:
-    pod = await cluster.create(a_pod("a", gang="train"))
-    async with mirroring(link, clock, replace_labels(PODS)) as informer:
+async def test_pod_that_left_the_selection_is_gone(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+    await cluster.create(a_pod("a", gang="train"))
+    async with mirroring(link, clock, Watched(kind=Pod, labels={LABEL_GANG: None})) as informer:
+        told = changes_of(informer)
         await cluster.patch(Pod, "a", {"metadata": {"labels": {LABEL_GANG: None}}}, namespace="default")
         await settle()
 
-        departed = informer.tombstone(Pod, pod.metadata.uid)
-
-        assert departed is not None
-        assert not departed.seen_deleted
+        assert [each.obj for each in told] == [None]
+        assert (await informer.list(Pod)).items == []
 
 
 async def test_it_says_how_long_it_has_heard_nothing(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
@@ -268,7 +244,3 @@ async def test_trimmed_objects_are_kept_trimmed(cluster: EmbeddedCluster, link: 
 
         assert kept.spec.containers == []
         assert kept.spec.node_name == "node-1"
-
-
-def replace_labels(watched: Watched[Pod]) -> Watched[Pod]:
-    return Watched(kind=Pod, labels={LABEL_GANG: None}, indexes=watched.indexes, remember=watched.remember)

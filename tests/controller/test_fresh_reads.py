@@ -13,7 +13,7 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Labels
 from healthd.controller.cluster_state import ClusterState
 from healthd.controller.fresh_reads import FreshReader, Snapshot, hinges, one_by_one
-from healthd.controller.notice import read_everything
+from healthd.controller.informers import read_everything
 from healthd.controller.workqueue import in_parallel
 from healthd.core.api import ANNOTATION_RESTART, FencedPod, Job, Node, Pod, Recovery, RecoveryStatus
 from healthd.core.api.model import Phase

@@ -13,7 +13,7 @@ from healthd.cluster.port import Invalid
 from healthd.controller.cluster_state import ClusterState
 from healthd.controller.fresh_reads import FreshReader, one_by_one
 from healthd.controller.garbage_collector import GarbageCollector, needs_hint
-from healthd.controller.notice import read_everything
+from healthd.controller.informers import read_everything
 from healthd.core.api import (
     ANNOTATION_RESTART,
     ANNOTATION_STOPPED_BY,

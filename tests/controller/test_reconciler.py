@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from healthd.controller.cluster_state import ClusterState, ObjectKey
-from healthd.controller.notice import read_everything
+from healthd.controller.informers import read_everything
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, NodeHealth, Pod

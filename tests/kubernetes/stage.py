@@ -269,7 +269,7 @@ class Stage:
             return str(error)
 
     def _note(self, change: Change) -> None:
-        seen = self._seen.peek(change.kind, change.key)
+        seen = change.obj
         if isinstance(seen, Pod):
             self._pods[change.key] = seen
             self.ranks.told(seen)

@@ -15,7 +15,7 @@ import msgspec
 
 from healthd.cluster.port import ClusterError
 from healthd.controller.cluster_state import ClusterState
-from healthd.controller.notice import watched_kinds
+from healthd.controller.informers import watched_kinds
 from healthd.core.api import (
     ANNOTATION_CLAIM,
     ANNOTATION_FENCE_OVERRIDE,
