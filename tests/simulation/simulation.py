@@ -68,6 +68,8 @@ class Uncounted:
 
 METRICS: Any = Uncounted()
 HEALING_ROUNDS = 60
+ROUNDS_IN_DOUBT = 60
+"""More of them, where the newest checkpoints may not load: each is tried twice before an older one is taken."""
 WAITING_ROUNDS = 60
 """Hours, where readings must have been good for long enough."""
 GPU_TAINT = Taint(key="nvidia.com/gpu", value="present")
@@ -538,10 +540,10 @@ class Simulation:
             deletions.prove_slots_are_held(self)
         disturbances.repair_everything(self)
         self.note("--- healing")
-        self._come_to_rest(HEALING_ROUNDS)
+        self._come_to_rest()
 
-    def _come_to_rest(self, rounds: int) -> None:
-        trouble = ""
+    def _come_to_rest(self) -> None:
+        rounds, trouble = HEALING_ROUNDS + (ROUNDS_IN_DOUBT if self.is_doubtful else 0), ""
         for number in range(rounds + (WAITING_ROUNDS if self.instruments else 0)):
             disturbances.take_back_cordons(self)
             disturbances.repair_what_does_not_end(self)
@@ -580,7 +582,7 @@ class Simulation:
             self.pass_time(timedelta(seconds=40))
             self.check()
         disturbances.repair_everything(self)
-        self._come_to_rest(HEALING_ROUNDS)
+        self._come_to_rest()
         more = len(self.watchdog.restarts) - restarts
         newest = self.trainers.stores[gang].newest_whole()
         if newest is None and more == 0:
@@ -597,7 +599,7 @@ class Simulation:
             restarts = len(self.watchdog.restarts)
             self.pass_time(self.config.recovery.breaker_window)
             self.check()
-            self._come_to_rest(HEALING_ROUNDS)
+            self._come_to_rest()
 
 
 def run(seed: int, steps: int | None = None, parts: Parts | None = None, *, keep_log: bool = False) -> Outcome:

@@ -21,7 +21,7 @@ FOUND_WITHIN = {
 }
 """Schedules after which each planted bug has been found, from seed 1 on."""
 FOUND_BY = {
-    "trust-old-looks": 12,
+    "trust-old-samples": 12,
     "believe-at-first-sight": 13,
     "forgive-late": 14,
     "overrule-the-kernel": 15,
