@@ -37,11 +37,13 @@ from healthd.local.state import database, runs_dir
 NEEDS_A_PERSON = 3
 _STANDS = {
     Standing.RUNNING: "is running",
+    Standing.WAITING: "waits",
     Standing.FINISHED: "has finished",
     Standing.STOPPED: "was stopped",
     Standing.GAVE_UP: "was given up",
     Standing.INTERRUPTED: "was interrupted",
 }
+_GOES_ON = frozenset({Standing.RUNNING, Standing.WAITING})
 _WELL = frozenset({Standing.RUNNING, Standing.FINISHED, Standing.STOPPED})
 
 
@@ -108,7 +110,7 @@ async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunSt
     nodes, pods = (await cluster.list(Node)).items, (await cluster.list(Pod, namespace=NAMESPACE)).items
     if root.ending is Ending.COMPLETE:  # its healthd may not have ended yet
         run = replace(run, standing=Standing.FINISHED)
-    is_running = run.standing is Standing.RUNNING
+    is_running = run.standing in _GOES_ON
     status = newest.status if newest is not None and newest.status.phase not in ENDED and is_running else None
     held = status is not None and status.phase is Phase.HELD
     stake = at_stake(root, now, own) if is_running and status is None else None
@@ -168,7 +170,7 @@ def lines(status: RunStatus) -> Iterator[str]:
         yield f"  way out      {status.way_out}"
     if status.restarting:
         yield f"  restart      {status.restarting}"
-    yield f"  restarts     {run.restarts}" + (f", the last: {status.last}" if status.last else "")
+    yield f"  restarts     {run.restarts}" + (f", the last: {status.last}" if status.last and run.restarts else "")
     begun = f", since {run.since.astimezone():%Y-%m-%d %H:%M}" if run.since else ""
     yield f"  runs         {run.command} ({run.ranks} rank{'s' if run.ranks != 1 else ''}{begun})"
     yield f"  started in   {run.folder}"

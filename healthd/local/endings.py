@@ -14,6 +14,8 @@ from healthd.core.recovery.gang import index_of, is_terminal
 
 EARLY = timedelta(seconds=5)
 """Ranks of one gang end together; the first saves a last time, perhaps, so that one has left is no alarm."""
+AT_ITS_END = timedelta(seconds=1)
+"""Between the end of a rank's last save and its own: file systems keep coarser times than healthd."""
 NO_CHECKPOINT = ChosenCheckpoint()
 
 
@@ -59,6 +61,16 @@ def left_early(pods: Sequence[Pod], now: datetime) -> list[str]:
     return sorted(
         (rank for rank, at in ends if at is not None and now - at >= EARLY), key=lambda rank: (len(rank), rank)
     )
+
+
+def unsaved(pods: Sequence[Pod], newest: ChosenCheckpoint | None) -> list[str]:
+    """That *newest* is from before the first of *pods*, one attempt, ended, and the last worked on for a while."""
+    ends = sorted((at, index_of(pod)) for pod in pods if (at := _ended_at(pod)) is not None)
+    saved = saved_at(newest)
+    if len(ends) < 2 or saved is None or saved > ends[0][0] + AT_ITS_END or ends[-1][0] - ends[0][0] < EARLY:
+        return []
+    gap = round((ends[-1][0] - ends[0][0]).total_seconds())
+    return [f"rank {ends[0][1]} ended {gap} s before the last one, and nothing was saved after that"]
 
 
 def _ended_at(pod: Pod) -> datetime | None:

@@ -37,6 +37,8 @@ class Standing(StrEnum):
     """What has become of a run."""
 
     RUNNING = "running"
+    WAITING = "waits"
+    """It is held: a person has to do something."""
     FINISHED = "finished"
     STOPPED = "stopped"
     """By its user."""
@@ -112,11 +114,12 @@ def _run_of(state: Path, job: Job, recoveries: Sequence[Recovery], nodes: Sequen
 
 
 def _standing(root: Root, recoveries: Sequence[Recovery], *, is_running: bool) -> Standing:
+    latest = max(recoveries, key=lambda recovery: recovery.spec.first_attempt, default=None)
     if is_running:
-        return Standing.RUNNING
+        is_waiting = latest is not None and latest.status.phase is Phase.HELD
+        return Standing.WAITING if is_waiting else Standing.RUNNING
     if root.ending is Ending.COMPLETE:
         return Standing.FINISHED
-    latest = max(recoveries, key=lambda recovery: recovery.spec.first_attempt, default=None)
     if root.ending is Ending.FAILED or (latest is not None and latest.status.phase is Phase.GAVE_UP):
         return Standing.GAVE_UP
     return Standing.STOPPED if root.suspended and not root.stopped_by else Standing.INTERRUPTED

@@ -102,7 +102,8 @@ def _returned(event: Event) -> str:
 
 
 def _rejected(event: Event) -> str:
-    return f"checkpoint {event.get('path')} will not load and is left out: {event.get('why')}"
+    path = str(event.get("path", "")).removeprefix("file://")
+    return f"{path} is not resumed from: {event.get('why')}"
 
 
 def _text(event: Event) -> str:
@@ -117,7 +118,9 @@ def _filled(template: str) -> Callable[[Event], str]:
 _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     # The run as a whole (`run_log`): the sentence comes with the event.
     "run.starts": _starts,
-    "run.goes_on": _filled("run {name} goes on where the healthd before this one was killed"),
+    "run.goes_on": _filled(
+        "the healthd before this one was killed: run {name} goes on from the newest checkpoint that loads"
+    ),
     "run.places": _text,
     "run.threads": _filled("each rank gets OMP_NUM_THREADS={OMP_NUM_THREADS}, as with torchrun; set it to choose"),
     "run.restarted": _text,

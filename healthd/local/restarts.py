@@ -265,7 +265,8 @@ def way_out(hold: Hold | None, slot: str = "") -> str:
             )
         case Hold.CHECKPOINT:
             return (
-                "put a checkpoint there that loads (`healthd checkpoints list DIR` says what is wrong with each); or "
+                "where checkpoints were moved or deleted, or a disk is not mounted, put that right; else put one there "
+                "that loads (`healthd checkpoints list DIR` says what is wrong with each); or "
                 "stop the run with Ctrl-C, and declare a format of your own with --checkpoint-format and "
                 "--accept-changes, or begin again from nothing with --fresh"
             )

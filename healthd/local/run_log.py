@@ -17,7 +17,7 @@ from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.core.api import ChosenCheckpoint, Job, Pod, Recovery
 from healthd.core.recovery.gang import Root, attempt_of
 from healthd.gangs.job import read_job
-from healthd.local.endings import doubts, left_early, told
+from healthd.local.endings import doubts, left_early, told, unsaved
 from healthd.local.environment import threads_env
 from healthd.local.gang import NAMESPACE, RunSpec, resumed_from
 from healthd.local.known import known_runs, who_saved
@@ -244,8 +244,9 @@ class RunLog:
         newest = await self._newest(root)
         if newest:
             await self._remember(job, root, newest)
-        note = "the same command goes on from the newest checkpoint that loads"
-        at = told(newest) if newest is None or newest.path else "a point without a checkpoint that loads"
+        has_none = newest is not None and not newest.path
+        at = "a point without a checkpoint that loads" if has_none else told(newest)
+        note = "the same command starts it again" if has_none else "the same command goes on from there"
         log.info("run.stopped", name=self._spec.name, at=at, note=note)
         await self.look()
         self._sum_up(newest)
@@ -258,7 +259,9 @@ class RunLog:
         if newest:
             await self._remember(job, root, newest, ANNOTATION_FINISHED_WITH)
         log_it, fields = log.info, {"name": self._spec.name, "attempt": root.attempt, "at": told(newest)}
-        if wrong := doubts(self._spec.nproc, root.world, resumed_from(job), newest, root.started_at):
+        pods = (await self._cluster.list(Pod, namespace=NAMESPACE)).items
+        wrong = doubts(self._spec.nproc, root.world, resumed_from(job), newest, root.started_at)
+        if wrong := wrong + unsaved([pod for pod in pods if attempt_of(pod) == root.attempt], newest):
             log_it = log.warning
             note = "all ranks ended with exit code 0; a rank that dies behind a pipe, such as `| tee`, does so, too"
             fields |= {"but": "; ".join(wrong), "note": note}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from healthd.core.api import ChosenCheckpoint, ContainerState, ContainerStatus, Pod, PodStatus, Terminated
-from healthd.local.endings import EARLY, NO_CHECKPOINT, doubts, left_early
+from healthd.local.endings import EARLY, NO_CHECKPOINT, doubts, left_early, unsaved
 from tests.builders import a_pod
 from tests.fakes import START
+
+LOST = "rank 0 ended 8 s before the last one, and nothing was saved after that"
 
 
 def at_step(step: int, saved_after: float = 0.0) -> ChosenCheckpoint:
@@ -54,3 +58,21 @@ def test_a_rank_that_left_before_the_others_is_told_within_seconds() -> None:
 
     assert left_early(ranks, START + EARLY) == ["1"]
     assert left_early(ranks[1:], START + 9 * EARLY) == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "saved_after", "why"),
+    [
+        pytest.param((2, 10), 1.0, [LOST], id="lost"),
+        pytest.param((2, 10), 8.0, [], id="saved by the others"),
+        pytest.param((2, 4), 1.0, [], id="all end together"),
+        pytest.param((10, 10), 1.0, [], id="at the same moment"),
+    ],
+)
+def test_what_nobody_saved_after_the_first_rank_ended_is_a_doubt(
+    ends: tuple[int, int], saved_after: float, why: list[str]
+) -> None:
+    ranks = [a_rank(number, timedelta(seconds=seconds)) for number, seconds in enumerate(ends)]
+
+    assert unsaved(ranks, at_step(20, saved_after)) == why
+    assert unsaved(ranks, None) == []

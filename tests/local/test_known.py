@@ -10,12 +10,16 @@ import pytest
 
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.api import ChosenCheckpoint, Job
+from healthd.controller.act import record
+from healthd.core.api import ChosenCheckpoint, Job, RecoveryStatus
+from healthd.core.api.model import Phase
+from healthd.core.recovery.decide import open_recovery
 from healthd.gangs.job import read_job
 from healthd.local.gang import RunSpec, job_of, restarts_of
 from healthd.local.known import KnownRun, Standing, is_held, known_runs, read_run, who_saved
 from healthd.local.memory import Seen
 from healthd.local.state import database, forget, held, make_private
+from tests.builders import a_cause
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -64,6 +68,21 @@ async def test_a_run_that_ended_is_told_so(tmp_path: Path, kind: str, standing: 
 
     assert run is not None
     assert run.standing is standing
+
+
+async def test_a_run_that_is_held_waits_and_does_not_run(tmp_path: Path) -> None:
+    spec = a_spec(tmp_path)
+    state = await a_state(spec)
+    with EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
+        root = read_job(await cluster.get(Job, spec.name, "default"))
+        recovery = await cluster.create(open_recovery(root, a_cause()))
+        status = RecoveryStatus(phase=Phase.HELD, held_in=Phase.CHOOSING, message="none loads")
+        await record(cluster, recovery, status, NOW)
+    with held(state):
+        during = await read_run(state)
+
+    assert during is not None
+    assert during.standing is Standing.WAITING
 
 
 async def test_a_run_whose_lock_is_held_is_running(tmp_path: Path) -> None:

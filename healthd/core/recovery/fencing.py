@@ -60,4 +60,4 @@ def _without_proof(s: Situation, open_ends: list[str]) -> Decision:
 def _gone(s: Situation, pods: Sequence[FencedPod]) -> str:
     """A rank that was made again while the run was being stopped is one rank."""
     names = {s.terms.named(pod.name, pod.index) for pod in pods}
-    return f"{len(names)} {s.terms.pod}s are proven gone"
+    return f"{len(names)} {s.terms.pod}s are proven gone" if len(names) != 1 else f"1 {s.terms.pod} is proven gone"

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.api import FencedPod, Pod
+from healthd.core.api import FencedPod, Pod, RecoveryStatus
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.phrases import some
 from healthd.core.recovery.actions import StopGang
@@ -85,7 +85,7 @@ def stopping(s: Situation) -> Decision:
     if joined := join_hardware(s):
         return joined
     if not s.status.bad_state and _says_bad_state(s):
-        return Decision(record=replace(s.status, bad_state=True), reason="a member says that its state is bad")
+        return Decision(record=_bad_state(s.status), reason="a member says that its state is bad")
     if not s.stopped_by_us:
         return Decision(actions=(StopGang(s.name),), reason=f"stop the {s.terms.gang}")
     proven = {pod.uid for pod in pods if pod.proof and not _has_kubelet(s, pod.node)}
@@ -100,6 +100,12 @@ def stopping(s: Situation) -> Decision:
     return s.enter(
         Phase.FENCING, f"{some(late)} should have ended long ago" if late else f"no {s.terms.member} runs any more"
     )
+
+
+def _bad_state(status: RecoveryStatus) -> RecoveryStatus:
+    """What was loaded loaded well: the fault is in what was saved after it."""
+    attempts = [*status.attempts[:-1], *(replace(last, failed_early=False) for last in status.attempts[-1:])]
+    return replace(status, bad_state=True, fell_from="", attempts=attempts)
 
 
 def _says_bad_state(s: Situation) -> bool:

@@ -410,6 +410,21 @@ def test_a_member_says_by_its_exit_code_that_its_state_is_bad(code: int, minutes
     assert (decision.record is not None and decision.record.bad_state) is bad
 
 
+def test_a_member_whose_state_is_bad_casts_no_doubt_on_what_it_had_loaded() -> None:
+    end = Terminated(exit_code=BAD_STATE, finished_at=SOFTWARE.at)
+    ended = ContainerStatus(name="main", state=ContainerState(terminated=end))
+    pod = a_pod("r0", index=0, status=PodStatus(phase="Failed", container_statuses=[ended]))
+    loaded = Attempt(number=1, checkpoint=ChosenCheckpoint(path="/step_5", step=5), failed_early=True)
+    fenced = with_latecomers(a_situation(pods=(pod,)))
+    recovery = a_recovery_in(Phase.STOPPING, pods=fenced, attempts=[loaded], fell_from="/step_5")
+
+    record = decided(recovery, a_root(), pods=(pod,)).record
+
+    assert record is not None
+    assert [attempt.failed_early for attempt in record.attempts] == [False]
+    assert record.fell_from == ""
+
+
 def a_situation(**view: Any) -> Situation:
     recovery = a_recovery_in(Phase.STOPPING)
     root = a_root()
