@@ -9,15 +9,14 @@ is judged by how slow the machine is at that moment. Coverage doubles the limit,
 from __future__ import annotations
 
 import resource
-import time
 from collections.abc import Generator
 
 import pytest
 
+from tests.slowness import slowness
+
 CPU_LIMIT = "cpu_limit"
 COVERAGE_COSTS = 2
-STEPS, USUAL = 1_000_000, 0.1
-"""So many steps take so many seconds of processor time on the machine of docs/measured.md."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,7 +32,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     took, limit = _spent() - began, _limit(item.config)
     if took <= limit or item.get_closest_marker("slow"):
         return
-    took /= _slowness()
+    took /= slowness()
     if took > limit:
         why = f"it took {took:.1f} s of processor time, more than {limit:g} s: make it quicker, or mark it `slow`"
         pytest.fail(why, pytrace=False)
@@ -48,12 +47,3 @@ def _spent() -> float:
     """Seconds of processor time of this process, and of its children that have ended."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in used)
-
-
-def _slowness() -> float:
-    """How many times as long as usual a computation takes now; 1 on a faster machine."""
-    began = time.process_time()
-    total = 0
-    for number in range(STEPS):
-        total += number * number % 7
-    return max(1.0, (time.process_time() - began) / USUAL)
