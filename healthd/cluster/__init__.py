@@ -1,1 +1,1 @@
-"""The port that agent and controller speak, and its implementations."""
+"""The interface to Kubernetes that agent and controller use, and its implementations."""

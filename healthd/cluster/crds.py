@@ -1,8 +1,8 @@
 """
-The CustomResourceDefinitions of healthd's own kinds, made from the structs that read and write them.
+The CustomResourceDefinitions of healthd's own kinds, generated from the structs that read and write them.
 
-A field is declared once, in `healthd.core.api`; its docstring is what `kubectl explain` shows. What a struct cannot
-say is in the tables below: what must hold between two versions of an object, and what `kubectl get` prints.
+A field is declared once, in `healthd.core.api`; `kubectl explain` shows its docstring. The tables below hold what a
+struct cannot express: the rules between two versions of an object, and the columns of `kubectl get`.
 `python -m healthd.cluster.crds` writes `deploy/crds.yaml`; nothing reads this module at run time.
 """
 
@@ -48,13 +48,13 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A CEL rule that the API server holds; *message* is what the writer of a refused object reads."""
+    """A CEL rule that the API server enforces; *message* is the error for the writer of a refused object."""
 
     rule: str
     message: str
 
     def to_schema(self) -> Schema:
-        """As it stands in the schema."""
+        """The rule as JSON for the schema."""
         return {"rule": self.rule, "message": self.message}
 
 
@@ -69,14 +69,14 @@ class Column:
     wide: bool = False
 
     def to_schema(self) -> Schema:
-        """As it stands in the definition."""
+        """The column as JSON for the definition."""
         told = {"description": self.description} if self.description else {}
         return {"name": self.name, "type": self.type, "jsonPath": self.path, **told, "priority": int(self.wide)}
 
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """How people meet a kind on the command line."""
+    """How a kind appears on the command line."""
 
     short: Sequence[str]
     columns: Sequence[Column]
@@ -87,7 +87,7 @@ def _one_of(phases: Iterator[Phase] | Sequence[Phase]) -> str:
 
 
 _WAS = "(oldSelf.phase == 'Held' ? oldSelf.?heldIn.orValue('Detected') : oldSelf.phase)"
-"""The phase that a recovery was in, also while it was held."""
+"""The phase of a recovery; while it was held, the phase in which it was held."""
 _RUNNING = _one_of([Phase.STARTING, Phase.CONFIRMING])
 
 RULES: Mapping[type[Slim], Sequence[Rule]] = {
@@ -124,10 +124,10 @@ RULES: Mapping[type[Slim], Sequence[Rule]] = {
         ),
     ],
 }
-"""What must hold. Few and exact: a rule that is too tight stops a recovery in the middle."""
+"""The rules that must hold. They are few and exact: a rule that is too strict stops a recovery in the middle."""
 
 _NAME: Schema = {"maxLength": 253}
-"""As the API server bounds names of pods and nodes, and uids."""
+"""The API server's limit for names of pods and nodes, and for uids."""
 _NODES: Schema = {"maxItems": 1000, "items": {"type": "string", **_NAME}}
 _PLACES: Schema = {"maxProperties": LARGEST_GANG}
 
@@ -158,15 +158,15 @@ BOUNDS: Mapping[type[Slim], Mapping[str, Schema]] = {
     },
 }
 """
-Limits by field, beside those that the types of numbers have. None can refuse what healthd writes: each is at least what
-its writer, or the API server, keeps to. They bound what a rule costs the API server, and what a stolen token can store.
+Limits by field, in addition to those of number types. No limit can refuse what healthd writes: each is at least the
+limit of its writer or of the API server. They bound what a rule costs the server, and what a stolen token can store.
 
-So texts that kubelets, stores and people choose have none, though a recovery repeats them: boots and machines, paths of
-checkpoints, findings, reasons. One that is too long would stop the recovery that tells of it.
+So texts that come from kubelets, stores and people have no limit, though a recovery repeats them: boots and machines,
+paths of checkpoints, findings, reasons. A text that is too long would stop the recovery that repeats it.
 
-What was stored before a limit came, and does not fit, can still be updated: since Kubernetes 1.30 the API server passes
-over what an update leaves unchanged (until 1.32 a feature gate, CRDValidationRatcheting, can turn that off). A list
-counts as a whole, and those that healthd writes are within their limits.
+An object stored before a limit was added, and over it, can still be updated: since Kubernetes 1.30 the API server does
+not validate what an update leaves unchanged (until 1.32 a feature gate, CRDValidationRatcheting, can turn that off). A
+list counts as a whole, and the lists that healthd writes are within their limits.
 """
 
 KEPT_DEFAULTS: Mapping[type[Slim], Mapping[str, Any]] = {
@@ -282,7 +282,7 @@ def _schema(shape: shapes.Type) -> Schema:
             return {"type": "string", "enum": [str(member.value) for member in cls], **_described(cls)}
         case shapes.UnionType(types):
             (alone,) = [one for one in types if not isinstance(one, shapes.NoneType)]
-            return _schema(alone)  # what is None is left out on the wire
+            return _schema(alone)  # None is left out on the wire
         case shapes.ListType(item_type=item, max_length=most):
             return {"type": "array", "items": _schema(item), **_known(maxItems=most)}
         case shapes.DictType(value_type=value, max_length=most):
@@ -311,13 +311,13 @@ def _known(**limits: int | None) -> Schema:
 
 
 def _as_float(most: int) -> int:
-    """What the API server makes of a maximum, which it keeps as a float; never less than *most*."""
+    """A maximum as the API server stores it, which is a float; never less than *most*."""
     return max(most, int(float(most)))
 
 
 def _struct(shape: shapes.StructType) -> Schema:
     if shape.cls is ObjectMeta:
-        return {"type": "object"}  # the API server knows it better, and allows nothing else
+        return {"type": "object"}  # the API server has its own schema, and allows no other
     schema: Schema = {"type": "object", **_described(shape.cls)}
     if "description" in schema:
         schema["description"] = _in_wire_spelling(schema["description"], shape.fields)
@@ -361,7 +361,7 @@ def _described(cls: type) -> Schema:
 
 @cache
 def _told_of_fields(owner: type) -> dict[str, str]:
-    """The docstrings under the fields of *owner*: Python drops them, its source has them."""
+    """The docstrings under the fields of *owner*, from its source: Python drops them."""
     (body,) = [node for node in ast.walk(ast.parse(inspect.getsource(owner))) if isinstance(node, ast.ClassDef)]
     told: dict[str, str] = {}
     for field, after in zip(body.body, body.body[1:], strict=False):
@@ -372,12 +372,12 @@ def _told_of_fields(owner: type) -> dict[str, str]:
 
 
 def _flat(text: str) -> str:
-    """Paragraphs on one line each: `kubectl explain` wraps them itself."""
+    """Each paragraph on one line: `kubectl explain` wraps the text itself."""
     return "\n\n".join(re.sub(r"\s+", " ", paragraph).strip() for paragraph in text.split("\n\n"))
 
 
 class _ForPeople(yaml.SafeDumper):
-    """Paragraphs as paragraphs, and what occurs twice written twice."""
+    """Writes long texts as paragraphs, and repeats an object instead of using a YAML alias."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature of PyYAML
         return True

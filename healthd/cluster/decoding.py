@@ -1,8 +1,8 @@
 """
-Objects from bytes. Pure.
+Decode objects from bytes. Pure.
 
-One object that does not fit its struct (a newer healthd may have written it, or somebody who means harm) is told and
-left out, because thousands of others are worth more than it.
+An object that does not fit its struct (written by a newer healthd, or by an attacker) is reported and left out: it must
+not block thousands of others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def decoded(kind: type[T], raw: msgspec.Raw | bytes) -> T | Unreadable:
-    """The object in *raw*, or why it is none. Raises msgspec.DecodeError for what is no JSON."""
+    """The object in *raw*, or why it is unreadable. Raises msgspec.DecodeError when *raw* is not JSON."""
     try:
         obj: T = _decoder(kind).decode(raw)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -48,7 +48,7 @@ def decoded(kind: type[T], raw: msgspec.Raw | bytes) -> T | Unreadable:
 
 
 def decoded_all(kind: type[T], bodies: Iterable[msgspec.Raw | bytes]) -> tuple[list[T], list[Unreadable]]:
-    """The objects in *bodies*, and those that are none."""
+    """The readable objects in *bodies*, and the unreadable ones."""
     items: list[T] = []
     left_out: list[Unreadable] = []
     for body in bodies:
@@ -61,7 +61,7 @@ def decoded_all(kind: type[T], bodies: Iterable[msgspec.Raw | bytes]) -> tuple[l
 
 
 def version_in(raw: msgspec.Raw | bytes) -> str:
-    """The version of an object that need not be readable otherwise; empty where not even that is."""
+    """The resource version of an object, also of an unreadable one; empty when it cannot be read either."""
     return _meta(raw).resource_version
 
 

@@ -1,8 +1,8 @@
 """
-What a cluster holds, kept in memory by watches: read without a request, and a little behind.
+An in-memory cache of a cluster's objects, kept by list and watch: reads need no request, and are a little behind.
 
-An informer is for noticing. Where it matters that nothing changed meanwhile, the decision belongs to the API server:
-write with the version that was read, or read from the cluster itself.
+An informer is for detecting changes. Where it matters that nothing changed in the meantime, the API server decides:
+write with the resourceVersion that was read, or read from the cluster itself.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=Slim)
 
 _SAID = 1000
-"""Objects that could not be read, of which is remembered that it was said."""
+"""Unreadable objects that were logged already, and are remembered."""
 _FIRST_RETRY, _LAST_RETRY = timedelta(seconds=1), timedelta(seconds=30)
 
 
 def without_containers(pod: Pod) -> Pod:
-    """A pod as decisions about gangs see it: where it runs and how it does. Less than half the memory."""
+    """A pod with what decisions about gangs use: its node and its status. Less than half the memory."""
     return replace(pod, spec=replace(pod.spec, containers=[]))
 
 
 class Change(NamedTuple):
-    """An object that came, changed or went, as a watch or a new list showed it."""
+    """An object that was added, changed or deleted, as a watch or a new list showed it."""
 
     kind: type[Slim]
     key: Key
     obj: Any
     """Its state now; None: it is gone."""
     last: Any
-    """The last known state of the object that is gone: it was deleted, or one of the same name has taken its place."""
+    """The last known state of an object that is gone: it was deleted, or another of the same name has replaced it."""
     version: str
-    """The resource version as of which this is so."""
+    """The resource version of this change."""
 
 
 class Informer:
     """
-    A `Reader` of the *watched* kinds. Nothing is known before `run`; reading what is not yet known is an error.
+    A `Reader` of the *watched* kinds. The cache is empty before `run`; a read before the first list is an error.
 
     *unreadable* is called for each object that does not fit its struct.
     """
@@ -87,7 +87,7 @@ class Informer:
         self._unreadable = unreadable
 
     def listen(self, tell: Callable[[Change], None]) -> None:
-        """Call *tell* after each change that the informer takes in, also at the first list. It must not wait."""
+        """Call *tell* after each change in the cache, also at the first list. *tell* must not wait."""
         self._listeners.append(tell)
 
     async def run(self) -> None:
@@ -98,19 +98,19 @@ class Informer:
 
     @property
     def is_synced(self) -> bool:
-        """Everything has been listed once."""
+        """True when every kind has been listed once."""
         return all(kept.synced.is_set() for kept in self._kept.values())
 
     async def until_synced(self) -> None:
-        """Return when everything has been listed once."""
+        """Return when every kind has been listed once."""
         for kept in self._kept.values():
             await kept.synced.wait()
 
     def stale_for(self, now: datetime) -> timedelta:
         """
-        How long ago the quietest of the watches was last heard of: with an API server, about a minute at most.
+        Time since the last message on the quietest of the watches: with an API server, about a minute at most.
 
-        Before the first list: since the informer was asked first, which is never less than zero.
+        Before the first list: the time since the first call of this method, which is never less than zero.
         """
         return max((kept.stale_for(now) for kept in self._kept.values()), default=timedelta(0))
 
@@ -130,7 +130,7 @@ class Informer:
         return Listed(store.select(namespace, selection(kind, labels, fields)), self._kept[kind].version)
 
     def indexed(self, kind: type[T], index: str, value: str) -> builtins.list[T]:
-        """The objects under *value* of an index; others are not looked at. Raises Unavailable before the first list."""
+        """The objects under *value* of an index; others are not read. Raises Unavailable before the first list."""
         return self._store(kind).indexed(index, value)
 
     def _store(self, kind: type[T]) -> Store[T]:
@@ -142,7 +142,7 @@ class Informer:
         return kept.store
 
     async def _follow(self, kept: _Kept) -> None:
-        """List and watch, for ever; a watch that ends, for whatever reason, means a new list."""
+        """List and watch, for ever. After a watch ends, for any reason, the kind is listed again."""
         backoff = Backoff(_FIRST_RETRY, _LAST_RETRY, no_jitter)
         while True:
             try:
@@ -153,7 +153,7 @@ class Informer:
                 raise
             except ClusterError as error:
                 log.info("informer.restarts", kind=kept.kind.__name__, error=str(error))
-            except Exception as error:  # one answer that brings out a fault of ours must not end the process
+            except Exception as error:  # a bug of ours with one answer must not end the process
                 log.exception("informer.failed", kind=kept.kind.__name__, error=str(error))
             await self._clock.sleep(backoff.next())
 
@@ -192,7 +192,7 @@ class Informer:
         self._notify(kept, take(event.obj))
 
     def _tell_unreadable(self, unreadable: Unreadable) -> None:
-        """Once for each object and reason, as a list says it again."""
+        """Log once for each object and reason: each new list reports the object again."""
         self._unreadable(unreadable)
         key = Key(unreadable.namespace, unreadable.name)
         if self._said_unreadable.get(key) != unreadable:
@@ -208,7 +208,7 @@ class Informer:
 
 
 class _Kept:
-    """One kind: its store, and how far it has come."""
+    """One watched kind: its store, whether it is synced, and its resource version."""
 
     def __init__(self, watched: Watched[Any]) -> None:
         self.kind: type[Any] = watched.kind
@@ -218,12 +218,12 @@ class _Kept:
         self._heard_at: datetime | None = None
 
     def heard(self, version: str, now: datetime) -> None:
-        """All up to *version* is known."""
+        """Record that all changes up to *version* are known."""
         self.version = version
         self._heard_at = now
 
     def stale_for(self, now: datetime) -> timedelta:
-        """Time since anything was heard; counted from the first question where nothing was."""
+        """Time since the last message; before the first one, time since the first call."""
         if self._heard_at is None:
             self._heard_at = now
         return now - self._heard_at

@@ -1,10 +1,10 @@
 """
-One leader among several, by a Lease: work runs only while it is ours.
+Leader election with a Lease: work runs only while this process holds the Lease.
 
-A candidate takes a lease that nobody holds, or one that has not changed for as long as its holder promised to renew it,
-by the candidate's own clock: the times in it come from another machine, and are for people. A leader that could not
-renew in time ends its work before anybody else can begin. Being deposed is noticed late by a process that did not run:
-a late write is stopped by its preconditions, never by the lease.
+A candidate takes a Lease that has no holder, or one that did not change for the lease duration that its holder set. The
+candidate uses its own clock for this: the times in the Lease come from another machine, and are for people. A leader
+that cannot renew in time ends its work before another can begin. A process that was paused learns late that it was
+deposed: its late writes are stopped by their preconditions, never by the Lease.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _RETRY = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidacy:
-    """Who wants to lead what. The defaults are those of the control plane's own programs."""
+    """One candidate for one Lease. The defaults are those of the Kubernetes control plane."""
 
     identity: str
-    """Of one process: two with the same name would both lead."""
+    """Unique for each process: two processes with the same identity would both lead."""
     name: str
     namespace: str
     lasts: timedelta = timedelta(seconds=15)
-    """After so long without a sign of the leader, another may take over."""
+    """After so long without a renewal by the leader, another candidate may take over."""
     renew_within: timedelta = timedelta(seconds=10)
-    """A leader that could not renew for so long gives up; *lasts* is longer by the time that its work needs to end."""
+    """A leader that cannot renew for so long gives up; *lasts* is longer by the time that its work needs to end."""
     renew_every: timedelta = timedelta(seconds=2)
 
     @classmethod
     def lasting(cls, lasts: timedelta, *, identity: str, name: str, namespace: str) -> Candidacy:
-        """One whose lease lasts so long; all times in the proportion of the defaults."""
+        """A candidate with a lease duration of *lasts*; all other times in the proportion of the defaults."""
         return cls(
             identity=identity,
             name=name,
@@ -58,14 +58,14 @@ class Candidacy:
 
 
 class Deposed(Exception):
-    """The work was ended, because the lease is not ours any more or could not be renewed in time."""
+    """The work was ended, because the Lease is no longer ours or could not be renewed in time."""
 
 
 async def lead(cluster: Cluster, clock: Clock, candidacy: Candidacy, work: Callable[[], Coroutine[Any, Any, A]]) -> A:
     """
-    Wait until this process leads, run *work*, and answer what it answers.
+    Wait until this process leads, run *work*, and return its result.
 
-    The lease is given back when the work has ended, so that a standby takes over at once. Raises Deposed.
+    The Lease is released when the work has ended, so that a standby takes over at once. Raises Deposed.
     """
     lease = _HeldLease(cluster, clock, candidacy)
     await lease.win()
@@ -83,22 +83,22 @@ async def lead(cluster: Cluster, clock: Clock, candidacy: Candidacy, work: Calla
 
 
 class _HeldLease:
-    """The lease as one candidate sees it."""
+    """The Lease as one candidate sees it."""
 
     def __init__(self, cluster: Cluster, clock: Clock, candidacy: Candidacy) -> None:
         self._cluster = cluster
         self._clock = clock
         self._me = candidacy
         self._seen = ""
-        """The version of the lease that was seen last, and since when."""
+        """The version of the Lease that was seen last, and since when."""
         self._seen_at = clock.now()
         self._version = ""
-        """Of the lease as we wrote it."""
+        """The resource version of our last write of the Lease."""
         self._until = clock.now()
-        """Ours until then, even if nothing can be renewed."""
+        """The Lease is ours until then, even if no renewal succeeds."""
 
     async def win(self) -> None:
-        """Return when the lease is ours."""
+        """Return when the Lease is ours."""
         fields = {"metadata.name": self._me.name}
         informer = Informer(
             self._cluster, self._clock, [Watched(kind=Lease, namespace=self._me.namespace, fields=fields)]
@@ -118,7 +118,7 @@ class _HeldLease:
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _try(self, informer: Informer) -> timedelta | None:
-        """Take the lease if it is free. None: it is ours now; else how long to wait at most."""
+        """Take the Lease if it is free. None: it is ours now; else how long to wait at most."""
         began = self._clock.now()
         try:
             try:
@@ -131,14 +131,14 @@ class _HeldLease:
                 taken = await within(self._clock, self._patience, self._take(seen, began))
         except Unusable:
             raise
-        except (ClusterError, TimeoutError) as error:  # somebody was faster, or nobody answers
+        except (ClusterError, TimeoutError) as error:  # another was faster, or no answer
             log.debug("leader.not_yet", error=str(error))
             return _RETRY
         self._is_ours(taken, began)
         return None
 
     async def hold(self) -> NoReturn:
-        """Renew the lease for as long as possible. Raises Deposed."""
+        """Renew the Lease for as long as possible. Raises Deposed."""
         while True:
             left = self._until - self._clock.now()
             if left <= timedelta(0):
@@ -165,7 +165,7 @@ class _HeldLease:
             log.warning("leader.not_renewed", lease=self._me.name, error=str(error))
 
     async def _look_who_leads(self) -> None:
-        """Somebody changed the lease; or we did, without seeing the answer. Raises Deposed."""
+        """The Lease was changed by another, or by our own write whose answer was lost. Raises Deposed."""
         try:
             lease = await within(self._clock, self._left(self._clock.now()), self._read())
         except (ClusterError, TimeoutError) as error:
@@ -176,7 +176,7 @@ class _HeldLease:
         self._version = lease.metadata.resource_version
 
     async def give_back(self) -> None:
-        """Let a standby take over now, if the lease is still ours and anybody answers."""
+        """Release the Lease so that a standby takes over now, if it is still ours and the API server answers."""
         try:
             lease = await within(self._clock, self._patience, self._read())
             if lease.spec.holder_identity == self._me.identity:
@@ -186,7 +186,7 @@ class _HeldLease:
             log.info("leader.not_given_back", lease=self._me.name, error=str(error))
 
     def _free_in(self, lease: Lease, now: datetime) -> timedelta:
-        """How long it must still stay as it is before it may be taken."""
+        """How long the Lease must still stay unchanged before it may be taken."""
         if lease.metadata.resource_version != self._seen:
             self._seen, self._seen_at = lease.metadata.resource_version, now
         if lease.spec.holder_identity in ("", self._me.identity):
@@ -220,7 +220,7 @@ class _HeldLease:
         return max(1, round(self._me.lasts.total_seconds()))
 
     def _is_ours(self, lease: Lease, since: datetime) -> None:
-        """Counted from before the request: whoever reads the lease counts from later."""
+        """Our time counts from before the request; a candidate that reads the Lease counts from later."""
         self._version = lease.metadata.resource_version
         self._until = since + self._me.renew_within
 
@@ -233,10 +233,10 @@ class _HeldLease:
         return await self._cluster.get(Lease, self._me.name, self._me.namespace)
 
     def _left(self, now: datetime) -> timedelta:
-        """For one request of a leader: none may outlast the lease."""
+        """Time limit for one request of a leader: no request may last longer than the Lease."""
         return min(self._patience, self._until - now)
 
     @property
     def _patience(self) -> timedelta:
-        """For one request: it must leave time for another try."""
+        """Time limit for one request: it must leave time for another try."""
         return self._me.renew_within / 2

@@ -1,8 +1,8 @@
 """
-The one loop shape: a cycle whenever something changed, when it asked for it, and now and then anyway.
+The common loop: a cycle runs after each change, when it is woken, and now and then anyway.
 
-A watch only wakes the loop, and the cycle reads the world again: a lost or doubled event costs at most one look too
-late or too many.
+A watch only wakes the loop, and the cycle reads everything again. So a lost or doubled event costs at most one cycle
+that is late or not needed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ async def cycle_on_change(
     wake: asyncio.Event,
 ) -> None:
     """
-    Run *cycle* until cancelled: after each change of *kinds*, whenever *wake* is set, and after the time that it
-    returned, at the latest. Where an informer watches already, use `cycle_when_woken`.
+    Run *cycle* until cancelled: after each change of *kinds*, whenever *wake* is set, and at the latest after the time
+    that it returned. Where an informer already watches, use `cycle_when_woken`.
     """
     async with asyncio.TaskGroup() as tasks:
         for kind in kinds:
@@ -46,7 +46,7 @@ async def cycle_on_change(
 async def cycle_when_woken(
     clock: Clock, cycle: Callable[[datetime], Awaitable[timedelta]], wake: asyncio.Event
 ) -> NoReturn:
-    """Run *cycle* until cancelled: whenever *wake* is set, and after the time that it returned, at the latest."""
+    """Run *cycle* until cancelled: whenever *wake* is set, and at the latest after the time that it returned."""
     trouble = ""
     while True:
         wake.clear()
@@ -55,8 +55,8 @@ async def cycle_when_woken(
             trouble = ""
         except Unusable:
             raise
-        except Exception as error:  # a fault of one cycle, ours included, must not leave everything unguarded
-            if str(error) != trouble:  # one that lasts is told once
+        except Exception as error:  # an error in one cycle, bugs included, must not leave everything unguarded
+            if str(error) != trouble:  # a lasting error is logged once
                 _tell(cycle.__qualname__, error)
             trouble, delay = str(error), RETRY
         await first(wake.wait(), clock.sleep(delay))
@@ -82,4 +82,4 @@ async def _wake_on_change(cluster: Cluster, clock: Clock, kind: type[Slim], wake
             raise
         except ClusterError as error:
             log.info("watch.restarts", kind=kind.__name__, error=str(error))
-        await clock.sleep(RETRY)  # also after a server has ended the watch in peace
+        await clock.sleep(RETRY)  # also after the server has ended the watch without an error

@@ -1,4 +1,4 @@
-"""Writes to a node, and objects that go with it: what agent and controller both need."""
+"""Writes to a node, and the owner reference to a node: what agent and controller both need."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ async def patch_node(cluster: Cluster, node: Node, patch: dict[str, Any]) -> Nod
 
 
 def owned_by(node: Node) -> OwnerReference:
-    """Let an object go with its *node*."""
+    """The owner reference that deletes an object together with its *node*."""
     return OwnerReference(api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid)

@@ -1,8 +1,8 @@
 """
-The port: a few Kubernetes verbs on slim typed objects, and the errors they answer with.
+The interface to Kubernetes: a few verbs on slim typed objects, and the errors that they raise.
 
 Every implementation behaves as an API server does; `tests/contract` states that behaviour. A write that times out
-may or may not have taken effect: callers re-read and rely on preconditions, never on having seen an answer.
+may or may not have taken effect: callers read again and rely on preconditions, never on an answer.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class ClusterError(Exception):
         ├── Conflict         409: a precondition (resourceVersion, uid) did not hold
         ├── Gone             410: the watch history no longer reaches back that far; list again
         ├── Invalid          400, 422: the object, patch or selector is not acceptable; says which field and why
-        ├── Forbidden        403: whoever asks may not do this; says who, what and where
+        ├── Forbidden        403: the caller may not do this; says who, what and where
         ├── TooManyRequests  429: an eviction that a disruption budget forbids, or an overloaded server
         ├── Unavailable      no answer, or a time-out: a write may or may not have taken effect
-        └── Unusable         it will never answer again: whoever meets it has to end
+        └── Unusable         it will never answer again: the process that gets it must end
     """
 
 
@@ -63,17 +63,17 @@ class Unusable(ClusterError): ...
 
 
 class EventType(StrEnum):
-    """What a watch event says of its object."""
+    """What a watch event says about its object."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
     BOOKMARK = "BOOKMARK"
-    """No object changed: the watch is alive, and has told everything up to `resource_version`."""
+    """No object changed: the watch is alive, and has sent everything up to `resource_version`."""
 
 
 class Unreadable(NamedTuple):
-    """An object that is there and does not fit its struct."""
+    """An object that exists and does not fit its struct."""
 
     kind: str
     namespace: str
@@ -88,13 +88,13 @@ class Event(msgspec.Struct, Generic[T], frozen=True):
     obj: T | None
     resource_version: str
     unreadable: Unreadable | None = None
-    """On a bookmark: it stands for a change of this object."""
+    """On a bookmark: the event is a change of this object."""
     is_gone: bool = False
     """The unreadable object was deleted."""
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
-    """What `list` answers: a consistent snapshot, and the version to watch from."""
+    """What `list` returns: a consistent snapshot, and the version to watch from."""
 
     items: list[T]
     resource_version: str
@@ -108,13 +108,13 @@ Fields = Mapping[str, str]
 """
 Selects objects by `metadata.name` and `metadata.namespace`, pods also by `spec.nodeName` and `status.phase`.
 
-An API server knows no others; asked for one it refuses with Invalid.
+An API server knows no other fields; it refuses them with Invalid.
 """
 
 
 class Reader(Protocol):
     """
-    The verbs that read at one moment: what a decision is made from.
+    The verbs that read at one moment: decisions use these.
 
     *namespace* is empty for kinds of cluster scope; for `list` None means all namespaces.
     """
@@ -146,7 +146,7 @@ class Cluster(Reader, Protocol):
         ...
 
     async def create(self, obj: T) -> T:
-        """Store a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
+        """Create a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
         ...
 
     async def patch(
@@ -186,5 +186,5 @@ class Cluster(Reader, Protocol):
         ...
 
     async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        """Delete a pod by the eviction verb: marks it `DisruptionTarget` first. Raises NotFound, TooManyRequests."""
+        """Evict a pod: it is marked `DisruptionTarget`, then deleted. Raises NotFound, TooManyRequests."""
         ...

@@ -1,5 +1,5 @@
 """
-Which objects a selector means. Pure: the embedded cluster and the informer select with it, an API server by itself.
+Which objects a selector matches. Pure. The embedded cluster and the informer use it; an API server selects by itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Selection:
         return bool(self.labels or self.fields)
 
     def matches(self, obj: Slim) -> bool:
-        """Whether *obj* is meant."""
+        """Whether the selection matches *obj*."""
         meant: Any = obj
         own = _labels(meant)
         if any(key not in own or value not in (None, own[key]) for key, value in self.labels.items()):
@@ -43,7 +43,7 @@ class Selection:
 
 
 def selection(kind: type[Slim], labels: Labels | None, fields: Fields | None) -> Selection:
-    """Raises Invalid for a field that no API server selects this kind by."""
+    """The selection for *kind*. Raises Invalid for a field by which no API server selects this kind."""
     unknown = sorted(set(fields or ()) - set(_known(kind)))
     if unknown:
         raise Invalid(f"{kind.__name__}: field selector {unknown[0]!r} is not supported")
@@ -51,7 +51,7 @@ def selection(kind: type[Slim], labels: Labels | None, fields: Fields | None) ->
 
 
 def selectable(body: dict[str, Any]) -> tuple[Any, ...]:
-    """Everything of a wire object that a selector can see and a write can change."""
+    """All fields of a wire object that a selector can match and a write can change."""
     return (
         body["metadata"].get("labels"),
         body.get("spec", {}).get("nodeName") if body["kind"] == "Pod" else None,
@@ -60,7 +60,7 @@ def selectable(body: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _labels(obj: Any) -> dict[str, str]:
-    """The labels of any object that is kept."""
+    """The labels of any stored object."""
     labels: dict[str, str] = obj.metadata.labels
     return labels
 

@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Slim)
 
 
 class Key(NamedTuple):
-    """Where an object is found; keys sort as a list is ordered."""
+    """Namespace and name of an object; keys sort in the order of a list."""
 
     namespace: str
     name: str
@@ -24,30 +24,30 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched(Generic[T]):
-    """Which objects of a kind to keep, and how to find them."""
+    """Which objects of a kind to cache, and how to index them."""
 
     kind: type[T]
     namespace: str | None = None
     labels: Labels | None = None
     fields: Fields | None = None
     indexes: Mapping[str, Callable[[T], Iterable[str]]] = field(default_factory=dict)
-    """By name of the index: the values under which an object is found in it."""
+    """By name of the index: the values under which the index has an object."""
     trim: Callable[[T], T] | None = None
-    """Takes away what nobody here reads, before an object is kept."""
+    """Removes fields that are never read here, before an object is stored."""
 
 
 class Stored(NamedTuple):
-    """What became of one object in the store."""
+    """The result of one change in the store."""
 
     key: Key
     obj: Any
     """Its state now; None: it is gone."""
     last: Any
-    """The last known state of the object that is gone: it was deleted, or one of the same name has taken its place."""
+    """The last known state of an object that is gone: it was deleted, or another of the same name has replaced it."""
 
 
 class Store(Generic[T]):
-    """Holds what one watch shows."""
+    """Stores the objects of one watch."""
 
     def __init__(self, watched: Watched[T]) -> None:
         self.watched = watched
@@ -64,8 +64,8 @@ class Store(Generic[T]):
 
     def select(self, namespace: str | None, selection: Selection) -> list[T]:
         """
-        What matches, ordered by namespace and name. Looks at everything in the namespace, unless there is an index that
-        is called as a label of the selection.
+        All that match, ordered by namespace and name. This reads every object in the namespace, unless an index has the
+        name of a label of the selection.
         """
         for label, value in selection.labels.items():
             if label in self._indexes and value is not None:
@@ -83,7 +83,7 @@ class Store(Generic[T]):
         return [obj for _, obj in sorted(self._indexes[index].get(value, {}).items(), key=lambda item: item[0])]
 
     def put(self, obj: T) -> Stored:
-        """Keep the newest state of an object. One of the same name that has another uid was deleted unseen."""
+        """Store the newest state of an object. With another uid under the same name, the old object was deleted."""
         obj = self.watched.trim(obj) if self.watched.trim else obj
         key = key_of(obj)
         former = self._objects.get(key)
@@ -99,16 +99,16 @@ class Store(Generic[T]):
         return Stored(key, obj, former if is_another else None)
 
     def drop(self, obj: T) -> Stored:
-        """*obj*, in its last state, is gone."""
+        """Remove *obj*, which is gone; *obj* is its last state."""
         obj = self.watched.trim(obj) if self.watched.trim else obj
         self._remove(key_of(obj))
         return Stored(key_of(obj), None, obj)
 
     def replace(self, items: Iterable[T], *, unreadable: Collection[Key] = ()) -> list[Stored]:
         """
-        *items* are all objects now. Answers what is not as it was; what vanished was deleted unseen.
+        Replace all objects with *items*. Returns what changed; a missing object was deleted between two watch events.
 
-        What is *unreadable* is there, and stays as it was last seen.
+        An *unreadable* object exists, and stays as it was last seen.
         """
         fresh = {key_of(obj): obj for obj in items}
         vanished = [obj for key, obj in self._objects.items() if key not in fresh and key not in unreadable]
@@ -132,7 +132,7 @@ class Store(Generic[T]):
 
 
 def key_of(obj: Slim) -> Key:
-    """Where *obj* is found."""
+    """The key of *obj*."""
     meta = _meta(obj)
     return Key(meta.namespace, meta.name)
 

@@ -1,4 +1,4 @@
-"""Waiting for one of several things, and no longer than a clock allows."""
+"""Wait for the first of several coroutines, or with a time limit on a clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ A = TypeVar("A")
 
 
 async def first(*waits: Coroutine[Any, Any, object]) -> None:
-    """Return when one of *waits* has ended, in whatever way; the others are cancelled."""
+    """Return when one of *waits* has ended, also with an error; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -24,7 +24,7 @@ async def first(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 async def within(clock: Clock, limit: timedelta, work: Coroutine[Any, Any, A]) -> A:
-    """What *work* answers. Raises TimeoutError, and cancels it, when *limit* has passed on *clock*."""
+    """The result of *work*. When *limit* has passed on *clock*, cancels it and raises TimeoutError."""
     working = asyncio.ensure_future(work)
     waiting = asyncio.ensure_future(clock.sleep(limit))
     try:

@@ -1,6 +1,6 @@
 """
-Perform what a recovery decided. Every write carries a precondition, so an act of a deposed or late controller fails
-with Conflict instead of doing harm; the next look at the world decides anew.
+Perform what a recovery decided. Every write has a precondition: a write of a deposed or late controller fails with
+Conflict and does no harm. The next reconcile then decides again.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from healthd.core.recovery.spares import ReturnSpare, SettleSpare
 from healthd.gangs.adapter import GangAdapter
 
 ClusterAction = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang
-"""Every action but the look for a checkpoint, which writes nothing."""
+"""Every action except the search for a checkpoint, which writes nothing."""
 FENCED = "Fenced"
-"""Reason of a pod that is called Failed because its end is proven while its kubelet is silent."""
+"""Reason on a pod that healthd sets to Failed: its end is proven, and its kubelet is silent."""
 
 
 class NotKept(ClusterError):
-    """The API server dropped a part of what was recorded. Going on would be to act without having said so."""
+    """The API server dropped a part of the recorded status. To go on would be to act without a record."""
 
 
 async def record(cluster: Cluster, recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recovery:
     """
     Write the new *status*, and what follows from it.
 
-    Raises Conflict when anybody wrote since *recovery* was read, NotKept when the cluster knows an older Recovery.
+    Raises Conflict when *recovery* was written since it was read, NotKept when the cluster's Recovery CRD is older.
     """
     wanted = stored(dressed(recovery, status, now))
     patch = changes(stored(recovery.status), wanted)
@@ -76,7 +76,7 @@ async def perform(
     view: GangView,
     adapter: GangAdapter[Any],
 ) -> Node | None:
-    """One action on the gang of *view*, whose root is there. Answers the node that it changed. Raises ClusterError."""
+    """Do one action on the gang of *view*, whose root exists. Returns the changed node. Raises ClusterError."""
     root = view.root
     if root is None:
         raise NotFound(f"{recovery.spec.gang.kind} {recovery.spec.gang.name} is gone")
@@ -106,10 +106,10 @@ def _named(view: GangView, names: Collection[str]) -> list[Pod]:
 
 async def _expect_unchanged(cluster: Cluster, recovery: Recovery) -> None:
     """
-    Raise Conflict when anybody wrote since *recovery* was read.
+    Raise Conflict when *recovery* was written since it was read.
 
-    The root was read after it. Without this look a controller that stood still in between could stop a gang, as the
-    recovery told it to then, that its user has set going since.
+    The root was read after the recovery. Without this check, a controller that was paused in between could stop a gang
+    as the old recovery said, after the user has started that gang again.
     """
     meta = recovery.metadata
     now = await cluster.get(Recovery, meta.name, meta.namespace)
@@ -121,7 +121,7 @@ async def point_hint(cluster: Cluster, recovery: Recovery, others: Iterable[Reco
     """
     Let new pods of the gang carry the hint of *recovery*, and of none of the *others*. Raises Conflict.
 
-    Done while the gang is stopped, so no pod is made between the writes.
+    This happens while the gang is stopped, so no pod is created between the writes.
     """
     for other in others:
         if other.metadata.name != recovery.metadata.name:
@@ -132,7 +132,7 @@ async def point_hint(cluster: Cluster, recovery: Recovery, others: Iterable[Reco
 
 
 async def take_hint_away(cluster: Cluster, recovery: Recovery) -> Recovery:
-    """No new pod carries the hint of *recovery*. Raises Conflict, NotFound."""
+    """Remove the label, so that no new pod carries the hint of *recovery*. Raises Conflict, NotFound."""
     return await _label(cluster, recovery, None) if LABEL_HINT in recovery.metadata.labels else recovery
 
 
@@ -148,7 +148,7 @@ async def _label(cluster: Cluster, recovery: Recovery, value: str | None) -> Rec
 
 
 async def release_pod(cluster: Cluster, pod: Pod) -> None:
-    """Take our finalizer off *pod*; a pod that is gone already is as good."""
+    """Remove healthd's finalizer from *pod*. A pod that is already gone is a success."""
     with suppress(NotFound):
         await _take_off(cluster, pod, FINALIZER_FENCE)
 
@@ -167,13 +167,13 @@ async def _take_off(cluster: Cluster, pod: Pod, finalizer: str) -> None:
 
 async def _remove_pod(cluster: Cluster, pod: Pod) -> None:
     """
-    Delete *pod* for good, without its kubelet; one that is gone already is as good.
+    Delete *pod* for good, without its kubelet. A pod that is already gone is a success.
 
-    The Job controller takes its finalizer off the pods that it deletes to suspend a Job, and so does not count them as
-    failures. It does not for those that were being deleted before; a Job that replaces only failed pods keeps them for
-    ever, and once such a pod is called Failed it counts, against a Job that is suspended, too. So it is taken off here.
+    The Job controller removes its finalizer from the pods that it deletes to suspend a Job, so they do not count as
+    failures. It does not do so for pods that were already being deleted. A Job that replaces only failed pods keeps
+    these for ever; once such a pod is Failed it counts as a failure, even of a suspended Job. So it is removed here.
 
-    What another finalizer keeps is called Failed, as the cluster's own collector of pods calls it.
+    A pod that another finalizer keeps is set to Failed, as the cluster's own pod garbage collector does.
     """
     meta = pod.metadata
     failed = {"status": {"phase": "Failed", "reason": FENCED, "message": "healthd has proof that its processes ended"}}

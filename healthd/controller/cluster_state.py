@@ -1,12 +1,12 @@
 """
-What the controller has noticed: every object that it was shown, arranged by gang, and which gangs something touched.
+The controller's cache of watched objects, indexed by gang, with the set of gangs that are dirty.
 
-No I/O, and nothing here is decided on without another look: this only says whom to look at
-(`healthd.controller.fresh_reads` says what is read again, and why). It costs the same whether the cluster has ten nodes
-or ten thousand: each change is put in its place when it comes, and a question is answered from the places of one gang.
+It does no I/O. No decision is made on the cache alone: the cache only says which gangs to reconcile
+(`healthd.controller.fresh_reads` says what is read again, and why). The cost of a change or of a query is the same for
+ten nodes and for ten thousand: each change updates the indexes when it comes, and a query reads the index of one gang.
 
-The cluster state never goes back in time. It is told what a watch shows and what healthd itself wrote, in any order;
-whatever is older than what is known is passed over.
+The cluster state never goes back in time. It gets what a watch shows and what healthd itself wrote, in any order.
+A version that is older than the cached one is ignored.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ E = TypeVar("E")
 V = TypeVar("V")
 
 KEPT_DEPARTED = 50_000
-"""Last states of pods that are gone, over all gangs: some ten restarts of the largest gang, or a day of small ones."""
+"""Last states of deleted pods, over all gangs: about ten restarts of the largest gang, or a day of small gangs."""
 KEPT_ENDS = 20_000
-"""Ends of objects that are remembered, so that a late answer does not bring one back to life."""
+"""Deletions that are remembered, so that a late answer does not put a deleted object back into the cache."""
 
 
 class GangKey(NamedTuple):
-    """Where a gang is found. A namesake that is made later has the same key and another uid."""
+    """Where a gang is found. A gang that is created later under the same name has the same key and another uid."""
 
     kind: str
     namespace: str
@@ -58,27 +58,27 @@ class GangKey(NamedTuple):
 
 
 class ObjectKey(NamedTuple):
-    """An object of a kind."""
+    """Namespace and name of an object of one kind."""
 
     namespace: str
     name: str
 
 
 class ClusterState:
-    """All that was noticed. *touched* are the gangs that something happened to; whoever attends to one takes it out."""
+    """All watched objects. `dirty_keys` are the gangs with a change; the caller that reconciles them takes them out."""
 
     def __init__(self, adapters: Mapping[str, GangAdapter[Any]], isolation: Isolation | None = None) -> None:
         self.dirty_keys: set[GangKey] = set()
         self.nodes: dict[str, Node] = {}
-        """Without boot ids: one from a cache may be older than a pod that it is compared for."""
+        """Without boot ids: a cached boot id may be older than the pod that it is compared for."""
         self.health: dict[str, NodeHealth] = {}
-        """Without boot ids, too, and without what only people read."""
+        """Also without boot ids, and without the fields that only people read."""
         self.roots: dict[GangKey, Root] = {}
         self.claimed_nodes: set[str] = set()
         self.spare_nodes: set[str] = set()
         self.quarantined_nodes: set[str] = set()
         self.fenced_pods: set[ObjectKey] = set()
-        """Pods that our finalizer keeps."""
+        """Pods with healthd's finalizer."""
         self._adapters = adapters
         self._isolation = isolation or Isolation()
         self._objects: dict[type[Slim], dict[ObjectKey, Any]] = defaultdict(dict)
@@ -93,14 +93,14 @@ class ClusterState:
         self._deleted_of: dict[GangKey, dict[str, Pod]] = defaultdict(dict)
         self._resized_away: dict[GangKey, set[str]] = {}
 
-    # What is told ----------------------------------------------------------------------------------------------------
+    # Updates ---------------------------------------------------------------------------------------------------------
 
     def apply(self, obj: Any, last: Any, version: str) -> None:
         """
-        One change that a watch or a list showed, as of *version*.
+        Apply one change from a watch or a list, as of *version*.
 
-        *obj* is there; None: it is gone. *last* is the last state of the object that is gone: it was deleted, or *obj*
-        has taken its place under the same name.
+        *obj* is the object as it is now; None: it is gone. *last* is the last state of an object that is gone: it was
+        deleted, or *obj* has replaced it under the same name.
         """
         if last is not None:
             self.remove(last, _number(version) if obj is None else _version(obj) - 1)
@@ -108,7 +108,7 @@ class ClusterState:
             self.upsert(obj)
 
     def upsert(self, obj: Any) -> None:
-        """*obj* is there, in this state or a later one."""
+        """Store *obj*, which exists in this state or a later one."""
         with self._isolation.of("cache", named(obj)):
             self._upsert(obj)
 
@@ -125,7 +125,7 @@ class ClusterState:
         self._place(kind, key, before, obj)
 
     def remove(self, last: Any, version: int = 0) -> None:
-        """The object whose last state was *last* is gone, since *version* of its kind at the latest."""
+        """Remove the object whose last state was *last*. It is gone since *version* of its kind at the latest."""
         with self._isolation.of("cache", named(last)):
             self._remove(last, version)
 
@@ -146,7 +146,7 @@ class ClusterState:
             self._remember_deleted(last)
 
     def replace(self, kind: type[Slim], items: Sequence[Any], version: str) -> None:
-        """*items* are all objects of *kind*, as of *version*."""
+        """Replace all objects of *kind* with *items*, a complete list as of *version*."""
         there = {_key_of(item) for item in items}
         for item in items:
             self.upsert(item)
@@ -156,13 +156,13 @@ class ClusterState:
                 self.remove(last, as_of)
 
     def get(self, kind: type[T], key: ObjectKey) -> T | None:
-        """The object as it was last told, less what the cluster state leaves out; None when it is not there."""
+        """The object as last cached, without the fields that the cache leaves out. None: the object does not exist."""
         return self._objects[kind].get(key)
 
-    # What is asked ---------------------------------------------------------------------------------------------------
+    # Queries ---------------------------------------------------------------------------------------------------------
 
     def gangs(self, key: GangKey) -> list[GangRef]:
-        """Whom to attend to at *key*: the gang that is there, and any before it whose recovery is not over."""
+        """The gangs to reconcile at *key*: the gang that exists, and any before it whose recovery is not over."""
         recoveries = self._recoveries.get(key, {}).values()
         active = {each.spec.gang.uid: each.spec.gang for each in recoveries if each.status.phase not in ENDED}
         root = self.roots.get(key)
@@ -171,24 +171,24 @@ class ClusterState:
         return list(active.values())
 
     def rootless(self, key: GangKey) -> tuple[Pod, ...]:
-        """Pods that say that they are of a gang without a root, where healthd is to make the root itself."""
+        """Pods that name a gang that has no root, where healthd itself has to create the root."""
         adapter = self._adapters.get(key.kind)
         if adapter is None or not adapter.makes_roots or key in self.roots:
             return ()
         return tuple(pod for pod in self._members.get(key, {}).values() if self.gang_of(_key_of(pod)) is None)
 
     def watched(self) -> set[GangKey]:
-        """Every gang that healthd has to do with."""
+        """Every gang that healthd manages: marked for restart, or with an active recovery."""
         marked = {key for key, root in self.roots.items() if root.options.restart}
         return marked | {key_of(recovery.spec.gang) for recovery in self._active.values()}
 
     def root(self, ref: GangRef) -> Root | None:
-        """The root of a gang, unless it is gone."""
+        """The root of a gang; None when it is gone."""
         root = self.roots.get(key_of(ref))
         return root if root is not None and root.ref.uid == ref.uid else None
 
     def view(self, ref: GangRef) -> GangView:
-        """What there is to see of one gang."""
+        """All that is cached of one gang."""
         return GangView(
             root=self.root(ref),
             pods=self.members(ref),
@@ -205,7 +205,7 @@ class ClusterState:
         return tuple(pods[each] for each in sorted(pods) if self._belongs(each, pods[each], key, ref.uid))
 
     def deleted_pods(self, ref: GangRef) -> tuple[Pod, ...]:
-        """The last known states of its pods that are gone, the latest last."""
+        """The last known states of the gang's deleted pods, the latest last."""
         gone = self._deleted_of.get(key_of(ref), {}).values()
         return tuple(pod for pod in gone if self._may_be_of(pod, ref.kind, ref.uid))
 
@@ -216,11 +216,11 @@ class ClusterState:
         )
 
     def recoveries(self) -> Iterable[Recovery]:
-        """All of them."""
+        """All recoveries."""
         return self._objects[Recovery].values()
 
     def active_recoveries(self) -> Iterable[Recovery]:
-        """Those that have not ended."""
+        """The recoveries that have not ended."""
         return self._active.values()
 
     def of_gang(self, ref: GangRef) -> list[Recovery]:
@@ -232,19 +232,19 @@ class ClusterState:
         return next((r for r in self.of_gang(ref) if r.status.phase not in ENDED), None)
 
     def busy_nodes(self) -> set[str]:
-        """Nodes with a pod of some gang that has not ended."""
+        """Nodes with a pod of any gang, where the pod has not ended."""
         return set(self._busy)
 
     def pod(self, key: ObjectKey) -> Pod:
-        """A pod that is there."""
+        """A pod that is in the cache."""
         found: Pod = self._objects[Pod][key]
         return found
 
     def gang_of(self, key: ObjectKey) -> GangKey | None:
-        """The gang that a pod belongs to; None for one whose gang is gone."""
+        """The gang that a pod belongs to; None when that gang is gone."""
         return self._first_candidate(self._claims.get(key, ()), self.pod(key))
 
-    # Where things go -------------------------------------------------------------------------------------------------
+    # Indexes ---------------------------------------------------------------------------------------------------------
 
     def _place(self, kind: type[Slim], key: ObjectKey, before: Any, after: Any) -> None:
         if kind is Pod:
@@ -314,7 +314,7 @@ class ClusterState:
         self._touch_node(name)
 
     def _touch_node(self, name: str) -> None:
-        """Whoever runs there, and whoever is being recovered: it may have waited for this very node."""
+        """Mark dirty: gangs with pods on this node, and gangs in recovery, which may wait for this very node."""
         self.dirty_keys.update(self._gangs_on.get(name, ()))
         self.dirty_keys.update(key_of(recovery.spec.gang) for recovery in self._active.values())
 
@@ -343,7 +343,7 @@ class ClusterState:
             self._resize(old, new)
 
     def _resize(self, old: Root, new: Root) -> None:
-        """Remember who had no place before or has none now: once places are back, nothing else tells why they went."""
+        """Remember pods without a place, before or now: once places are back, nothing else shows why the pods went."""
         here, gone = (places.get(key_of(new.ref), {}).values() for places in (self._members, self._deleted_of))
         stay = {pod.metadata.uid for pod in with_seats(here, new) if pod.metadata.deletion_timestamp is None}
         go = {pod.metadata.uid for pod in (*here, *gone)}
@@ -367,10 +367,10 @@ class ClusterState:
         for oldest in list(islice(self._ends, max(0, len(self._ends) - KEPT_ENDS))):
             del self._ends[oldest]
 
-    # Whose pod ------------------------------------------------------------------------------------------------------
+    # Which gang a pod belongs to ------------------------------------------------------------------------------------
 
     def _candidate_gangs(self, pod: Pod | None) -> tuple[GangKey, ...]:
-        """Every gang that *pod* may be of, those first whose kind comes first in the table."""
+        """Every gang that *pod* may belong to, in the order of the kinds in the table of adapters."""
         if pod is None:
             return ()
         space = pod.metadata.namespace
@@ -389,7 +389,7 @@ class ClusterState:
         return None
 
     def _may_be_of(self, pod: Pod, kind: str, uid: str) -> bool:
-        """Unless it says that it is of a root that was deleted, and another one made under the same name."""
+        """True, unless *pod* names a root that was deleted and created again under the same name."""
         return self._adapters[kind].root_uid(pod) in ("", uid)
 
 
@@ -399,12 +399,12 @@ def key_of(ref: GangRef) -> GangKey:
 
 
 def latest_first(recoveries: Iterable[Recovery]) -> list[Recovery]:
-    """In the order in which they are looked at."""
+    """Recoveries in the order in which they are read: the latest first."""
     return sorted(recoveries, key=lambda r: (r.spec.first_attempt, r.metadata.creation_timestamp), reverse=True)
 
 
 def _drop(places: dict[K, dict[E, V]], place: K, each: E) -> None:
-    """Take one thing out of its place, and with the last one the place."""
+    """Remove one entry from an index, and the index key with its last entry."""
     if place in places:
         places[place].pop(each, None)
         if not places[place]:
@@ -412,7 +412,7 @@ def _drop(places: dict[K, dict[E, V]], place: K, each: E) -> None:
 
 
 def _matters(node: Node | None) -> Any:
-    """What decisions look at: a kubelet's heartbeat changes nothing of it."""
+    """The fields of a node that decisions use: a heartbeat of the kubelet does not change them."""
     if node is None:
         return None
     conditions = [(each.type, each.status) for each in node.status.conditions]
@@ -420,7 +420,7 @@ def _matters(node: Node | None) -> Any:
 
 
 def _noted(obj: Any) -> Any:
-    """Less what nobody asks the cluster state for: ten thousand inventories are 50 MB."""
+    """The object without the fields that are never read from the cluster state: ten thousand inventories are 50 MB."""
     if not isinstance(obj, NodeHealth):
         return obj
     return replace(obj, status=replace(obj.status, inventory=[], nics=compared(obj.status.nics)))
@@ -431,7 +431,7 @@ def _key_of(obj: Any) -> ObjectKey:
 
 
 def _version(obj: Any) -> int:
-    """A number that grows with each change; 0 where a server does not count so."""
+    """A number that grows with each change; 0 when the server's versions are not numbers."""
     return _number(obj.metadata.resource_version)
 
 

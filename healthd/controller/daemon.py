@@ -1,8 +1,8 @@
 """
-The controller of a Kubernetes cluster, put together: what a replica runs until it is told to stop.
+The controller of a Kubernetes cluster, put together: what a replica runs until it has to stop.
 
-Every replica watches, so that a standby knows all that the leader knows, and only the leader acts. Who leads is decided
-by a Lease; that two may believe it for a moment is no harm, as every write has a precondition.
+Every replica watches, so a standby knows all that the leader knows. Only the leader acts. A Lease decides which replica
+leads. For a moment two replicas may both act as leader; this does no harm, because every write has a precondition.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = structlog.get_logger()
 
 LEASE = "healthd-controller"
 LAST_WORDS = 0.5
-"""Seconds in which a replica that was told to stop may still tell what happened."""
+"""Seconds in which a replica that has to stop may still send its last Events."""
 
 
 class ControllerDaemon:
     """
-    One replica. *identity* is its own; *namespace* holds the lease; *jitter* draws from 0 to 1. With a *looker* the
-    checkpoints of gangs that run are looked at, too.
+    One replica. *identity* is its own name; *namespace* holds the Lease; *jitter* draws from 0 to 1. With a *looker*,
+    the checkpoints of running gangs are checked, too.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class ControllerDaemon:
         self._informers = Informers(cluster, clock, self.cluster_state, adapters, self._wake.set, isolation)
 
     def stop(self) -> None:
-        """End soon, and let a standby take over. May be called from a signal handler of the event loop."""
+        """Stop soon, and let a standby take over. May be called from a signal handler of the event loop."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Until `stop`. Raises Unusable, AddressError."""
+        """Run until `stop`. Raises Unusable, AddressError."""
         ready_checks = {"watch": self._informers.trouble}
         async with serving(self._config.http, self.metrics, ready_checks), asyncio.TaskGroup() as group:
             feeding = group.create_task(self._informers.run(), name="informers")
@@ -87,13 +87,13 @@ class ControllerDaemon:
             leading = group.create_task(self._lead(), name="lead")
             await self._stop.wait()
             leading.cancel()
-            await asyncio.gather(leading, return_exceptions=True)  # it gives the lease back
+            await asyncio.gather(leading, return_exceptions=True)  # it releases the Lease
             telling.cancel()
             feeding.cancel()
         await self._announcer.tell_the_rest(LAST_WORDS)
 
     async def _lead(self) -> None:
-        """Become the leader again and again; only whoever can see the cluster stands for it."""
+        """Become the leader again and again. Only a replica with synced informers stands for election."""
         while True:
             await self._informers.until_synced()
             try:
@@ -102,7 +102,7 @@ class ControllerDaemon:
                 log.warning("leader.deposed", why=str(why))
 
     async def _work(self) -> None:
-        """What a leader does, anew for each time that it leads: it may have been away for long."""
+        """Do the leader's work. It starts anew each time this replica leads: it may have been away for long."""
         controller = Reconciler(
             self._cluster,
             self._clock,

@@ -1,7 +1,7 @@
 """
-What is told of a recovery with Kubernetes Events: on the recovery, on the root of its gang, and on the nodes.
+The Kubernetes Events of a recovery: on the recovery, on the root of its gang, and on the nodes.
 
-A phase is told where it is entered. On a node only what happened to it is told: that a gang left it, or took it.
+A phase has its Event when it is entered. A node has Events only for what happened to it: a gang left it, or took it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about, about_gang
 
 TROUBLE = frozenset({Phase.DETECTED, Phase.HELD, Phase.GAVE_UP})
-"""Phases that a person may have to do something about."""
+"""Phases in which a person may have to do something."""
 INNER = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESERVING})
-"""Phases that are told on the recovery alone: whoever looks at his job wants to know less."""
+"""Phases with an Event on the recovery alone: a user who looks at a job wants fewer details."""
 
 
 class EventText(NamedTuple):
@@ -33,7 +33,7 @@ class EventText(NamedTuple):
 def emit_events(
     announce: Announce, before: Recovery, after: Recovery, adapter: GangAdapter[Any], find: Callable[[str], Node | None]
 ) -> None:
-    """Tell what the step from *before* to *after* brought; *find* looks a node up."""
+    """Emit the Events of the step from *before* to *after*; *find* looks up a node."""
     for told in tell_move(before, after, adapter, find):
         announce(*told)
 
@@ -41,7 +41,7 @@ def emit_events(
 def tell_move(
     before: Recovery, after: Recovery, adapter: GangAdapter[Any], find: Callable[[str], Node | None]
 ) -> Iterator[EventText]:
-    """The events of one step."""
+    """The Events of one step."""
     for refused in after.status.rejected:
         if refused not in before.status.rejected:
             yield EventText(about(after), WARNING, "CheckpointRejected", f"{refused.path}: {refused.reason}")
@@ -50,7 +50,7 @@ def tell_move(
 
 
 def _new_entries(before: RecoveryStatus, after: RecoveryStatus) -> list[TimelineEntry]:
-    """A hold has one entry however often its reason changes, and each reason is news."""
+    """The new entries of the timeline. A hold is one entry, whose reason may change: each new reason is an Event."""
     return [entry for entry in after.timeline if entry not in before.timeline]
 
 
@@ -68,7 +68,7 @@ def _tell_phase(
 
 
 def _on_nodes(phase: Phase, recovery: Recovery) -> Iterator[tuple[str, str]]:
-    """Which nodes something happens to in this phase, and what."""
+    """The nodes that this phase affects, and how."""
     gang = f"{gang_text(recovery.spec.gang)} in {recovery.spec.gang.namespace}"
     if phase is Phase.STOPPING:
         for node in blamed(recovery.status):

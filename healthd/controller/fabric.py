@@ -1,7 +1,7 @@
 """
-Look at the rails of the whole cluster once a minute, and tell which ports stand out and which rails are congested.
+Compare the rails of the whole cluster once a minute, and report ports that stand out and rails that are congested.
 
-What is told changes nothing: no node is cordoned, no recovery begins, for what other nodes say.
+A report changes nothing: no node is cordoned and no recovery begins because of what other nodes say.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ log = structlog.get_logger()
 
 EVERY = timedelta(minutes=1)
 OVER_AFTER = timedelta(minutes=30)
-"""So long must a port, or a rail, be like the others before that is told; and told anew when it is not."""
+"""How long a port or a rail must be like the others before its end is reported, and it may be reported anew."""
 AT_ONCE = 250
-"""Nodes that are gone through in one go: some milliseconds."""
+"""Nodes that are processed in one go: some milliseconds."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -39,13 +39,13 @@ class Port(NamedTuple):
 
 
 class Episodes(Generic[K]):
-    """What is going on, and when it was last seen; what begins and what is over is told once."""
+    """What is going on, and when it was last seen. Each begin and each end is reported once."""
 
     def __init__(self) -> None:
         self._seen: dict[K, datetime] = {}
 
     def enter(self, seen: Iterable[K], now: datetime) -> tuple[list[K], list[K]]:
-        """What began with this look, and what is over."""
+        """What began with this comparison, and what is over."""
         seen = list(seen)
         began = [one for one in seen if one not in self._seen]
         self._seen |= dict.fromkeys(seen, now)
@@ -56,7 +56,7 @@ class Episodes(Generic[K]):
 
 
 class Rails:
-    """Compares the nodes of *cluster_state*, while there is no *trouble* with what it sees."""
+    """Compares the nodes of *cluster_state*. It pauses while *trouble* gives a reason not to trust the cache."""
 
     def __init__(
         self,
@@ -75,18 +75,18 @@ class Rails:
         self._crowds: Episodes[tuple[int, str, float]] = Episodes()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._clock.sleep(EVERY)
             if self._trouble():
                 continue
             try:
                 self._tell(await self.survey(), self._clock.now())
-            except Exception as error:  # what is only told must not end what is guarded
+            except Exception as error:  # a failed report must not stop the recoveries
                 log.exception("fabric.failed", error=str(error))
 
     async def survey(self) -> Fabric:
-        """The comparison of all nodes; others have their turn meanwhile."""
+        """The comparison of all nodes. Other tasks have their turn meanwhile."""
         survey, now = Survey(), self._clock.now()
         for number, (name, health) in enumerate(list(self._cluster_state.health.items()), start=1):
             survey.enter(name, health, now)

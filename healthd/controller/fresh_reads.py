@@ -1,28 +1,28 @@
 """
-Snapshot at one gang: what is read again before anything is decided, and why the rest need not be.
+Snapshot of one gang: what is read again before a decision, and why the rest is not.
 
-The cluster state is as old as the watch that feeds it. Waiting may be decided on it, for an event will come; doing may
-not. Before a decision that writes anything this is read from the API server, in this order:
+The cluster state is as old as the watch that feeds it. A decision to wait may use it, because an event will come. A
+decision to act may not. Before a decision that writes, these are read from the API server, in this order:
 
-- **the recovery**, first: whoever was overtaken since gets a Conflict when he writes its status;
+- **the recovery**, first: a write of its status with a stale resourceVersion fails with Conflict;
 - **the root**: its version is the precondition of stopping and starting;
 - **the pods**, but only where it matters that there are no others: before a stop is called complete, while the fence is
-  closed, and where a fault is seen among pods from before the last start of the gang: others may have taken their
-  places. Whatever else a pod shows (it runs, it failed, it is being deleted, its containers ended) stays true, so an
-  old sight of it is as good. They come after the root: once that says that it stopped, none is made;
-- **the pods on the spares that were chosen**, before one is claimed: what others put there is no member of a gang, and
-  was not noticed. Spares that were found occupied are remembered and looked at again, lest they be chosen in turns. The
-  same for nodes of a gang that is being started, where the scheduler refuses members: did others take them?
-- **the nodes that the decision hinges on**, after the pods: those that are blamed, also for a fault that seems to join
-  a recovery, those whose boot must be known, those that are to be claimed or started on. A boot id is never taken from
-  a cache. One that is older than the pod on that node would later pass for a reboot, and so for the proof that the pod
-  has ended. That the cache has another one than the recovery is a reason to read, also while the gang is being stopped:
-  a kubelet that is dead ends no pod.
+  closed, and where a fault is seen among pods from before the last start of the gang: other pods may have replaced
+  them. All else that a pod shows (it runs, it failed, it is being deleted, its containers ended) stays true, so the
+  cached pod is good enough. The pods come after the root: once the root is stopped, no pod is created;
+- **the pods on the chosen spares**, before one is claimed: a pod that others put there is no member of a gang, so it is
+  not in the cache. Spares that are occupied are remembered and read again, so that they are not chosen in turns. The
+  same for nodes of a gang that is being started, where the scheduler refuses members: do other pods occupy them?
+- **the nodes that the decision depends on**, after the pods: nodes that are blamed, also for a fault that seems to join
+  a recovery, nodes whose boot must be known, nodes that will be claimed or started on. A boot id is never taken from
+  a cache. A boot id older than the pod on that node would later look like a reboot, and so like the proof that the pod
+  has ended. When the cached boot id differs from the one in the recovery, this is a reason to read, also while the
+  gang is being stopped: a dead kubelet ends no pod.
 
-Before a recovery is opened, its recoveries come last: another controller may have opened one since.
+Before a recovery is opened, the gang's recoveries are read last: another controller may have opened one since.
 
-A pod that the cluster state shows and the API server does not is one whose end is still on its way to us. Its last
-state may be the proof that the fence needs, so the gang is looked at again when it has come: `Snapshot.awaited`.
+When the cluster state shows a pod and the API server does not, the deletion event is still on its way. Its last state
+may be the proof that the fence needs, so the gang is read again when the event has come: `Snapshot.awaited`.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ A = TypeVar("A")
 GatherReads = Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
 """How several reads are made at once."""
 LIST_FROM = 0.25
-"""When so large a share of all nodes is to be read, one list is cheaper than a request for each."""
+"""From this share of all nodes on, one list is cheaper than a request for each node."""
 
 
 async def one_by_one(reads: Sequence[Callable[[], Awaitable[A]]]) -> list[A]:
-    """One after the other."""
+    """Make the reads one after the other."""
     return [await read() for read in reads]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One gang, freshly read as far as the module says."""
+    """One gang, freshly read as far as the module's docstring says."""
 
     recovery: Recovery | None
     view: GangView
     awaited: tuple[str, ...] = ()
-    """Pods that are gone, whose last state has not come yet."""
+    """Deleted pods whose last state has not come yet."""
 
     @property
     def root(self) -> Root | None:
@@ -78,7 +78,7 @@ class Snapshot:
 
 
 class FreshReader:
-    """Reads gangs again, through *cluster*. *faults* tells what is wrong with one."""
+    """Reads gangs again, through *cluster*. *faults* finds what is wrong with a gang."""
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class FreshReader:
         self._together = together
         self._faults = faults
         self._occupied: dict[str, str] = {}
-        """Spares that somebody else's pod was found on."""
+        """Occupied spares, with the pod that runs there and is not ours."""
 
     async def at_recovery(self, noticed: Recovery, *, is_fresh: bool = False) -> Snapshot:
         """
-        The gang of a recovery that was under way. Raises ClusterError.
+        The gang of a recovery that is in progress. Raises ClusterError.
 
-        One that *is_fresh* is the answer to our own write: whoever wrote since gets in our way at the next one.
+        With *is_fresh*, *noticed* is the answer to our own write: after a newer write, our next one gets Conflict.
         """
         gang = noticed.spec.gang
         recovery: Recovery | None = noticed
@@ -116,13 +116,13 @@ class FreshReader:
         return Snapshot(recovery=recovery, view=view, awaited=awaited)
 
     async def at_fault(self, gang: GangRef) -> GangView:
-        """A gang that seems to need a recovery. Raises ClusterError."""
+        """Read a gang that seems to need a recovery. Raises ClusterError."""
         root = await self._adapters[gang.kind].find(self._cluster, gang)
         view, _ = await self._with_pods(self._noticed(gang, root), gang)
         return await self._with_nodes(view, ())
 
     def booted(self, recovery: Recovery) -> set[str]:
-        """Nodes under a gang that is being stopped which seem to have booted since: a reason to read, and no proof."""
+        """Nodes of a stopping gang that seem to have rebooted since: a reason to read them, and no proof."""
         if phase_of(recovery) is not Phase.STOPPING:
             return set()
         known = [pod for pod in recovery.status.pods if pod.node and not pod.proof and pod.boot_id + pod.agent_boot_id]
@@ -140,13 +140,13 @@ class FreshReader:
         return latest_first(each for each in found if each.spec.gang.uid == gang.uid)
 
     def _noticed(self, gang: GangRef, root: Root | None) -> GangView:
-        """What the cluster state shows of the gang of *root*, which was read again."""
+        """The cached view of the gang, with *root*, which was read again."""
         return replace(self._cluster_state.view(gang), root=root)
 
     async def _with_pods(
         self, view: GangView, gang: GangRef, phase: Phase | None = None
     ) -> tuple[GangView, tuple[str, ...]]:
-        """*view* with all members that there are, and those that are gone without our having seen the last of them."""
+        """*view* with all members that exist, and the names of deleted members whose last state has not come yet."""
         root, noticed = view.root, view.pods
         if root is None or not (_needs_all(phase, root) or (_may_be_history(view) and self._faults(view))):
             return view, ()
@@ -160,7 +160,7 @@ class FreshReader:
         return replace(view, pods=pods, is_listed=True, deleted=self._cluster_state.deleted_pods(gang)), awaited
 
     async def _occupants(self, recovery: Recovery, nodes: Mapping[str, Node]) -> Mapping[str, str]:
-        """Who is on the spares that are about to be claimed for *recovery*."""
+        """The pods on the spares that are about to be claimed for *recovery*."""
         status = recovery.status
         chosen = {Phase.RESERVING: status.replacements, Phase.STARTING: status.stand_ins}.get(phase_of(recovery))
         if chosen is None:
@@ -176,7 +176,7 @@ class FreshReader:
         return self._occupied
 
     async def _taken(self, recovery: Recovery, view: GangView) -> Mapping[str, str]:
-        """Who is on the nodes that members of a gang that is being started were to run on, and cannot."""
+        """The pods on the nodes where members of a starting gang should run and cannot."""
         if phase_of(recovery) is not Phase.STARTING or not refused(view):
             return {}
         mine = {pod.metadata.uid for pod in view.pods}
@@ -190,7 +190,7 @@ class FreshReader:
         return (await self._cluster.list(Pod, fields={"spec.nodeName": node})).items
 
     async def _with_nodes(self, view: GangView, names: Collection[str]) -> GangView:
-        """*view* with every node as it was noticed, *names* and the blamed ones as they are now; so their agents."""
+        """*view* with all nodes from the cache, *names* and the blamed nodes read again; the same for NodeHealth."""
         view = replace(view, nodes=dict(self._cluster_state.nodes), health=dict(self._cluster_state.health))
         again = sorted({*names, *(cause.node for cause in self._faults(view) if cause.node)})
         nodes, health = await self._together(
@@ -222,25 +222,25 @@ class FreshReader:
 
 
 def phase_of(recovery: Recovery) -> Phase:
-    """The phase that a recovery is in, also while it is held there."""
+    """The phase of a recovery; while it is held, the phase in which it is held."""
     status = recovery.status
     return status.held_in if status.phase is Phase.HELD and status.held_in else status.phase
 
 
 def _needs_all(phase: Phase | None, root: Root) -> bool:
-    """Whether one member more would matter, of a gang that is stopped or being stopped."""
+    """Whether one more member would matter: the gang is stopped or being stopped."""
     return phase is Phase.FENCING or (phase is Phase.STOPPING and root.stopped)
 
 
 def _may_be_history(view: GangView) -> bool:
-    """Whether members were made before the gang was last set going, as far as the clocks of others tell."""
+    """Whether members were created before the last start of the gang, as far as clocks of other machines show."""
     started = view.root.started_at if view.root else None
     made = [pod.metadata.creation_timestamp for pod in members(view)]
     return started is not None and any(at is not None and at < started for at in made)
 
 
 def hinges(recovery: Recovery, root: Root | None) -> list[str]:
-    """The nodes that the next decision about *recovery* hinges on."""
+    """The nodes that the next decision about *recovery* depends on."""
     status = recovery.status
     pods = [pod for pod in status.pods if pod.node and not pod.proof]
     names: list[str] = []
@@ -248,7 +248,7 @@ def hinges(recovery: Recovery, root: Root | None) -> list[str]:
         case Phase.DETECTED:
             names = [cause.node for cause in status.causes or [recovery.spec.cause]]
         case Phase.STOPPING if root is not None and root.suspended:
-            # The stop itself does not wait for them: there is time enough while the pods end.
+            # The stop itself does not wait for these reads: there is time while the pods end.
             names = [pod.node for pod in pods if not pod.boot_id and not pod.agent_boot_id]
         case Phase.FENCING:
             names = [pod.node for pod in pods]

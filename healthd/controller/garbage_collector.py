@@ -1,8 +1,8 @@
 """
-Give back what is not needed any more: spares of gangs that ended, pods that only our finalizer keeps, old hints.
+Release what is no longer needed: spares of ended gangs, pods that only healthd's finalizer keeps, old hints.
 
-None of it is urgent. The cluster state says what might be loose; before anything is written, whoever might still need
-it is read again.
+None of it is urgent. The cluster state shows what may be released. Before a write, the objects that might still need it
+are read again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ log = structlog.get_logger()
 T = TypeVar("T", str, ObjectKey, Recovery)
 
 SignsOn = Callable[[Mapping[str, Node]], Callable[[str], Sign | None]]
-"""How the strongest sign of another detector on each of some nodes is read."""
+"""Makes, for a set of nodes, the reader of the strongest sign of another detector on each of them."""
 FEW = 10
-"""Deletions of one snapshot; what is left is there at the next one."""
+"""Deletions in one pass; the rest follows in the next pass."""
 
 
 class GarbageCollector:
-    """Looks through the cluster state for what is loose, and gives it back through *cluster*."""
+    """Searches the cluster state for what is no longer needed, and releases it through *cluster*."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class GarbageCollector:
         self._isolation = isolation
 
     async def tidy(self, signs_on: SignsOn) -> None:
-        """Give back everything that is loose now. *signs_on* reads what others say of nodes. Raises ClusterError."""
+        """Release all that is no longer needed. *signs_on* reads other detectors' signs. Raises ClusterError."""
         errors = [
             await self._each("node", self._loose_spares(signs_on), lambda name: self._settle(name, signs_on)),
             await self._each("node", sorted(self._cluster_state.spare_nodes), self._hold),
@@ -71,20 +71,20 @@ class GarbageCollector:
     async def _each(
         self, what: str, items: Iterable[T], give_back: Callable[[T], Awaitable[None]]
     ) -> ClusterError | None:
-        """One after the other. What fails for one is done next time, and keeps no other waiting; answers the last."""
+        """One after the other. A failed item does not stop the others; it is done next time. Returns the last error."""
         failed = None
         for item in items:
             with self._isolation.of("tidy", f"{what} {_named(item)}"):
                 try:
                     await give_back(item)
                 except (Unavailable, TooManyRequests):
-                    raise  # of the cluster, and not of this object
+                    raise  # an error of the cluster, not of this object
                 except ClusterError as error:
                     failed = error
         return failed
 
     async def forget_old(self, policy: RecoveryPolicy, now: datetime) -> None:
-        """Delete the recoveries that nobody needs any more, a few at a time. Raises ClusterError."""
+        """Delete the recoveries that are no longer needed, a few at a time. Raises ClusterError."""
         living = {root.ref for root in self._cluster_state.roots.values()}
         for recovery in outdated(self._cluster_state.recoveries(), living, policy, now)[:FEW]:
             meta = recovery.metadata
@@ -101,7 +101,7 @@ class GarbageCollector:
     # Spares ---------------------------------------------------------------------------------------------------------
 
     def _loose_spares(self, signs_on: SignsOn) -> list[str]:
-        """Claimed nodes whose claim may be over."""
+        """Claimed nodes whose claim may have ended."""
         cluster_state = self._cluster_state
         if not cluster_state.claimed_nodes:
             return []
@@ -127,7 +127,7 @@ class GarbageCollector:
         return sorted(name for name, claim in claims.items() if loose & {name, claim.instead_of})
 
     def _planned(self) -> set[str]:
-        """The nodes that some gang was told to run on, or will be: where it was, it is to be again."""
+        """Nodes in a gang's placement, now or later: a stopped gang starts again on the nodes where it was."""
         held = [self._held(root) for root in self._cluster_state.roots.values() if not self._is_over(root)]
         stopped = [recovery.status for recovery in self._cluster_state.active_recoveries()]
         coming = [(*status.placement.values(), *(pod.node for pod in status.pods)) for status in stopped]
@@ -140,7 +140,7 @@ class GarbageCollector:
         return _is_over(root, self._cluster_state.of_gang(root.ref))
 
     async def _hold(self, name: str) -> None:
-        """Keep other pods off a spare that a person has only labelled."""
+        """Keep other pods off a spare that so far has only the label, set by a person."""
         if not spares.unheld([self._cluster_state.nodes[name]]):
             return
         node = await self._node(name)
@@ -152,9 +152,9 @@ class GarbageCollector:
 
     async def _settle(self, name: str, signs_on: SignsOn) -> None:
         """
-        The claim on *name*, if it is really over.
+        Release the claim on *name*, if it has really ended.
 
-        The nodes are read before the recoveries, so a claim that is seen belongs to a recovery that is seen, too.
+        The nodes are read before the recoveries. So when a claim is seen on a node, its recovery is seen, too.
         """
         node = await self._node(name)
         claim = read_claim(node) if node else None
@@ -185,7 +185,7 @@ class GarbageCollector:
             return None
 
     async def _root_of(self, claim: Claim) -> Root | None:
-        """The root that a claim names by its uid alone."""
+        """The root that a claim names: of any kind, with the uid in the claim."""
         for kind, adapter in self._adapters.items():
             gang = GangRef(kind=kind, name=claim.gang, namespace=claim.namespace, uid=claim.gang_uid)
             if root := await adapter.find(self._cluster, gang):
@@ -195,7 +195,7 @@ class GarbageCollector:
     # Pods -----------------------------------------------------------------------------------------------------------
 
     def _loose_pods(self) -> list[ObjectKey]:
-        """Ended pods that no fence needs: of gangs that ended or are gone, and of attempts that are history."""
+        """Ended pods that no fence needs: of gangs that ended or are gone, and of earlier attempts."""
         return sorted(key for key in self._cluster_state.fenced_pods if self._is_loose(key))
 
     def _is_loose(self, key: ObjectKey) -> bool:
@@ -215,7 +215,7 @@ class GarbageCollector:
         await release_pod(self._cluster, pod)
 
     async def _home(self, pod: Pod) -> Root | None:
-        """The root that *pod* is a member of, as it is now."""
+        """The root that *pod* belongs to, freshly read."""
         for kind, adapter in self._adapters.items():
             name = adapter.root_name(pod)
             if not name:
@@ -237,7 +237,7 @@ class GarbageCollector:
         try:
             self._cluster_state.upsert(await take_hint_away(self._cluster, recovery))
         except (Conflict, NotFound):
-            return  # it moved on since; it is looked at again
+            return  # it changed since; the next pass reads it again
 
 
 def _named(item: str | ObjectKey | Recovery) -> str:
@@ -247,7 +247,7 @@ def _named(item: str | ObjectKey | Recovery) -> str:
 
 
 def needs_hint(recovery: Recovery, root: Root | None) -> bool:
-    """Whether pods of the attempt that runs, or is about to, are those that *recovery* started."""
+    """Whether *recovery* started the pods of the attempt that runs or is about to run."""
     if root is None or root.ending is not Ending.NOT_ENDED or root.deleting:
         return False
     if root.invalid:
@@ -262,14 +262,14 @@ def _may_start(phase: Phase, held_in: Phase | None) -> bool:
 
 
 def _is_history(pod: Pod, root: Root) -> bool:
-    """No later recovery has anything to prove about *pod*, which will not run: it is of the past, or never ran."""
+    """No later recovery needs proof about *pod*, which will not run: it is of an earlier attempt, or never ran."""
     if not pod.spec.node_name:
         return True
     return root.ending is not Ending.NOT_ENDED or root.deleting or attempt_of(pod) < root.attempt
 
 
 def _is_over(root: Root, recoveries: Iterable[Recovery]) -> bool:
-    """It will not run again by itself: it ended, or healthd gave it up. One that its user took over he may resume."""
+    """It will not run again by itself: it ended, or healthd gave it up. A user may resume a gang after taking over."""
     stopped = (each for each in recoveries if root.suspended and each.metadata.name == root.stopped_by)
     gave_up = any(each.status.phase is Phase.GAVE_UP for each in stopped)
     return root.ending is not Ending.NOT_ENDED or root.deleting or gave_up

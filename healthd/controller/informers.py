@@ -1,8 +1,8 @@
 """
-Fill the cluster state from watches: every kind that gangs are made of, as far as the cluster knows it.
+Fill the cluster state from watches: every kind that gangs are made of, as far as it is installed in the cluster.
 
-A kind that is not installed (a JobSet, say) is asked for again now and then, so nobody has to restart healthd after he
-installed it. All that nobody here reads is left out of what is kept: there may be a hundred thousand pods.
+A kind that is not installed (a JobSet, say) is tried again now and then, so healthd needs no restart after the kind is
+installed. Fields that are never read here are left out of the cache: there may be a hundred thousand pods.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ log = structlog.get_logger()
 T = TypeVar("T", bound=Slim)
 
 MUST_HAVE = frozenset({Node, NodeHealth, Recovery, Pod})
-"""Without these healthd cannot work: the last two but one are its own."""
+"""healthd cannot work without these kinds: NodeHealth and Recovery are its own."""
 ASK_AGAIN = timedelta(minutes=5)
-"""How often a kind that the cluster does not know is asked for."""
+"""How often a kind that is not installed is tried again."""
 NOBODY = {"healthd.dev/nobody": "nobody"}
-"""Selects nothing: the answer to whether a kind is known is a small one."""
+"""Selects nothing, so the request that checks whether a kind is installed has a small answer."""
 TOO_OLD = timedelta(minutes=3)
-"""A watch that is silent for longer shows nothing that may be acted on: an API server sends a bookmark every minute."""
+"""A watch that is silent for longer is stale; no action uses it: an API server sends a bookmark every minute."""
 
 
 class Informers:
-    """Watches *cluster*, tells *cluster_state*, and calls *wake* after each change. A `Reader` of what it watches."""
+    """Watches *cluster*, updates *cluster_state*, calls *wake* after each change. A `Reader` of the watched kinds."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class Informers:
                 tasks.create_task(self._follow(kind), name=f"informers {kind.__name__}")
 
     async def until_synced(self) -> None:
-        """Return when all that there is has been listed once."""
+        """Return when every installed kind has been listed once."""
         await self._all_asked.wait()
         for kind in list(self._running):
             await self._informers[kind].until_synced()
 
     def trouble(self) -> str | None:
-        """Why nothing may be decided on what was seen; None when it may."""
+        """Why no decision may use the cache now; None when it may be used."""
         now = self._clock.now()
         if not self._all_asked.is_set():
             return "the cluster has not answered yet"
@@ -117,7 +117,7 @@ class Informers:
         await self._informers[kind].run()
 
     async def _is_known(self, kind: type[Slim]) -> bool:
-        """Whether the cluster has this kind; what it must have is not asked for."""
+        """Whether the cluster has this kind. The kinds in `MUST_HAVE` are not checked."""
         known = True
         if kind not in MUST_HAVE:
             try:
@@ -125,7 +125,7 @@ class Informers:
             except NotFound:
                 known = False
             except ClusterError as error:
-                log.info("kind.asked", kind=RESOURCES[kind].kind, error=str(error))  # the informer will tell
+                log.info("kind.asked", kind=RESOURCES[kind].kind, error=str(error))  # the informer reports it
         if known:
             self._running.add(kind)
         self._asked.add(kind)
@@ -134,7 +134,7 @@ class Informers:
         return known
 
     def _ingest(self, change: Change) -> None:
-        """At once and in order: the last state of a pod that is made anew under the same name must not be missed."""
+        """At once and in order: the last state of a pod that is created again under its name must not be missed."""
         with self._isolation.of("watch", f"{change.kind.__name__} {'/'.join(change.key)}"):
             self._cluster_state.apply(change.obj, change.last, change.version)
         self._wake()
@@ -142,9 +142,9 @@ class Informers:
 
 def watched_kinds(adapters: Mapping[str, GangAdapter[Any]]) -> dict[type[Slim], Labels | None]:
     """
-    Every kind that the cluster state is made of, and the labels of the objects that count. None: all of them.
+    Every kind in the cluster state, and the labels of the objects that count. None: all objects.
 
-    Nodes come before recoveries, so that a claim that is seen on a node belongs to a recovery that is seen, too.
+    Nodes come before recoveries. So when a claim is seen on a node, its recovery is seen, too.
     """
     kinds: dict[type[Slim], Labels | None] = {Node: None, NodeHealth: None, Recovery: None}
     for adapter in adapters.values():
@@ -156,7 +156,7 @@ def watched_kinds(adapters: Mapping[str, GangAdapter[Any]]) -> dict[type[Slim], 
 async def read_everything(
     reader: Reader, cluster_state: ClusterState, adapters: Mapping[str, GangAdapter[Any]]
 ) -> None:
-    """Everything, as *reader* shows it; a cluster that does not know a kind has none of it. Raises ClusterError."""
+    """Read everything from *reader*. A kind that is not installed has no objects. Raises ClusterError."""
     for kind, labels in watched_kinds(adapters).items():
         try:
             listed = await reader.list(kind, labels=labels)
@@ -166,10 +166,10 @@ async def read_everything(
 
 
 def _gang_label(obj: Any) -> list[str]:
-    """Plain pods are asked for by it at every look at their gang, and a namespace may have ten thousand others."""
+    """Index value. Plain pods are listed by it at every reconcile; a namespace may have ten thousand other pods."""
     return [obj.metadata.labels[LABEL_GANG]] if LABEL_GANG in obj.metadata.labels else []
 
 
 def trimmed_pod(pod: Pod) -> Pod:
-    """A pod without what it is to run: nobody who notices reads that, and it is the largest part."""
+    """A pod without containers, volumes and security context: they are never read here, and are the largest part."""
     return replace(pod, spec=replace(pod.spec, containers=[], volumes=[], security_context=None))

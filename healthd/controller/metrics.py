@@ -1,4 +1,4 @@
-"""What the controller tells its metrics; names and meanings are in `healthd.telemetry.metrics`."""
+"""How the controller sets its metrics; names and meanings are in `healthd.telemetry.metrics`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from healthd.telemetry.metrics import Metrics
 
 
 def measure_world(metrics: Metrics, cluster_state: ClusterState) -> None:
-    """Set the gauges from what was noticed."""
+    """Set the gauges from the cluster state."""
     metrics.spares.set(len(cluster_state.spare_nodes))
     holds = [hold_of(recovery.status) for recovery in cluster_state.active_recoveries()]
     metrics.recovery_in_progress.set(len(holds))
@@ -22,7 +22,7 @@ def measure_world(metrics: Metrics, cluster_state: ClusterState) -> None:
 
 
 def measure_move(metrics: Metrics, before: Recovery, after: Recovery) -> None:
-    """Count what the step from *before* to *after* brought to an end."""
+    """Count what ended with the step from *before* to *after*."""
     left, entered = before.status, after.status
     if left.phase_since is not None and entered.phase_since is not None:
         seconds = (entered.phase_since - left.phase_since).total_seconds()
@@ -42,7 +42,7 @@ def measure_move(metrics: Metrics, before: Recovery, after: Recovery) -> None:
 
 
 def _lost_steps(status: RecoveryStatus) -> int:
-    """Steps done and to be done again; 0 where the checkpoint does not tell its step."""
+    """Steps that were done and must be done again; 0 where the step of the checkpoint is not known."""
     if status.checkpoint is None or (status.checkpoint.path and status.checkpoint.step < 0):
         return 0
     return max(0, status.step_at_fault - max(0, status.checkpoint.step))

@@ -1,4 +1,4 @@
-"""What the controller needs from outside the cluster: a gang's checkpoints, and its signs of life."""
+"""The controller's interfaces to what is outside the cluster: a gang's checkpoints, and its signs of life."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class CheckpointAnswer(NamedTuple):
     found: ChosenCheckpoint | None
     rejected: Sequence[RejectedCheckpoint]
     pending: str = ""
-    """Why there is no answer yet, where it is worked on elsewhere: ask again in a moment."""
+    """Why there is no answer yet, when another process still works on it: ask again in a moment."""
 
 
 class Checkpoints(Protocol):
-    """Where a gang's checkpoints are looked up."""
+    """Finds a gang's checkpoints."""
 
     async def latest(
         self,
@@ -31,22 +31,22 @@ class Checkpoints(Protocol):
         doubted: Sequence[ChosenCheckpoint] = (),
     ) -> CheckpointAnswer:
         """
-        The newest verified checkpoint; with *newer_than* only steps beyond it are looked at. *recovery* is who asks.
+        The newest verified checkpoint. With *newer_than*, only steps beyond it are read. *recovery* is the caller's.
 
-        One that is *doubted* is taken only where there is no other, and never as a newer one. Raises OSError.
+        A *doubted* checkpoint is taken only where there is no other, and never as a newer one. Raises OSError.
         """
         ...
 
     async def newest_step(self, root: Root) -> int | None:
-        """The highest step that there is by name, unverified: a cheap look at progress. Raises OSError."""
+        """The highest step by name, unverified: a cheap check of progress. Raises OSError."""
         ...
 
 
 class Looker(Protocol):
-    """Where the checkpoints of gangs that run are looked at, as far as headers and sizes tell."""
+    """Checks the checkpoints of running gangs, as far as headers and sizes show."""
 
     async def report(self, root: Root) -> Report | None:
-        """What there is; None where it cannot be told, or not yet. Raises OSError."""
+        """The checkpoints that exist; None when this cannot be known, or not yet. Raises OSError."""
         ...
 
 
@@ -54,34 +54,34 @@ class Activity(Protocol):
     """Signs of life of running members."""
 
     def last(self, pods: Sequence[Pod]) -> datetime | None:
-        """When any of *pods* was last seen doing something; None where nobody can tell."""
+        """When any of *pods* last showed activity; None when this is not known."""
         ...
 
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:
-        """When any of *pods* was last seen to use a processor; None where nobody can tell."""
+        """When any of *pods* last used a processor; None when this is not known."""
         ...
 
 
 class Witnesses(Protocol):
-    """What tells of broken hardware, such as the readers of kernel logs."""
+    """Sources that report broken hardware, such as the readers of kernel logs."""
 
     def ask(self, since: datetime) -> bool:
         """
-        Have them tell what they saw until now, unless that is known until *since* or later. Whether there is an answer
-        on its way.
+        Ask them for all that they saw until now, unless it is already known until *since* or later. Returns whether an
+        answer is on its way.
         """
         ...
 
     def heard(self, node: str) -> WitnessReport:
-        """What is known to have been told of *node*."""
+        """What they have reported about *node*, as far as is known."""
         ...
 
 
 class UnknownWitnesses:
-    """They are elsewhere: what they have told so far is not known."""
+    """The witnesses run elsewhere: what they have reported so far is not known."""
 
     def ask(self, since: datetime) -> bool:  # noqa: ARG002 - the protocol's signature
-        """They cannot be asked."""
+        """False: they cannot be asked."""
         return False
 
     def heard(self, node: str) -> WitnessReport:
@@ -90,7 +90,7 @@ class UnknownWitnesses:
 
 
 class NoActivity:
-    """Nobody can tell."""
+    """No source of signs of life: activity is not known."""
 
     def last(self, pods: Sequence[Pod]) -> datetime | None:  # noqa: ARG002 - the protocol's signature
         """None."""

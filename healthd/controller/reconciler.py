@@ -1,13 +1,13 @@
 """
 The controller of all gangs: observe → decide → act → record.
 
-No gang waits for a store: its checkpoints are read in the background
-(`healthd.controller.checkpoints.background_reads`), and what a read shows is taken when the gang is attended to again.
+No gang waits for a checkpoint store. Its checkpoints are read in the background
+(`healthd.controller.checkpoints.background_reads`), and the result is used at the next reconcile of the gang.
 
-A gang is attended to when something touched it, and now and then anyway. What the cluster state shows of it says
-whether there is anything to do; if so it is looked at again (`healthd.controller.fresh_reads`), and only that is
-decided and acted on, until there is nothing left but to wait. Nothing is kept but what the cluster state knows and a
-few times: whoever goes on, this process or another, finds everything in the cluster.
+A gang is reconciled when it is dirty, and now and then anyway. The cached view shows whether there is anything to do.
+If so, the gang is read again (`healthd.controller.fresh_reads`), and only the fresh read is decided and acted on, until
+the only thing left is to wait. The process keeps only the cluster state and a few times. All else is stored in the
+cluster, so this process or another can go on from there.
 """
 
 from __future__ import annotations
@@ -71,29 +71,29 @@ from healthd.telemetry.metrics import Metrics
 log = structlog.get_logger()
 
 MOVES = 32
-"""A recovery has some twenty moves in all; more in one go means that something undoes them."""
+"""Most moves in one reconcile. A recovery has about twenty in all; more in one go means that something undoes them."""
 SOON = timedelta(milliseconds=1)
-"""Nothing is waited for, but others come first."""
+"""There is nothing to wait for, but other gangs come first."""
 RETRY, RETRY_MOST = timedelta(seconds=1), timedelta(seconds=30)
-"""After trouble with one gang: the first wait, and the longest; doubled in between."""
+"""Backoff after an error with one gang: the first wait, and the longest; doubled in between."""
 FRESH = timedelta(seconds=30)
-"""How long a verified checkpoint is good for before the gang goes on from it: its program may remove old ones."""
+"""How long a verification stays valid until the gang resumes from it: the program may remove old checkpoints."""
 SLOW = timedelta(seconds=10)
-"""A verification that takes longer is told."""
+"""A verification that takes longer is reported."""
 HEAR_AGAIN = timedelta(milliseconds=20)
-"""Between looks at what the witnesses have told, while that is waited for; they need less to answer."""
+"""How often the reports of the witnesses are read while a recovery waits for them; an answer takes less time."""
 MAY_BE_HARDWARE = frozenset({Phase.STOPPING, Phase.FENCING, Phase.CHOOSING})
-"""Phases in which it is not settled what is to blame."""
+"""Phases in which the cause is not yet settled."""
 MAY_WAIT_UNSEEN = frozenset({Phase.STOPPING, Phase.STARTING, Phase.CONFIRMING})
-"""Phases full of events that change nothing: that one must wait is seen in the cluster state, without another read."""
+"""Phases with many events that change nothing: the cached view shows that a recovery must wait, with no fresh read."""
 
 
 class Reconciler:
     """
-    Watches over every gang that `healthd.dev/restart: enabled` marks.
+    Guards every gang with the annotation `healthd.dev/restart: enabled`.
 
-    With a *cluster_state* that a watch feeds, this only attends. Without one, each cycle reads everything from
-    *informer*, which may be stale, or from *cluster*. What is decided is read from *cluster*, and every write has a
+    With a *cluster_state* that a watch feeds, this only reconciles. Without one, each cycle reads everything from
+    *informer*, which may be stale, or from *cluster*. Decisions use reads from *cluster*, and every write has a
     precondition.
     """
 
@@ -136,7 +136,7 @@ class Reconciler:
         self._fresh_reader = FreshReader(cluster, self.cluster_state, adapters, together, self._faults)
         self._isolation = Isolation(metrics)
         self.reads = CheckpointReads(clock, self.cluster_state.dirty_keys.add, jitter)
-        """Whoever calls `cycle` or `attend` lets these run, too."""
+        """The caller of `reconcile_all` or `reconcile` must run these, too."""
         self._garbage_collector = GarbageCollector(
             cluster, self.cluster_state, self._fresh_reader, adapters, self._isolation
         )
@@ -144,16 +144,16 @@ class Reconciler:
         self._in_progress: set[GangKey] = set()
         self._failing: dict[GangKey, Backoff] = {}
         self._ignored: dict[str, str] = {}
-        """By uid: why, as it was said last."""
+        """By uid of the root: the reason that was last logged."""
         self._of_unknown_kinds: set[GangRef] = set()
-        """That was said of them."""
+        """Gangs of which it was logged that their kind is unknown."""
         self._unsure: set[str] = set()
-        """By uid: gangs that may hang, where that cannot be seen."""
+        """Uids of gangs that may hang, while their store cannot be read to confirm it."""
         self._collected: datetime | None = None
         self._measured: datetime | None = None
 
     async def reconcile_all(self, now: datetime) -> timedelta:
-        """Attend to everybody who is due, one after the other. Returns how long all may be left alone."""
+        """Reconcile every gang that is due, one after the other. Returns how long all gangs can wait."""
         await self.sync()
         for key in self.ready_keys(now):
             await self.reconcile(key, now)
@@ -161,12 +161,12 @@ class Reconciler:
         return self.next_wakeup(now)
 
     async def sync(self) -> None:
-        """Where nobody feeds the cluster state, read everything. Raises ClusterError."""
+        """Read everything, where no watch feeds the cluster state. Raises ClusterError."""
         if not self._is_fed:
             await read_everything(self._informer, self.cluster_state, self._adapters)
 
     def ready_keys(self, now: datetime) -> list[GangKey]:
-        """Whom to attend to now: the gangs that something touched, and those whose time has come."""
+        """The gangs to reconcile now: the dirty ones, and those whose time has come."""
         for key in self.cluster_state.dirty_keys:
             if self.cluster_state.gangs(key) or self.cluster_state.rootless(key):
                 self._ready_at[key] = min(now, self._ready_at.get(key, now))
@@ -174,13 +174,13 @@ class Reconciler:
         return sorted(key for key, at in self._ready_at.items() if at <= now and key not in self._in_progress)
 
     def next_wakeup(self, now: datetime) -> timedelta:
-        """How long until somebody is due, if nothing happens."""
+        """How long until a gang is due, if nothing happens."""
         waiting = (at for key, at in self._ready_at.items() if key not in self._in_progress)
         first = min(waiting, default=now + self._look_every)
         return min(self._look_every, max(SOON, first - now))
 
     async def reconcile(self, key: GangKey, now: datetime) -> None:
-        """Do what there is to do for one gang. Trouble with it is no trouble for the others."""
+        """Do what there is to do for one gang. An error with it does not affect the others."""
         self._ready_at.pop(key, None)
         self._in_progress.add(key)
         try:
@@ -188,11 +188,11 @@ class Reconciler:
         finally:
             self._in_progress.discard(key)
         if wait is not None:
-            # Whatever touched it meanwhile has made it due again.
+            # A change in the meantime has already made the gang due again.
             self._ready_at[key] = min(now + wait, self._ready_at.get(key, now + wait))
 
     async def _reconcile_key(self, key: GangKey) -> timedelta | None:
-        """Answers when to look again; None for a gang that is none of ours any more."""
+        """Returns when to reconcile again; None for a gang that healthd no longer manages."""
         gangs, rootless = self.cluster_state.gangs(key), self.cluster_state.rootless(key)
         self.reads.drop_others(key, gangs)
         if not gangs and not rootless:
@@ -205,7 +205,7 @@ class Reconciler:
         except (ClusterError, OSError) as error:
             log.warning("gang.retry", gang=key.name, error=str(error), kind=type(error).__name__)
             return self._retry(key)
-        except Exception as error:  # a fault of ours that one gang brings out must not leave the others unguarded
+        except Exception as error:  # a bug of ours with one gang must not leave the others unguarded
             log.exception("gang.failed", gang=key.name, namespace=key.namespace, error=str(error))
             self._isolation.count("gang")
             return self._retry(key)
@@ -238,13 +238,13 @@ class Reconciler:
         return await self._advance(active) if active else self._look_every
 
     async def _maintain(self, noticed: GangView) -> None:
-        """What a kind leaves to be done at every pass; whoever was faster has done it."""
+        """Do what a kind needs at every reconcile. On Conflict, another writer was faster and has done it."""
         if noticed.root is not None and not noticed.root.invalid:
             with suppress(Conflict, NotFound):
                 await self._adapters[noticed.root.ref.kind].maintain(self._cluster, noticed.root, noticed.pods)
 
     def _report_ignored(self, root: Root | None) -> None:
-        """Once, in the log and on the root, why healthd does nothing to a gang that asks for it."""
+        """Report once, in the log and on the root, why healthd does nothing to a gang that asks for restarts."""
         if root is None or root.ending is not Ending.NOT_ENDED:
             return
         why = "; ".join(root.invalid) or left_stopped(
@@ -260,7 +260,7 @@ class Reconciler:
             self._announce(gang, WARNING, reason, f"healthd does nothing to this gang: {why}")
 
     def _stagger(self, gang: GangRef) -> timedelta:
-        """Gangs with nothing to do are looked at one by one over the time, not all at the same moment."""
+        """Gangs with nothing to do are reconciled spread over time, not all at the same moment."""
         return self._look_every * (0.5 + zlib.crc32(gang.uid.encode()) % 512 / 1024)
 
     async def _cached_view(self, gang: GangRef) -> GangView:
@@ -273,14 +273,14 @@ class Reconciler:
     # A recovery -----------------------------------------------------------------------------------------------------
 
     async def _open(self, gang: GangRef) -> Recovery | None:
-        """The recovery of a gang that seems to need one; None when it does not, or may not have one now."""
+        """Open a recovery for a gang that seems to need one. None: it does not need one, or may not have one now."""
         view = await self._fresh_reader.at_fault(gang)
         root, faults = view.root, self._faults(view)
         if root is None or not faults or root.ending is not Ending.NOT_ENDED or not root.options.restart:
             return None
         if faults[0].kind is CauseKind.HANG and not await self._is_silent(root):
             return None
-        # After all else: another controller may have opened one while this one read, or stood still.
+        # Read last: another controller may have opened one while this one read, or was paused.
         earlier = await self._fresh_reader.recoveries(gang)
         active = next((each for each in earlier if each.status.phase not in ENDED), None)
         return active or await self._create(root, faults[0], earlier)
@@ -292,14 +292,14 @@ class Reconciler:
         try:
             opened = await self._cluster.create(msgspec.structs.replace(wanted, metadata=meta))
         except AlreadyExists:
-            # Another controller saw the same fault first; its recovery is this one.
+            # Another controller saw the same fault first and created this recovery.
             return None
         self.cluster_state.upsert(opened)
         log.warning("recovery.opened", recovery=opened.metadata.name, cause=cause.kind, why=cause.message)
         return opened
 
     async def _advance(self, active: Recovery) -> timedelta:
-        """Move a recovery on, until it has to wait."""
+        """Advance a recovery until it has to wait."""
         is_fresh = False
         for _ in range(MOVES):
             if phase_of(active) in MAY_WAIT_UNSEEN and active.status.timeline and not self._fresh_reader.booted(active):
@@ -341,14 +341,14 @@ class Reconciler:
         return decision
 
     def _why_unread(self, root: Root, active: Recovery) -> str | None:
-        """Why the checkpoints of a gang that was started cannot be read; None where nobody has read them."""
+        """Why the checkpoints of a started gang cannot be read; None when they have not been read."""
         read = self._read_newer(root, active)
         if read is None or read.ended is None or read.is_passing:
             return None
         return why_unread(root, unread(root, read.error) if read.error else read.answer.rejected)
 
     def _refusal(self, active: Recovery, view: GangView, now: datetime) -> str:
-        """Why the breaker holds this recovery back; empty when it does not, or has let it through before."""
+        """Why the breaker holds this recovery; empty when it does not, or has let it through before."""
         if active.status.let_through is not None:
             return ""
         known, outage = self.cluster_state.recoveries(), self._outage(now)
@@ -358,7 +358,7 @@ class Reconciler:
         return breaker.outage_of(self.cluster_state.nodes.values(), self.cluster_state.health, self._recovery, now)
 
     async def _execute(self, decision: Decision, active: Recovery, snapshot: Snapshot) -> Recovery:
-        """Write or do what was decided; the recovery as it is afterwards. Raises ClusterError."""
+        """Write or do what was decided. Returns the recovery as it is afterwards. Raises ClusterError."""
         if decision.record is not None:
             written = await record(self._cluster, active, decision.record, self._clock.now())
             self.cluster_state.upsert(written)
@@ -378,7 +378,7 @@ class Reconciler:
         return active
 
     async def _find_checkpoint(self, active: Recovery, root: Root) -> Decision:
-        """What a read of the checkpoints leads to; to wait, as long as there is none."""
+        """The decision that follows from a read of the checkpoints; it is to wait until there is a read."""
         read, previous = await self._ask_for_checkpoint(active, root)
         if read is not None and read.ended is None:
             return self._await_read(read, active)
@@ -395,7 +395,7 @@ class Reconciler:
         return decision
 
     async def _ask_for_checkpoint(self, active: Recovery, root: Root) -> tuple[Read | None, Recovery | None]:
-        """What is known of the checkpoints to resume from, and the gang's recovery before this one."""
+        """The read of the checkpoints to resume from, and the gang's recovery before this one."""
         known = await self._fresh_reader.recoveries(root.ref)
         earlier = [each for each in known if each.metadata.name != active.metadata.name]
         previous = earlier[0] if earlier else None
@@ -412,7 +412,7 @@ class Reconciler:
         return decision
 
     def _answer_of(self, read: Read | None, root: Root) -> CheckpointAnswer | None:
-        """What a read that ended has shown; None where that was nothing, or too long ago."""
+        """The result of a read that ended; None when there is no result, or it is too old."""
         if read is None or read.ended is None:
             return None if root.options.checkpoint else CheckpointAnswer(None, [])
         if read.error:
@@ -421,21 +421,21 @@ class Reconciler:
         return answer if self._clock.now() - read.ended <= FRESH or answer.found is None else None
 
     def _with_newest(self, view: GangView, active: Recovery) -> GangView:
-        """Where a new step would end the recovery, whether there is one that is whole; signs of life, too."""
+        """*view* with a newer complete checkpoint, where a new step would end the recovery, and signs of life."""
         if phase_of(active) in MAY_BE_HARDWARE and active.status.timeline:
-            self._witnesses.ask(stopped_at(active))  # in good time: the answer is wanted when all ranks have ended
+            self._witnesses.ask(stopped_at(active))  # early: the answer is needed when all ranks have ended
         view = dataclasses.replace(self._with_activity(view), heard=self._witnesses.heard)
         read = self._read_newer(view.root, active) if view.root else None
         answer = read.answer if read and read.ended else None
         return dataclasses.replace(view, newest=answer.found if answer else None)
 
     def _read_newer(self, root: Root, active: Recovery) -> Read | None:
-        """What is known of newer checkpoints than the one that was loaded; None while the gang does not run with it."""
+        """The read of checkpoints newer than the loaded one; None while the gang does not run with the loaded one."""
         if active.status.phase is not Phase.CONFIRMING:
             return None
         resumed_at = active.status.checkpoint.step if active.status.checkpoint else -1
         newer_than = resumed_at if resumed_at >= 0 else None
-        # Soon again: while it is not seen that the gang has moved on, another fault is one of the same recovery.
+        # Read again soon: until progress of the gang is seen, another fault belongs to the same recovery.
         every = min(ASK_AGAIN, self._look_every / 2)
         return self._read(Purpose.CONFIRM, root, active, newer_than, active.status.doubted, every=every)
 
@@ -449,7 +449,7 @@ class Reconciler:
         *,
         every: timedelta,
     ) -> Read | None:
-        """What is known of checkpoints that will load; None for a gang that names none."""
+        """The read of checkpoints that will load; None for a gang without a checkpoint location."""
         if not root.options.checkpoint:
             return None
         work = partial(self._checkpoints.latest, root, newer_than, recovery, doubted)
@@ -461,32 +461,32 @@ class Reconciler:
         return find_faults(self._with_activity(self._with_signs(view, now)), self._hang, now)
 
     def _with_activity(self, view: GangView) -> GangView:
-        """And when its members were last seen doing something."""
+        """*view* with the time of its members' last activity."""
         last, work = self._activity.last(view.pods), self._activity.last_work(view.pods)
         return dataclasses.replace(view, last_activity=last, last_work=work)
 
     def _with_signs(self, view: GangView, now: datetime) -> GangView:
-        """And what other detectors say of the nodes."""
+        """*view* with what other detectors say about the nodes."""
         return dataclasses.replace(view, sign_on=foreign_signs.reader(view.nodes, self._foreign, now))
 
     # Progress -------------------------------------------------------------------------------------------------------
 
     async def _note_progress(self, root: Root | None) -> None:
-        """Note a step that a read has shown, and have it read again, at most once per `look_every`."""
+        """Record a step that a read has shown, and read again, at most once per `look_every`."""
         if root is None or root.invalid or not root.options.checkpoint or root.suspended:
             return
         read = self._read_step(Purpose.PROGRESS, root)
         if read is None or read.ended is None or read.error:
             return
-        if read.known == root.progress.step:  # else somebody has noted more than this read knew
+        if read.known == root.progress.step:  # else a newer step was recorded after this read began
             await self._note_step(root, read)
         self.reads.use(read)
 
     async def _is_silent(self, root: Root) -> bool:
         """
-        Whether the store, asked since the silence was suspected, shows the step on record and no other.
+        Whether the store, read after the silence was suspected, shows the recorded step and no other.
 
-        What is on record may be old because nobody looked: no controller ran, or the store did not answer.
+        The recorded step may be old because there was no read: no controller ran, or the store did not answer.
         """
         read = self._read_step(Purpose.SILENCE, root)
         if read is None or read.ended is None:
@@ -499,7 +499,7 @@ class Reconciler:
         return bool((-1 if read.answer is None else read.answer) == root.progress.step)
 
     def _report_unsure(self, root: Root, why: str) -> None:
-        """Once, that a gang may hang, and that nobody can tell while its store does not answer."""
+        """Report once that a gang may hang, and that this is not certain while its store does not answer."""
         if why and root.ref.uid not in self._unsure:
             message = f"it may hang, but its checkpoints cannot be read, so healthd does not restart it: {why}"
             log.warning("gang.may_hang", gang=root.ref.name, namespace=root.ref.namespace, why=why)
@@ -507,7 +507,7 @@ class Reconciler:
         (self._unsure.add if why else self._unsure.discard)(root.ref.uid)
 
     def _read_step(self, purpose: Purpose, root: Root) -> Read | None:
-        """The newest step by its name: the gang's rhythm is learned from when it was seen."""
+        """Read the newest step by its name. The gang's usual interval is learned from the times of these reads."""
         since = root.progress.step if purpose is Purpose.SILENCE else None
         question = question_of(purpose, root, newer_than=since)
         known = root.progress.step if purpose is Purpose.PROGRESS else None
@@ -515,10 +515,10 @@ class Reconciler:
         return self.reads.ask(root.ref, question, work, every=self._look_every / 2, known=known)
 
     async def _note_step(self, root: Root, read: Read) -> None:
-        """Note the step that was seen where it is another one than before."""
+        """Record the step that was read, if it differs from the one before."""
         if read.answer is None:
             return
-        # The store may have taken minutes; the step is as new as the answer.
+        # The store may take minutes to answer; the step is dated by the end of the read.
         progress = advance(root.progress, read.answer, root.attempt, read.ended or self._clock.now())
         if progress != root.progress:
             note = {ANNOTATION_PROGRESS: msgspec.json.encode(progress).decode()}
@@ -527,7 +527,7 @@ class Reconciler:
     # Everything else -------------------------------------------------------------------------------------------------
 
     async def collect_garbage(self, now: datetime) -> None:
-        """Give back what recoveries and ended gangs still hold, and show the gauges. What fails is done next time."""
+        """Release what recoveries and ended gangs still hold, and set the gauges. What fails is done next time."""
         is_time = self._collected is None or now - self._collected >= timedelta(seconds=1)
         if is_time:
             self._collected = now
@@ -546,13 +546,13 @@ class Reconciler:
                 self._metrics.loop_succeeded("controller", now)
         except ClusterError as error:
             log.info("tidy.retry", error=str(error))
-        if is_time:  # last: what is only shown must not stand before what is done
+        if is_time:  # last: metrics must not delay the work
             with self._isolation.of("metrics", "the cluster"):
                 measure_world(self._metrics, self.cluster_state)
                 self._measure_breaker(now)
 
     def _measure_breaker(self, now: datetime) -> None:
-        """Less often than the rest: it looks at every node."""
+        """Less often than the other gauges: it reads every node."""
         if self._measured is None or now - self._measured >= self._look_every:
             self._measured = now
             over = breaker.open_over(self.cluster_state.recoveries(), self._outage(now), self._recovery, now)

@@ -1,5 +1,5 @@
 """
-Attend to many gangs at the same time, one task for each: what takes minutes for one of them is no wait for the others.
+Reconcile many gangs at the same time, one task for each gang: one gang may take minutes, and the others do not wait.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from healthd.controller.reconciler import Reconciler
 log = structlog.get_logger()
 
 AT_ONCE = 256
-"""Gangs that are attended to at the same time. A task that waits for a store costs nothing; a crowd of writers does."""
+"""Gangs that are reconciled at the same time. A task that waits for a store is free; many writers are not."""
 READS_AT_ONCE = 16
-"""Requests that the snapshot at one gang makes at the same time."""
+"""Requests that the snapshot of one gang makes at the same time."""
 SWEEP_EVERY = timedelta(seconds=1)
 APART = timedelta(milliseconds=50)
-"""Between two looks at one gang. When it stops or starts, each of its pods tells of several changes within a second."""
+"""Between two reconciles of one gang. When it stops or starts, each of its pods has several changes within a second."""
 
 
 class WorkQueue:
-    """Lets *controller* attend to whoever is due, while there is no *trouble* with what it sees. *wake* ends a wait."""
+    """Lets *controller* reconcile the gangs that are due. It pauses while there is *trouble*. *wake* ends a wait."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class WorkQueue:
         self._not_before: dict[GangKey, datetime] = {}
 
     async def run(self) -> None:
-        """Until cancelled; what is under way then is cancelled, too."""
+        """Run until cancelled; reconciles in progress are then cancelled, too."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sweep(), name="sweep")
             tasks.create_task(self._controller.reads.run(self._wake_for), name="checkpoint reads")
@@ -60,16 +60,16 @@ class WorkQueue:
                 await first(self._wake.wait(), self._clock.sleep(self._rest()))
 
     def _due(self) -> list[GangKey]:
-        """Whom to begin with now. Whoever is over the limit comes when another is done, which wakes."""
+        """The gangs to begin now. A gang over the limit starts when another is done, which wakes the queue."""
         now = self._clock.now()
         self._not_before = {key: at for key, at in self._not_before.items() if at > now}
         due = [key for key in self._controller.ready_keys(now) if key not in self._not_before]
         return due[: max(0, AT_ONCE - len(self._under_way))]
 
     def _rest(self) -> timedelta:
-        """Until somebody is due. Who was attended to a moment ago may be due already, and has to wait."""
+        """Time until a gang is due. A gang that was just reconciled may be due already, and has to wait."""
         if self._said:
-            return SWEEP_EVERY  # whoever is due stays so until something is heard again, which wakes
+            return SWEEP_EVERY  # a due gang stays due until the informers are in sync again, which wakes
         now = self._clock.now()
         return max([self._controller.next_wakeup(now), *(at - now for at in self._not_before.values())])
 
@@ -82,7 +82,7 @@ class WorkQueue:
             self._wake.set()
 
     def _wake_for(self, key: GangKey) -> None:
-        """What a read has shown does not wait as events do: it may be what a recovery waits for, and comes once."""
+        """The result of a read does not wait as events do: a recovery may wait for it, and it comes only once."""
         self._not_before.pop(key, None)
         self._wake.set()
 
@@ -91,12 +91,12 @@ class WorkQueue:
             if self._may_decide():
                 try:
                     await self._controller.collect_garbage(self._clock.now())
-                except Exception as error:  # what is loose can wait; the gangs must not be left unguarded for it
+                except Exception as error:  # garbage can wait; the gangs must not be left unguarded for it
                     log.exception("sweep.failed", error=str(error))
             await self._clock.sleep(SWEEP_EVERY)
 
     def _may_decide(self) -> bool:
-        """Said once, when it begins and when it ends: then nothing is decided on what was seen."""
+        """False while the cache is stale: decisions are paused then. Logged once at the begin and once at the end."""
         trouble = self._trouble() or ""
         if trouble and not self._said:
             log.error(

@@ -1,7 +1,7 @@
 """
 One adapter per gang kind: how its root is read, stopped and started.
 
-A new kind is one module with an adapter, and one row in the table below.
+To add a kind, add one module with an adapter, and one row in the table below.
 """
 
 from __future__ import annotations
@@ -21,4 +21,4 @@ ADAPTERS: Mapping[str, GangAdapter[Any]] = {
     "Job": JobAdapter(),
     "PodGang": PodGangAdapter(),
 }
-"""By the kind that a recovery names. The topmost kinds come first: a pod belongs to the first whose root is there."""
+"""By the kind that a recovery names. The topmost kinds come first: a pod belongs to the first whose root exists."""

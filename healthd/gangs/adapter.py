@@ -1,4 +1,4 @@
-"""What every gang kind must offer. An adapter is one module; `healthd.gangs.ADAPTERS` is the table of them."""
+"""The base class of all gang adapters. An adapter is one module; `healthd.gangs.ADAPTERS` is the table of them."""
 
 from __future__ import annotations
 
@@ -20,72 +20,72 @@ class GangAdapter(ABC, Generic[T]):
     """
     How the roots of one kind are read, stopped and started.
 
-    Writes carry the resourceVersion of the root that was decided on: a controller that was deposed, or that looked at
-    an old state, gets a Conflict and changes nothing.
+    Writes carry the resourceVersion of the root that the decision used. A deposed controller, or one that read an old
+    state, gets a Conflict and changes nothing.
     """
 
     kind: type[T]
-    """The objects that may be roots."""
+    """The kind of the objects that may be roots."""
     labels: Labels | None = None
-    """What a root of this kind carries; None: any object of it may be one."""
+    """Labels of every root of this kind; None: any object of the kind may be a root."""
 
     makes_roots: bool = False
-    """Its gangs have no root until healthd makes one (`discover`)."""
+    """True: gangs of this kind have no root until healthd creates one (`discover`)."""
 
     def read(self, obj: T) -> Root | None:
-        """The root as the decisions see it; None when *obj* is none, or none that healthd was told about."""
+        """The root for decisions; None when *obj* is not a root, or not marked for healthd."""
         return self.read_any(obj) if self.is_root(obj) else None
 
     def read_any(self, obj: T) -> Root:
-        """*obj* as a root, whoever made it. What cannot be read makes the root invalid; nothing is raised."""
+        """*obj* as a root, also when `is_root` is false. Unreadable data makes the root invalid; nothing is raised."""
         meta: ObjectMeta = obj.metadata  # type: ignore[attr-defined]  # every kind that is kept has it
         root = metadata_of_root(RESOURCES[self.kind].kind, meta)
         try:
             return self.with_members(obj, root)
         except Unreadable as error:
             why = str(error)
-        except Exception as error:  # whatever shape it has: one object must not end the look at the others
+        except Exception as error:  # whatever shape it has: one object must not stop the reads of the others
             why = f"it cannot be read: {type(error).__name__} {shown(str(error))}"
         return dataclasses.replace(root, invalid=(*root.invalid, why))
 
     @abstractmethod
     def is_root(self, obj: T) -> bool:
-        """Whether *obj* is the root of a gang that healthd was told about."""
+        """Whether *obj* is the root of a gang and marked for healthd."""
 
     @abstractmethod
     def with_members(self, obj: T, root: Root) -> Root:
-        """*root*, read from the metadata of *obj*, with what this kind says of its members. Raises Unreadable."""
+        """*root*, read from the metadata of *obj*, with what this kind says about its members. Raises Unreadable."""
 
     @abstractmethod
     def root_name(self, pod: Pod) -> str | None:
         """
         The name of the root of this kind that *pod* may belong to, in the pod's own namespace.
 
-        Several kinds may claim a pod; it belongs to the first of the table whose root is there.
+        Several kinds may claim a pod; it belongs to the first kind of the table whose root exists.
         """
 
     def pod_labels(self, name: str) -> Labels | None:
-        """What every pod of the root *name* carries, to ask for no others; None where its user chose the labels."""
+        """Labels of every pod of the root *name*, to list no other pods; None when the user chooses the labels."""
         del name
         return None
 
     def root_uid(self, pod: Pod) -> str:
-        """The uid of that root, where the pod tells it: another root may have taken the name since."""
+        """The uid of that root, or "" when the pod does not show it. Another root may have the same name by now."""
         kind = RESOURCES[self.kind].kind
         owners = pod.metadata.owner_references
         return next((owner.uid for owner in owners if owner.controller and owner.kind == kind), "")
 
     @abstractmethod
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
-        """Let all members end, marked as *recovery*'s doing. Raises Conflict, NotFound."""
+        """Stop all members, and mark the root as stopped by *recovery*. Raises Conflict, NotFound."""
 
     @abstractmethod
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
-        """Hand over the hint and let the gang run. Started again after a crash in between, it does what is missing."""
+        """Write the hint and let the gang run. When called again after a crash in between, it does what is missing."""
 
     async def discover(self, cluster: Cluster, namespace: str, name: str, pods: Sequence[Pod]) -> None:
         """
-        Make the root of a gang that has none, where this kind makes its own; *pods* claim to belong to it.
+        Create the root of a gang that has none, where healthd creates the roots; *pods* claim to belong to it.
 
         Raises ClusterError.
         """
@@ -93,7 +93,7 @@ class GangAdapter(ABC, Generic[T]):
 
     async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
         """
-        Do what is left to be done for a root that runs, or was told to: asked at every look, and most often nothing.
+        Finish the work for a root that runs or was started. Called at every reconcile; most often it does nothing.
 
         What cannot be part of the one write that starts a gang is done here, so that no crash leaves it undone.
         Raises Conflict, NotFound.
@@ -101,16 +101,16 @@ class GangAdapter(ABC, Generic[T]):
         del cluster, root, pods
 
     def object_name(self, ref: GangRef) -> str:
-        """The name of the object that stands for the root."""
+        """The name of the root's object."""
         return ref.name
 
     async def complete(self, cluster: Reader, root: Root) -> Root:
-        """*root* with what other objects say about it; most kinds need no other."""
+        """*root* with what other objects say about it; most kinds need no other object."""
         del cluster
         return root
 
     async def roots(self, cluster: Reader) -> list[Root]:
-        """Every root of this kind. A cluster that does not know the kind has none."""
+        """Every root of this kind; none when the kind is not installed."""
         try:
             objects = (await cluster.list(self.kind, labels=self.labels)).items
         except NotFound:
@@ -118,7 +118,7 @@ class GangAdapter(ABC, Generic[T]):
         return [await self.complete(cluster, root) for obj in objects if (root := self.read(obj))]
 
     async def find(self, cluster: Reader, ref: GangRef) -> Root | None:
-        """The root as it is now; None when it is gone or another object has taken its name."""
+        """The root as it is now; None when it is gone or another object has its name."""
         try:
             root = self.read(await cluster.get(self.kind, self.object_name(ref), ref.namespace))
         except NotFound:
@@ -126,14 +126,14 @@ class GangAdapter(ABC, Generic[T]):
         return await self.complete(cluster, root) if root and root.ref.uid == ref.uid else None
 
     async def note(self, cluster: Cluster, root: Root, notes: Mapping[str, str | None]) -> None:
-        """Write annotations onto the root, whatever else changed on it since it was read. Raises NotFound, Conflict."""
+        """Write annotations to the root, also when it changed since it was read. Raises NotFound, Conflict."""
         name, namespace = self.object_name(root.ref), root.ref.namespace
         await cluster.patch(
             self.kind, name, {"metadata": {"annotations": dict(notes)}}, namespace=namespace, uid=root.ref.uid
         )
 
     async def patch(self, cluster: Cluster, root: Root, patch: Mapping[str, Any]) -> T:
-        """Change the root, provided that nobody did since it was read. Raises Conflict, NotFound, Invalid."""
+        """Change the root, if it did not change since it was read. Raises Conflict, NotFound, Invalid."""
         return await cluster.patch(
             self.kind,
             self.object_name(root.ref),

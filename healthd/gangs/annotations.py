@@ -1,5 +1,5 @@
 """
-What healthd reads from the annotations of a root, and writes there and on its pod template. The same for every kind.
+The annotations that healthd reads from a root, and writes there and on its pod template. The same for every kind.
 
 Pure: the adapters put these into their patches.
 """
@@ -46,41 +46,41 @@ from healthd.core.untrusted import LARGEST_GANG, Unreadable, number_or, read_jso
 V = TypeVar("V")
 
 OURS = "healthd.dev/"
-"""How every annotation of healthd begins."""
+"""The prefix of every annotation of healthd."""
 RESTARTED: Mapping[str, str] = {LABEL_RESTARTED: "true"}
 """The label of the pod templates that carry a hint."""
 LONGEST_PLACEMENT = 192 * 1024
 """Bytes. All annotations of an object share 256 KiB; the Recovery has the placement in any case."""
 LONGEST_URL = 4096
 LONGEST_FORMAT = 16 * 1024
-"""Characters. A format of the owner's own is a few lines of YAML."""
+"""Characters. A custom format of the owner is a few lines of YAML."""
 LONGEST_NAME = 253
-"""Characters, as the API server bounds names."""
+"""Characters: the API server's limit for names."""
 LONGEST_DURATION = 40
 """Characters."""
 LARGEST_ATTEMPT = 10**9
-"""Half of what a recovery can hold: from any attempt that a root may have, healthd can count on."""
+"""Half of what a recovery can store: from any attempt that a root may have, healthd can count further."""
 
 Notes = Mapping[str, str]
 Json = Mapping[str, Any]
 
 
 def concerns_us(meta: ObjectMeta) -> bool:
-    """Its owner, or healthd, has written an annotation of healthd's on it. The others cost nothing."""
+    """Whether the object has an annotation of healthd, written by its owner or by healthd. Others cost nothing."""
     return any(key.startswith(OURS) for key in meta.annotations)
 
 
 def ref_of(kind: str, meta: ObjectMeta) -> GangRef:
-    """How a recovery names the root *meta* of this *kind*."""
+    """The reference by which a recovery names the root *meta* of this *kind*."""
     return GangRef(kind=kind, name=meta.name, namespace=meta.namespace, uid=meta.uid)
 
 
 def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
     """
-    The root *meta* as far as its metadata tells, the same for every kind; the rest is as of a gang that runs.
+    The root *meta* with all that its metadata shows, the same for every kind; the rest is as in a running gang.
 
-    An option that cannot be read makes the root invalid: what its owner wants is not known. What healthd only remembers
-    there (progress, saves) is learned anew instead.
+    An unreadable option makes the root invalid: what its owner wants is not known. What healthd itself stores there
+    (progress, saves) is learned again instead.
     """
     notes = _Notes(meta.annotations)
     stopped_by = notes.read(ANNOTATION_STOPPED_BY, _name) or ""
@@ -114,21 +114,21 @@ def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
 
 
 def checked_world(world: int) -> int:
-    """So many members. Raises Unreadable for more than any gang has."""
+    """*world*, when it is a possible number of members. Raises Unreadable for more than any gang has."""
     if not 0 <= world <= LARGEST_GANG:
         raise Unreadable(f"it asks for {world:,} members; healthd restarts gangs of up to {LARGEST_GANG:,}")
     return world
 
 
 class _Notes:
-    """The annotations of a root. *invalid* says which of those that were read cannot be, and why."""
+    """The annotations of a root. *invalid* lists those that were read and are unreadable, and why."""
 
     def __init__(self, notes: Notes) -> None:
         self.get = notes.get
         self.invalid: list[str] = []
 
     def read(self, key: str, parse: Callable[[str], V]) -> V | None:
-        """None where nothing is written, or nothing that can be read."""
+        """The parsed annotation; None when it is missing or unreadable."""
         text = self.get(key)
         try:
             return parse(text) if text else None
@@ -146,7 +146,7 @@ def start_notes(hint: StartHint) -> dict[str, str | None]:
     """
     For the write that starts a root.
 
-    The placement stands here and not on the pods: thousands of them with thousands of lines each fill up a cluster.
+    The placement is stored here and not on the pods: thousands of pods with thousands of lines each fill up a cluster.
     """
     placement = json.dumps(dict(hint.placement), separators=(",", ":")) if hint.placement else None
     return {
@@ -158,7 +158,7 @@ def start_notes(hint: StartHint) -> dict[str, str | None]:
 
 
 def hint_annotations(hint: StartHint) -> dict[str, str | None]:
-    """The hint as it stands on a pod template; None takes an older hint away."""
+    """The hint as annotations of a pod template; None removes an older hint."""
     return {
         ANNOTATION_ATTEMPT: str(hint.attempt),
         ANNOTATION_RESUME_FROM: hint.checkpoint.path or None,
@@ -167,13 +167,13 @@ def hint_annotations(hint: StartHint) -> dict[str, str | None]:
 
 
 def hint_of(template: PodTemplate) -> dict[str, str | None]:
-    """The hint that stands on *template*, to be given to another one."""
+    """The hint on *template*, to be written to another template."""
     notes = template.metadata.annotations
     return {key: notes.get(key) for key in (ANNOTATION_ATTEMPT, ANNOTATION_RESUME_FROM, ANNOTATION_RESUME_STEP)}
 
 
 def template_patch(template: Json, hint: Mapping[str, str | None], ref: GangRef) -> dict[str, Any]:
-    """What to write to a pod *template* so that new pods have the *hint*, and may use the gang's spare."""
+    """The patch of a pod *template*, so that new pods have the *hint*, and may use the gang's spare."""
     tolerations = tolerating_reservation(template.get("spec", {}), ref)
     metadata = {"annotations": dict(hint), "labels": dict(RESTARTED)}
     return {"metadata": metadata, "spec": {"tolerations": tolerations}}
@@ -181,7 +181,7 @@ def template_patch(template: Json, hint: Mapping[str, str | None], ref: GangRef)
 
 def tolerating_reservation(pods: Json, ref: GangRef) -> list[Json]:
     """
-    The tolerations of *pods*, a pod's spec, and the one that lets the gang onto its spare.
+    The tolerations of *pods*, a pod's spec, and the one that lets the gang run on its spare.
 
     A merge patch replaces the whole list. So each stays as its owner wrote it, with fields of a later Kubernetes.
     """
@@ -191,7 +191,7 @@ def tolerating_reservation(pods: Json, ref: GangRef) -> list[Json]:
 
 
 def attempt_on(meta: ObjectMeta) -> int:
-    """The attempt that healthd noted on an object that is no root; 0 where it noted none."""
+    """The attempt that healthd wrote on an object that is not a root; 0 when there is none."""
     return number_or(meta.annotations.get(ANNOTATION_ATTEMPT, ""), 0)
 
 
@@ -218,7 +218,7 @@ def _duration(text: str) -> timedelta:
 
 
 def _remembered(text: str | None, kind: type[V]) -> V | None:
-    """What healthd wrote itself; None where there is nothing, or nothing that can be read."""
+    """What healthd itself wrote; None when it is missing or unreadable."""
     try:
         return read_json(text, kind) if text else None
     except Unreadable:

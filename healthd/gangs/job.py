@@ -1,17 +1,17 @@
 """
 batch/v1 Jobs, Indexed or not, stopped and started by `suspend`.
 
-Suspending deletes the pods without counting them against `backoffLimit`. While suspended, the annotations and
-scheduling directives of the template may be changed, its env may not: the hint travels as annotations.
+A suspend deletes the pods and does not count them against `backoffLimit`. While a Job is suspended, the annotations and
+scheduling directives of the template may be changed, its env may not. So the hint is written as annotations.
 
-The affinity of the template is left alone. A bad node is out of service or tainted, so the scheduler avoids it by
-itself; the reserved spare needs the toleration. Our terms in the owner's affinity would outlive the recovery, and the
-kinds above Job refuse them anyway: where they are wanted, the admission policy adds them to the pods.
+The affinity of the template is not changed. A bad node is out of service or tainted, so the scheduler avoids it by
+itself; the reserved spare needs the toleration. Our terms in the owner's affinity would stay after the recovery, and
+the kinds above Job refuse them anyway: where they are wanted, the admission policy adds them to the pods.
 
-The hint on the template outlives the recovery, too, and cannot be changed while the Job runs. It grows old: a pod that
-the Job replaces by itself would be told to go back. Where the admission policy is installed it takes the old hint off
-new pods. Where it is not, only a Job that its user has suspended is freed of it, before he resumes it. JobSets and
-StatefulSets keep theirs there.
+The hint on the template also stays after the recovery, and cannot be changed while the Job runs. It becomes old: a pod
+that the Job replaces by itself would resume from an old checkpoint. Where the admission policy is installed, it removes
+the old hint from new pods. Where it is not, healthd removes it only from a Job that its user has suspended, before the
+user resumes it. In that case JobSets and StatefulSets keep their old hint.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from healthd.gangs.annotations import (
 from healthd.gangs.volumes import read_mounts
 
 LABEL_JOB_NAME = "batch.kubernetes.io/job-name"
-"""On every pod that the Job controller makes."""
+"""On every pod that the Job controller creates."""
 MAY_OWN_A_ROOT = frozenset({"CronJob"})
-"""What makes Jobs and never touches one again. Others that control a Job undo what is done to it."""
+"""Kinds that create Jobs and never change them again. Other controllers of a Job undo changes to it."""
 
 
 class JobAdapter(GangAdapter[Job]):
@@ -58,17 +58,17 @@ class JobAdapter(GangAdapter[Job]):
     kind = Job
 
     def is_root(self, obj: Job) -> bool:
-        """Made by nothing that restarts it, and no launcher of another gang."""
+        """Marked for healthd, with no controller that restarts it, and not the launcher of another gang."""
         is_launcher = ANNOTATION_LAUNCHER_OF in obj.metadata.annotations
         return concerns_us(obj.metadata) and not is_controlled(obj.metadata) and not is_launcher
 
     def with_members(self, obj: Job, root: Root) -> Root:
-        """Pods with an index may be fewer than before; of others nothing tells which is left out."""
+        """A gang of indexed pods may shrink; without an index it is not known which pod is left out."""
         indexed = obj.spec.completion_mode == "Indexed"
         return dataclasses.replace(
             root,
             suspended=obj.spec.suspend,
-            # Not `terminating`: it counts pods that only our own finalizer keeps.
+            # Not `terminating`: it counts pods that only healthd's finalizer keeps.
             stopped=obj.spec.suspend and "Suspended" in _standing(obj) and not obj.status.active,
             world=checked_world(world_of(obj.spec)),
             indexes=None if indexed else (),
@@ -82,21 +82,21 @@ class JobAdapter(GangAdapter[Job]):
         )
 
     def root_name(self, pod: Pod) -> str | None:
-        """The Job that made *pod*."""
+        """The Job that created *pod*."""
         return pod.metadata.labels.get(LABEL_JOB_NAME)
 
     def pod_labels(self, name: str) -> Labels | None:
-        """That of its name."""
+        """The label with the name of the Job."""
         return {LABEL_JOB_NAME: name}
 
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
-        """Suspend, and say whose doing it is, in one write."""
+        """Suspend the Job and record *recovery* on it, in one write."""
         await self.patch(
             cluster, root, {"metadata": {"annotations": stop_notes(root, recovery)}, "spec": {"suspend": True}}
         )
 
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
-        """Resume with the hint on the template, in one write. The world follows a placement that has shrunk."""
+        """Resume with the hint on the template, in one write. The size follows a placement that has shrunk."""
         job = await cluster.get(JobManifest, root.ref.name, root.ref.namespace)
         template = template_patch(job.spec.get("template", {}), hint_annotations(hint), root.ref)
         spec: dict[str, Any] = {"suspend": False, "template": template}
@@ -104,28 +104,28 @@ class JobAdapter(GangAdapter[Job]):
             spec |= {"parallelism": len(hint.placement), "completions": len(hint.placement)}
         await self.patch(cluster, root, {"metadata": {"annotations": start_notes(hint)}, "spec": spec})
 
-    async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - the protocol's
-        """Take an old hint off the template of a Job that its user has suspended: he may resume it weeks later."""
+    async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - protocol
+        """Remove an old hint from the template of a Job that its user has suspended and may resume weeks later."""
         if root.stopped and not root.stopped_by and root.template_resumes_from:
             notes = {ANNOTATION_RESUME_FROM: None, ANNOTATION_RESUME_STEP: None}
-            with suppress(Invalid, Forbidden):  # another keeper of its template; the gang is guarded all the same
+            with suppress(Invalid, Forbidden):  # another controller owns the template; the gang is guarded anyway
                 await self.patch(cluster, root, {"spec": {"template": {"metadata": {"annotations": notes}}}})
 
 
 def read_job(job: Job) -> Root:
-    """Any Job as the decisions see one."""
+    """Any Job as a root for decisions."""
     return JobAdapter().read_any(job)
 
 
 def world_of(spec: JobSpec) -> int:
-    """Members that run at once. Without an index every pod is like the other, and `completions` may ask for more."""
+    """Members that run at once. Without an index all pods are alike, and `completions` may be higher than this."""
     if spec.completion_mode == "Indexed":
         return spec.completions or spec.parallelism
     return min(spec.parallelism, spec.completions or spec.parallelism)
 
 
 def is_controlled(meta: ObjectMeta) -> bool:
-    """Another object makes and restarts it: that one is the root, or nothing of healthd's concern."""
+    """Another object creates and restarts it: that object is the root, or healthd does not manage it."""
     return any(owner.controller and owner.kind not in MAY_OWN_A_ROOT for owner in meta.owner_references)
 
 

@@ -1,9 +1,9 @@
 """
 JobSets, stopped and started by `suspend`.
 
-A suspended JobSet keeps its Jobs, suspended too, and no counter of its failure policy moves. What may change meanwhile
-are the annotations, labels, node selector and tolerations of the pod templates; affinity and env are refused. When it
-goes on, it merges them into the templates of its Jobs: a key can be overwritten there, never taken away.
+A suspended JobSet keeps its Jobs, which are suspended too, and no counter of its failure policy changes. Meanwhile only
+annotations, labels, node selector and tolerations of the pod templates may be changed; affinity and env are refused. On
+resume, it merges them into the templates of its Jobs: a key can be overwritten there, never removed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JobSetAdapter(GangAdapter[JobSet]):
     kind = JobSet
 
     def is_root(self, obj: JobSet) -> bool:
-        """Made by nothing that restarts it."""
+        """Marked for healthd, with no controller that restarts it."""
         return concerns_us(obj.metadata) and not is_controlled(obj.metadata)
 
     def with_members(self, obj: JobSet, root: Root) -> Root:
@@ -65,19 +65,19 @@ class JobSetAdapter(GangAdapter[JobSet]):
         )
 
     def root_name(self, pod: Pod) -> str | None:
-        """The JobSet above the Job that made *pod*."""
+        """The JobSet above the Job that created *pod*."""
         return pod.metadata.labels.get(LABEL_JOBSET)
 
     def pod_labels(self, name: str) -> Labels | None:
-        """That of its name."""
+        """The label with the name of the JobSet."""
         return {LABEL_JOBSET: name}
 
     def root_uid(self, pod: Pod) -> str:
-        """Told by a label: the pod's owner is a Job."""
+        """Read from a label, because the pod's owner is a Job."""
         return pod.metadata.labels.get(LABEL_JOBSET_UID, "")
 
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
-        """Suspend, and say whose doing it is, in one write."""
+        """Suspend the JobSet and record *recovery* on it, in one write."""
         await self.patch(
             cluster, root, {"metadata": {"annotations": stop_notes(root, recovery)}, "spec": {"suspend": True}}
         )
@@ -102,7 +102,7 @@ class _Part(NamedTuple):
 
 def _parts(jobset: JobSet) -> Iterator[_Part]:
     for job in jobset.spec.replicated_jobs:
-        # Where a Job leaves its mode open, a JobSet makes it Indexed.
+        # Where a Job does not set its mode, a JobSet makes it Indexed.
         spec = msgspec.convert({"completionMode": "Indexed", **job["template"]["spec"]}, JobSpec)
         replicas, members = checked_world(job.get("replicas", 1)), checked_world(world_of(spec))
         mounts = read_mounts(spec.template.spec)
@@ -111,9 +111,9 @@ def _parts(jobset: JobSet) -> Iterator[_Part]:
 
 def _hinted(job: dict[str, Any], root: Root, hint: StartHint) -> dict[str, Any]:
     """
-    One entry of replicatedJobs with the hint on its pod template. Everything else is passed on as it was read.
+    One entry of replicatedJobs with the hint on its pod template. All other fields stay as they were read.
 
-    An older hint is made empty where there is nothing to say: taken away here, it would live on in the Job.
+    Where there is no new value, an older hint is set to empty: if it were removed here, the Job would keep it.
     """
     template = job["template"]["spec"]["template"]
     notes: dict[str, str] = template.get("metadata", {}).get("annotations", {})

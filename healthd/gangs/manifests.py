@@ -1,8 +1,8 @@
 """
-How a plain pod is remembered, and how it is made again. Pure.
+How the manifest of a plain pod is stored, and how the pod is created again. Pure.
 
-What an API server, a scheduler or healthd added to the pod since its maker wrote it is left out: it was meant for that
-one pod, and much of it is refused at creation.
+Fields that the API server, the scheduler or healthd added after the owner wrote the pod are left out: they were for
+that one pod, and many of them are refused at creation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from healthd.gangs.annotations import hint_annotations, tolerating_reservation
 from healthd.gangs.volumes import read_mounts
 
 GATE = "healthd.dev/gang"
-"""Keeps a pod that was made again off every node, until the whole gang is there."""
+"""The scheduling gate that keeps a recreated pod off every node until the whole gang exists."""
 
 _ENV = {
     "HEALTHD_RESUME_FROM": ANNOTATION_RESUME_FROM,
@@ -44,11 +44,11 @@ _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _TOKEN = "kube-api-access-"
 _FROM_NODE = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _ADDED = ("nodeName", "serviceAccount", "priority", "preemptionPolicy", "ephemeralContainers", "schedulingGates")
-"""Fields of a pod's spec that are set, or were changed, after its maker wrote it."""
+"""Fields of a pod's spec that are set or changed after its owner wrote it."""
 
 MOST_BYTES = 16 * 1024 * 1024
 MOST_VALUES = 1_000_000
-"""Of all manifests of a gang, unpacked: ten thousand pods of a hundred values each. More would take half a gigabyte."""
+"""In all manifests of a gang, unpacked: ten thousand pods of a hundred values each. More would use half a gigabyte."""
 
 Json = dict[str, Any]
 
@@ -59,7 +59,7 @@ class _Remembered(msgspec.Struct):
 
 
 def remembered(pod: PodManifest) -> Json:
-    """The manifest of *pod*, as its maker wrote it."""
+    """The manifest of *pod*, as its owner wrote it."""
     meta = pod.metadata
     labels = {key: value for key, value in meta.labels.items() if key not in _FROM_NODE}
     notes = {key: value for key, value in meta.annotations.items() if key not in _OURS and key != _APPLIED}
@@ -75,7 +75,7 @@ def remembered(pod: PodManifest) -> Json:
 
 
 def made_again(name: str, manifest: Json, ref: GangRef, hint: StartHint) -> PodManifest:
-    """The pod *name* of the gang *ref* for the attempt of *hint*, not to run yet. It has the hint as env, too."""
+    """The pod *name* of the gang *ref* for the attempt of *hint*, behind the gate. It has the hint as env, too."""
     told = {key: value for key, value in hint_annotations(hint).items() if value is not None}
     meta, spec = manifest["metadata"], manifest["spec"]
     env = _env_of(told)
@@ -101,7 +101,7 @@ def made_again(name: str, manifest: Json, ref: GangRef, hint: StartHint) -> PodM
 
 
 def packed(manifests: Mapping[str, Json]) -> str:
-    """Manifests as text. Those of one gang differ in little, so thousands fit into an object."""
+    """Manifests as text. The manifests of one gang differ little, so thousands fit into one object."""
     return base64.b64encode(gzip.compress(msgspec.json.encode(manifests), mtime=0)).decode()
 
 
@@ -121,7 +121,7 @@ def unpacked(text: str) -> dict[str, Json]:
 
 @lru_cache(maxsize=16)
 def mounts_in(text: str) -> tuple[Mount, ...]:
-    """Where the pods in *text* see claims. Remembered, as unpacking costs. Raises Unreadable."""
+    """Where the pods in *text* mount claims. Cached, because unpacking is expensive. Raises Unreadable."""
     specs = [msgspec.convert(manifest["spec"], PodSpec) for manifest in unpacked(text).values()]
     return tuple(dict.fromkeys(mount for spec in specs for mount in read_mounts(spec)))
 
@@ -136,7 +136,7 @@ def _as_written(container: Json) -> Json:
 
 
 def _env_of(told: Mapping[str, str]) -> Json:
-    """As in every other kind: without a step that is known there is none."""
+    """The hint as env. As in every other kind, there is no step variable when the step is not known."""
     env = {name: told[key] for name, key in _ENV.items() if told.get(key)}
     if env.get("HEALTHD_RESUME_STEP", "").startswith("-"):
         del env["HEALTHD_RESUME_STEP"]
@@ -144,7 +144,7 @@ def _env_of(told: Mapping[str, str]) -> Json:
 
 
 def _with_env(container: Json, env: Mapping[str, str]) -> Json:
-    """In front of its own, which may refer to it; what a container sets itself under these names stays."""
+    """Put *env* before the container's own env, which may refer to it. A name that the container sets itself stays."""
     own = container.get("env", [])
     taken = {each["name"] for each in own}
     return {**container, "env": [*({"name": n, "value": v} for n, v in env.items() if n not in taken), *own]}

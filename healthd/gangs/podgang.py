@@ -1,12 +1,12 @@
 """
-Plain pods, as a script or Airflow makes them: owner-less, grouped by the label `healthd.dev/gang`.
+Plain pods, as a script or Airflow creates them: without a controller, grouped by the label `healthd.dev/gang`.
 
-Their root is an object of healthd's own, a PodGang, which remembers the manifest of every member while the pods are
-alive; once they are dead it may be too late. Stopping deletes the pods. Starting makes them again under their names,
-each behind a gate, then notes the attempt on the PodGang, and only then opens the gates: a controller that was deposed
-meanwhile fails at the note, and what it made never runs.
+Their root is an object of healthd's own, a PodGang. It stores the manifest of every member while the pods are alive;
+after they are dead it may be too late. A stop deletes the pods. A start creates them again under their names, each
+behind a scheduling gate, then writes the attempt to the PodGang, and only then opens the gates. A controller that is
+deposed in between fails at that write, and the pods that it created never run.
 
-With `healthd.dev/recreate: owner` the pods' own maker makes them again; healthd deletes them and publishes the hint.
+With `healthd.dev/recreate: owner` the pods' owner creates them again; healthd deletes them and publishes the hint.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ OPTIONS = (
     ANNOTATION_FENCE_TIMEOUT,
     ANNOTATION_RECREATE,
 )
-"""What the owner writes on the pods (on any of them), and the PodGang takes over."""
+"""The annotations that the owner writes on the pods (on any of them), and that are copied to the PodGang."""
 
 
 class PodGangAdapter(GangAdapter[PodGang]):
@@ -67,11 +67,11 @@ class PodGangAdapter(GangAdapter[PodGang]):
     makes_roots = True
 
     def is_root(self, obj: PodGang) -> bool:  # noqa: ARG002 - the protocol's
-        """Made by healthd itself."""
+        """Always true: healthd itself creates every PodGang."""
         return True
 
     def with_members(self, obj: PodGang, root: Root) -> Root:
-        """Without what its pods say."""
+        """*root* without what its pods say; `complete` adds that."""
         by_owner, names = _is_made_by_owner(obj), [read_text(each.name, LONGEST_NAME) for each in obj.spec.members]
         checked_world(len(names))
         return dataclasses.replace(
@@ -86,7 +86,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
         )
 
     async def complete(self, cluster: Reader, root: Root) -> Root:
-        """With what its pods say: all have done their work, some are gone, or their user has deleted them all."""
+        """Add what its pods say: all have succeeded, some are gone, or their user has deleted them all."""
         if root.suspended:
             return root
         pods = await _members(cluster, root)
@@ -98,15 +98,15 @@ class PodGangAdapter(GangAdapter[PodGang]):
         return dataclasses.replace(root, ending=ending, deleting=root.deleting or is_gone, gone=gone)
 
     def root_name(self, pod: Pod) -> str | None:
-        """What its label says, where nobody controls it."""
+        """The value of its label, when the pod has no controller."""
         return pod.metadata.labels.get(LABEL_GANG) if is_plain_member(pod) else None
 
     def pod_labels(self, name: str) -> Labels | None:
-        """That of its name."""
+        """The label with the name of the gang."""
         return {LABEL_GANG: name}
 
     async def discover(self, cluster: Cluster, namespace: str, name: str, pods: Sequence[Pod]) -> None:
-        """Remember the gang *name*, where one of its *pods* asks for restarts."""
+        """Create the PodGang *name*, when one of its *pods* asks for restarts."""
         if not any(pod.metadata.annotations.get(ANNOTATION_RESTART) == "enabled" for pod in pods):
             return
         found = await _manifests(cluster, namespace, name)
@@ -125,13 +125,13 @@ class PodGangAdapter(GangAdapter[PodGang]):
             return
 
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
-        """Say whose doing it is, no longer go along with the pods, then delete them."""
+        """Record *recovery*, remove the owner references so that the PodGang stays, then delete the pods."""
         notes = {ANNOTATION_STOPPED_BY: recovery}
         await self.patch(cluster, root, {"metadata": {"annotations": notes, "ownerReferences": None}})
         await _delete_all(cluster, root)
 
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
-        """Make every pod again, note the attempt, and let them run. Whatever is there already need not be made."""
+        """Create every pod again, record the attempt, and let the pods run. Pods that already exist are kept."""
         gang = await cluster.get(PodGang, root.ref.name, root.ref.namespace)
         notes: dict[str, str | None] = {**start_notes(hint), **hint_annotations(hint)}
         if _is_made_by_owner(gang):
@@ -152,7 +152,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
             await self.maintain(cluster, started, await _members(cluster, started))
 
     async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
-        """Delete what is left of a gang that was stopped; open the gates of one that was started; see who is new."""
+        """Delete the remaining pods of a stopped gang; open the gates of a started one; take in new pods."""
         if root.suspended:
             fresh = await self.find(cluster, root.ref) if any(not _is_going(pod) for pod in pods) else None
             if fresh is not None and fresh.suspended:
@@ -168,7 +168,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
             await self._welcome(cluster, root, strangers)
 
     async def _welcome(self, cluster: Cluster, root: Root, strangers: Sequence[Pod]) -> None:
-        """Its maker made more members, or one of them anew: they belong to the present attempt from now on."""
+        """The owner created more members, or recreated one: they belong to the current attempt from now on."""
         late = [pod for pod in strangers if attempt_of(pod) < root.attempt]
         for pod in late:
             notes = {"metadata": {"annotations": {ANNOTATION_ATTEMPT: str(root.attempt)}}}
@@ -182,7 +182,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
 
 
 def _is_made_by_owner(gang: PodGang) -> bool:
-    """Raises Unreadable where it is not known who makes the pods: both would."""
+    """Whether the owner recreates the pods. Raises Unreadable when it is not known: owner and healthd would do it."""
     text = gang.metadata.annotations.get(ANNOTATION_RECREATE, "")
     if text not in ("", "owner"):
         raise Unreadable(f"{ANNOTATION_RECREATE}: {shown(text)} is not 'owner'")
@@ -198,16 +198,16 @@ def _is_gated(pod: Pod) -> bool:
 
 
 def _is_stranger(pod: Pod, root: Root) -> bool:
-    """Somebody else made it, and it is not remembered yet."""
+    """The pod was not created by healthd, and is not in the PodGang yet."""
     notes, meta = pod.metadata.annotations, pod.metadata
     return not (_is_going(pod) or ANNOTATION_MADE_BY in notes or root.companions.get(meta.name) == meta.uid)
 
 
 def _memory(found: Sequence[PodManifest], known: PodGangSpec, *, forget: bool = False) -> PodGangSpec:
     """
-    *known*, and what is new in *found*. With *forget*, names that nobody has any more are dropped.
+    *known*, and what is new in *found*. With *forget*, names without a pod are dropped.
 
-    Pods that healthd made are not remembered anew: what it told them was for one attempt.
+    The manifest of a pod that healthd created is not stored again: its hint was for one attempt.
     """
     manifests = {} if forget else unpacked(known.manifests)
     uids = {} if forget else {member.name: member.uid for member in known.members}
@@ -220,7 +220,7 @@ def _memory(found: Sequence[PodManifest], known: PodGangSpec, *, forget: bool = 
 
 
 def _owner(meta: ObjectMeta) -> OwnerReference:
-    """The PodGang goes when all its pods have been deleted, and by nobody's doing but the cluster's."""
+    """The owner reference to a pod. The cluster deletes the PodGang when all its pods have been deleted."""
     return OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid)
 
 
@@ -230,14 +230,14 @@ async def _members(cluster: Reader, root: Root) -> list[Pod]:
 
 
 async def _manifests(cluster: Reader, namespace: str, name: str) -> list[PodManifest]:
-    """The pods of a gang as they were written, without those that are going."""
+    """The manifests of a gang's pods, without pods that are being deleted."""
     listed = await cluster.list(PodManifest, namespace=namespace, labels={LABEL_GANG: name})
     there = [pod for pod in listed.items if pod.metadata.deletion_timestamp is None]
     return [pod for pod in there if not any(owner.controller for owner in pod.metadata.owner_references)]
 
 
 async def _delete_all(cluster: Cluster, root: Root) -> None:
-    """Every pod up to the attempt of *root*, also one that ended: its name is needed. Later attempts are not ours."""
+    """Delete pods up to the attempt of *root*, ended ones too: their names are needed. Later attempts are not ours."""
     for pod in await _members(cluster, root):
         if attempt_of(pod) <= root.attempt and not _is_going(pod):
             await _delete(cluster, pod.metadata)
@@ -251,7 +251,7 @@ async def _delete(cluster: Cluster, meta: ObjectMeta) -> None:
 
 
 async def _clear_stage(cluster: Cluster, root: Root, hint: StartHint) -> None:
-    """Delete what another start left behind its gates. Raises Conflict while any other pod could still run."""
+    """Delete gated pods that another start left. Raises Conflict while any other pod could still run."""
     for pod in await _members(cluster, root):
         mine = attempt_of(pod) == hint.attempt and pod.metadata.annotations.get(ANNOTATION_MADE_BY) == hint.recovery
         if mine or will_not_run(pod):
@@ -263,7 +263,7 @@ async def _clear_stage(cluster: Cluster, root: Root, hint: StartHint) -> None:
 
 async def _make(cluster: Cluster, pod: PodManifest) -> ObjectMeta:
     """
-    The identity of the new pod, or of the same pod where it was made before.
+    Create *pod*. Returns the metadata of the new pod, or of the same pod if it was created before.
 
     Raises Conflict when another pod has the name.
     """
@@ -281,7 +281,7 @@ async def _make(cluster: Cluster, pod: PodManifest) -> ObjectMeta:
 async def _open_gate(cluster: Cluster, pod: Pod) -> None:
     meta = pod.metadata
     gates: list[Any] = []
-    if len(pod.spec.scheduling_gates) > 1:  # others stay as they were written, with fields of a later Kubernetes
+    if len(pod.spec.scheduling_gates) > 1:  # other gates stay as they were written, with fields of a later Kubernetes
         whole = await cluster.get(PodManifest, meta.name, meta.namespace)
         gates = [gate for gate in whole.spec["schedulingGates"] if gate["name"] != GATE]
     patch = {"spec": {"schedulingGates": gates or None}}

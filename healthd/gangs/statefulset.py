@@ -1,10 +1,10 @@
 """
-StatefulSets, stopped by 0 replicas and started by as many as before; with a launcher Job or without.
+StatefulSets, stopped with 0 replicas and started with as many as before; with a launcher Job or without.
 
-The old number stands in an annotation, written together with the 0. While there are no pods the template may be
-changed without rolling anything. A StatefulSet never ends: a gang that has one ends when its launcher does. The
-launcher (`healthd.dev/launcher`, its pods labelled with the gang's name) is suspended before the workers go, and goes
-on when all of them are ready.
+The old number is stored in an annotation, written together with the 0. While there are no pods, the template may be
+changed without a rolling update. A StatefulSet never ends: a gang that has a launcher ends when the launcher ends. The
+launcher (`healthd.dev/launcher`, its pods labelled with the gang's name) is suspended before the workers stop, and is
+resumed when all workers are ready.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
     kind = StatefulSet
 
     def is_root(self, obj: StatefulSet) -> bool:
-        """Made by nothing that restarts it."""
+        """Marked for healthd, with no controller that restarts it."""
         return concerns_us(obj.metadata) and not is_controlled(obj.metadata)
 
     def with_members(self, obj: StatefulSet, root: Root) -> Root:
-        """Without what its launcher says."""
+        """*root* without what its launcher says; `complete` adds that."""
         is_observed, world = _is_observed(obj), checked_world(_replicas(obj))
         launcher = read_text(obj.metadata.annotations.get(ANNOTATION_LAUNCHER, ""), LONGEST_NAME)
         return dataclasses.replace(
@@ -71,7 +71,7 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
         )
 
     async def complete(self, cluster: Reader, root: Root) -> Root:
-        """With the launcher, which is a member as well and the only one that ends."""
+        """Add the launcher, which is a member as well, and the only member that ends."""
         for name in root.companions:
             try:
                 return _with_launcher(root, await cluster.get(Job, name, root.ref.namespace))
@@ -80,14 +80,14 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
         return root
 
     def root_name(self, pod: Pod) -> str | None:
-        """The StatefulSet that made *pod*, or the one whose launcher's label it carries."""
+        """The StatefulSet that created *pod*, or the one whose launcher's label it carries."""
         owner = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
         if owner is None or owner.kind not in ("StatefulSet", "Job"):
             return None
         return owner.name if owner.kind == "StatefulSet" else pod.metadata.labels.get(LABEL_GANG)
 
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
-        """Suspend the launcher, which would fail without its workers, then let the workers go. Each in one write."""
+        """Suspend the launcher, which would fail without its workers, then stop the workers. Each is one write."""
         for name, version in root.companions.items():
             mark = {ANNOTATION_STOPPED_BY: recovery, ANNOTATION_LAUNCHER_OF: root.ref.name}
             await _patch_launcher(cluster, root, name, version, {"suspend": True}, mark)
@@ -96,7 +96,7 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
         await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": {"replicas": 0}})
 
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
-        """As many replicas as before, or as the placement has, with the hint on the template, in one write."""
+        """Set as many replicas as before, or as the placement has, with the hint on the template, in one write."""
         stateful = await cluster.get(StatefulSet, root.ref.name, root.ref.namespace)
         whole = await cluster.get(StatefulSetManifest, root.ref.name, root.ref.namespace)
         template = template_patch(whole.spec.get("template", {}), hint_annotations(hint), root.ref)
@@ -105,8 +105,8 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
         notes = {**start_notes(hint), ANNOTATION_REPLICAS: None}
         await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": spec})
 
-    async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - the protocol's
-        """Let the launcher go on once all workers are ready."""
+    async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - protocol
+        """Resume the launcher when all workers are ready."""
         for name in root.companions if not root.suspended else ():
             job = await cluster.get(Job, name, root.ref.namespace)
             stateful = await cluster.get(StatefulSet, root.ref.name, root.ref.namespace)
@@ -119,12 +119,12 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
 
 
 def loses_volumes(stateful: StatefulSet) -> bool:
-    """Scaling it down deletes the volumes of its pods, and perhaps the checkpoints: it is never stopped."""
+    """A scale-down would delete the volumes of its pods, and perhaps the checkpoints: so it is never stopped."""
     return stateful.spec.persistent_volume_claim_retention_policy.when_scaled == "Delete"
 
 
 def _replicas(stateful: StatefulSet) -> int:
-    """Those that a running gang has: while it is stopped by us, those that it had."""
+    """The replicas of a running gang; while healthd has stopped it, the number from before the stop."""
     notes = stateful.metadata.annotations
     if stateful.spec.replicas == 0 and ANNOTATION_STOPPED_BY in notes:
         return _replicas_before(notes.get(ANNOTATION_REPLICAS, "0"))
@@ -167,10 +167,10 @@ def _is_held_by_us(job: Job) -> bool:
 
 def _waits_for(stateful: StatefulSet, job: Job) -> bool:
     """
-    The workers were set going since the launcher was stopped with them.
+    The workers were started again after the launcher was stopped with them.
 
-    A stop that was cut off after the launcher leaves workers that run, and is yet to be done; they have no mark of a
-    stop, and no later attempt than the launcher.
+    A stop that was interrupted after the launcher leaves workers that run, and must still be finished; these workers
+    have no mark of a stop, and no later attempt than the launcher.
     """
     notes = stateful.metadata.annotations
     is_later = attempt_on(stateful.metadata) > attempt_on(job.metadata)

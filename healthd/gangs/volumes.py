@@ -1,4 +1,4 @@
-"""Which claims the pods of a gang mount, where, and as whom they read them."""
+"""Which claims the pods of a gang mount, at which path, and as which user they read them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from healthd.core.api import PodSpec, SecurityContext
 from healthd.core.recovery.gang import Mount, RunsAs
 
 OURS = "healthd.dev/"
-"""How the keys of all taints of healthd begin."""
+"""The prefix of the keys of all taints of healthd."""
 
 
 def read_mounts(spec: PodSpec) -> tuple[Mount, ...]:
-    """The claims that the first container mounts: the one that trains, by custom."""
+    """The claims that the first container mounts. By custom, the first container is the one that trains."""
     claims = {
         each.name: each.persistent_volume_claim.claim_name for each in spec.volumes if each.persistent_volume_claim
     }
@@ -23,7 +23,7 @@ def read_mounts(spec: PodSpec) -> tuple[Mount, ...]:
 
 
 def read_runs_as(spec: PodSpec) -> RunsAs:
-    """As whom the first container runs; what it does not say itself, its pod says. Our own tolerations do not count."""
+    """As which user the first container runs; the pod's values are its defaults. healthd's tolerations do not count."""
     pod = spec.security_context or SecurityContext()
     own = (spec.containers[0].security_context if spec.containers else None) or SecurityContext()
     return RunsAs(

@@ -1,1 +1,1 @@
-"""All metric names, log set-up, and the HTTP contract."""
+"""All metric names, the log setup, Kubernetes Events, and the HTTP endpoints."""

@@ -1,4 +1,4 @@
-"""Where to listen, as people write it: `127.0.0.1:9400`, `[::1]:9400` or `:9400`."""
+"""Parse listen addresses: `127.0.0.1:9400`, `[::1]:9400` or `:9400`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EXAMPLES = "write host:port, such as 127.0.0.1:9400, [::1]:9400 or :9400"
 
 
 class Address(NamedTuple):
-    """*host* is None for every interface; *port* 0 takes a free one."""
+    """A listen address. *host* None: every interface; *port* 0: any free port."""
 
     host: str | None
     port: int
@@ -21,11 +21,11 @@ class Address(NamedTuple):
 
 
 class AddressError(ValueError):
-    """An address that is none, or on which we cannot listen; the text is for the person who wrote it."""
+    """The address is not valid, or healthd cannot listen on it; the text is for the person who wrote it."""
 
 
 def parse_address(text: str) -> Address:
-    """Read one address. Raises AddressError."""
+    """Parse one address. Raises AddressError."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         raise AddressError(f"{text!r} is not an address; {_EXAMPLES}")

@@ -1,8 +1,8 @@
 """
-Tell what happens as Kubernetes Events, so that `kubectl describe` of a recovery, a gang or a node shows it.
+Report what happens as Kubernetes Events, so that `kubectl describe` of a recovery, a gang or a node shows it.
 
-Telling is a courtesy: it never waits, never fails, and never costs the API server much. What is said goes into a short
-queue that one task empties at a bounded rate; what does not fit any more is dropped and counted.
+Events are best effort: a call never waits, never fails, and never costs the API server much. Events go into a short
+queue, which one task sends at a bounded rate. Events that do not fit into the queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ NORMAL, WARNING = "Normal", "Warning"
 LONGEST_MESSAGE = 1024
 """Characters; the API server refuses more."""
 NOWHERE = "default"
-"""The namespace of events about objects that are in none."""
+"""The namespace of Events about objects without a namespace."""
 QUEUE = 1000
 BURST, EVERY = 50, timedelta(milliseconds=200)
-"""So many at once, and after that one in so long: five a second."""
+"""Rate limit: so many Events at once, and after that one per interval: five per second."""
 RETRY = timedelta(seconds=2)
 
 
 class Announce(Protocol):
-    """Say that something happened to an object. Never waits, never fails."""
+    """Report an Event about an object. Never waits, never fails."""
 
     def __call__(self, about: ObjectReference, kind: str, reason: str, message: str) -> None: ...
 
 
 def silently(about: ObjectReference, kind: str, reason: str, message: str) -> None:
-    """Say nothing: where there is no Kubernetes."""
+    """Report nothing: for use without Kubernetes."""
 
 
 class Said(NamedTuple):
-    """One thing that happened, on its way."""
+    """One Event in the queue."""
 
     about: ObjectReference
     kind: str
@@ -64,9 +64,9 @@ class Said(NamedTuple):
 
 class Announcer:
     """
-    Says things as *component* of the process *instance*. An `Announce`; somebody has to `run` it.
+    Reports Events as *component* of the process *instance*. An `Announce`; the caller must also `run` it.
 
-    What is said twice in a row about an object is told once.
+    The same Event twice in a row about an object is sent once.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock, *, component: str, instance: str, metrics: Metrics) -> None:
@@ -81,7 +81,7 @@ class Announcer:
         self._last: dict[str, tuple[str, str]] = {}
 
     def __call__(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
-        """Say that something happened."""
+        """Put an Event into the queue."""
         key = about.uid or f"{about.kind}/{about.namespace}/{about.name}"
         if self._last.get(key) == (reason, message):
             return
@@ -95,7 +95,7 @@ class Announcer:
         self._bell.set()
 
     async def run(self) -> None:
-        """Tell what was said, until cancelled."""
+        """Send the queued Events, until cancelled."""
         allowed, since = float(BURST), self._clock.now()
         while True:
             while not self._queue:
@@ -110,7 +110,7 @@ class Announcer:
             await self._tell(self._queue.popleft())
 
     async def tell_the_rest(self, limit: float) -> None:
-        """What is still in the queue, before the process ends; in *limit* seconds, or not at all."""
+        """Send the rest of the queue before the process ends. After *limit* seconds, drop the remaining Events."""
         try:
             async with asyncio.timeout(limit):
                 while self._queue:
@@ -129,7 +129,7 @@ class Announcer:
                 await self._clock.sleep(RETRY)
             else:
                 self._metrics.events_dropped.inc()
-        except ClusterError as error:  # its namespace is being deleted, or we may not: saying it again is no use
+        except ClusterError as error:  # its namespace is being deleted, or it is forbidden: a retry is useless
             log.info("event.refused", reason=said.reason, error=str(error))
             self._metrics.events_dropped.inc()
 
@@ -150,7 +150,7 @@ class Announcer:
 
 
 def about(obj: Any) -> ObjectReference:
-    """How an event names a stored object."""
+    """The reference of an Event to a stored object."""
     resource, meta = RESOURCES[type(obj)], obj.metadata
     return ObjectReference(
         api_version=resource.api_version, kind=resource.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
@@ -158,7 +158,7 @@ def about(obj: Any) -> ObjectReference:
 
 
 def about_gang(gang: GangRef, kind: type[Slim]) -> ObjectReference:
-    """How an event names the root of a gang, which is an object of *kind*."""
+    """The reference of an Event to the root of a gang, which is an object of *kind*."""
     resource = RESOURCES[kind]
     return ObjectReference(
         api_version=resource.api_version, kind=resource.kind, namespace=gang.namespace, name=gang.name, uid=gang.uid

@@ -1,10 +1,10 @@
 """
-The one place that makes HTTP servers, each with bounds that no caller can pass; the linter refuses others.
+The only module that creates HTTP servers, each with limits that no client can exceed; the linter refuses others.
 
-A server answers GET requests of paths that it was given, read-only. One connection carries one request and is closed
-after the answer, or cut off when it took too long: so one deadline covers late headers, endless bodies and readers that
-do not read. When there are too many connections, the address that holds the most loses its oldest. So a flood from one
-address takes no place of another, and a program that asks at once is answered before its turn to be cut off comes.
+A server answers GET requests for a fixed set of paths, read-only. One connection carries one request. It is closed
+after the answer, or aborted at its deadline: so one deadline covers late headers, endless bodies and clients that do
+not read. When there are too many connections, the address with the most connections loses its oldest one. So a flood
+from one address takes no slot of another, and a client that sends its request at once is answered before it is aborted.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from healthd.telemetry.address import Address, AddressError, parse_address
 log = structlog.get_logger(__name__)
 
 Page = Callable[[web.BaseRequest], web.Response]
-"""Answers one request, quickly and without I/O: nothing else of the process runs meanwhile."""
+"""Answers one request, quickly and without I/O: the event loop is blocked meanwhile."""
 
 _CLOSE_SECONDS = 1.0
-"""How long an answer that is being sent may take when the server closes."""
+"""How long an answer in progress may take when the server closes."""
 _RECEIVE_BYTES = 16384
-"""What the kernel holds of a connection, and so what is parsed at once: chunks of one byte take a hundred times as much
-memory."""
+"""The kernel's receive buffer of a connection, and so what is parsed at once: chunks of one byte take a hundred times
+as much memory."""
 _ACCEPTED_AT_ONCE, _WAITING = 8, 128
-"""Connections. asyncio accepts all that may wait in one turn of its loop, and the process does nothing else then."""
+"""Connections. asyncio accepts up to the whole backlog in one turn of its loop, and the process does nothing else."""
 _READ_ONLY = (hdrs.METH_GET, hdrs.METH_HEAD)
 
 
 class Limits(NamedTuple):
-    """What a server grants to all of its callers together, and to each."""
+    """The limits of a server, for all clients together and for each client."""
 
     connections: int = 64
     seconds: float = 10.0
-    """From the connection to the last byte of the answer. Prometheus waits as long by default."""
+    """From the connection to the last byte of the answer. The default scrape timeout of Prometheus is the same."""
     line_bytes: int = 4096
-    """Of the request line, and of each header."""
+    """For the request line, and for each header."""
     headers: int = 64
-    """Of a request. aiohttp keeps what it has of unfinished headers: 64 connections hold 16 MB at most."""
+    """For one request. aiohttp keeps unfinished headers in memory: 64 connections hold 16 MB at most."""
 
 
 LIMITS = Limits()
@@ -63,7 +63,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """How a program on this machine reaches it."""
+        """The URL of the server for a program on this machine."""
         return f"http://{self.address if self.address.host else Address('127.0.0.1', self.address.port)}"
 
     async def close(self) -> None:
@@ -80,7 +80,7 @@ class Server:
 
 
 async def serve(address: str, pages: Mapping[str, Page], limits: Limits = LIMITS) -> Server:
-    """Listen on *address*, such as `127.0.0.1:9400`. Raises AddressError when that cannot be."""
+    """Listen on *address*, such as `127.0.0.1:9400`. Raises AddressError when this is not possible."""
     wanted = parse_address(address)
     listening = await _listen(wanted)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)  # each connection inherits it
@@ -97,7 +97,7 @@ async def serve(address: str, pages: Mapping[str, Page], limits: Limits = LIMITS
 
 
 class _BoundedServer(web.Server):
-    """Holds every connection to the limits, whatever state it is in."""
+    """Applies the limits to every connection, in any state."""
 
     def __init__(self, pages: Mapping[str, Page], limits: Limits) -> None:
         super().__init__(
@@ -153,8 +153,8 @@ class _BoundedServer(web.Server):
 
 
 def _request(message: Any, payload: Any, caller: web.RequestHandler, writer: Any, task: Any) -> web.BaseRequest:
-    """The first request of a connection, or what is none. Nothing more is read: no body, no further request."""
-    if caller.transport is not None:  # else it is gone already
+    """The first request of a connection, also a malformed one. No more is read: no body, no further request."""
+    if caller.transport is not None:  # else it is already closed
         caller.transport.pause_reading()
     return web.BaseRequest(message, payload, caller, writer, task, asyncio.get_running_loop())
 
@@ -167,16 +167,16 @@ class _Connection(NamedTuple):
 
 def _address_of(transport: asyncio.Transport) -> str:
     peer = transport.get_extra_info("peername")
-    return peer[0] if peer else ""  # none: it is gone already
+    return peer[0] if peer else ""  # none: it is already closed
 
 
 _SILENT = logging.getLogger("healthd.telemetry.http.malformed")
-"""aiohttp logs each malformed request with a traceback: callers could fill the disk. A failing page is logged above."""
+"""aiohttp logs each malformed request with a traceback: clients could fill the disk. A failing page is logged above."""
 _SILENT.setLevel(logging.CRITICAL + 1)
 
 
 async def _listen(address: Address) -> socket.socket:
-    """One bound socket, so that port 0 is one port also where a name has an IPv4 and an IPv6 address."""
+    """One bound socket, so that port 0 is one port also when a name has an IPv4 and an IPv6 address."""
     try:
         if address.host is None:
             return _listen_everywhere(address.port)
@@ -193,7 +193,7 @@ def _listen_everywhere(port: int) -> socket.socket:
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
         except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:  # that one: IPv6 is compiled in and switched off
+            if error.errno != errno.EADDRNOTAVAIL:  # EADDRNOTAVAIL: IPv6 is compiled in and disabled
                 raise
     return socket.create_server(("", port))
 

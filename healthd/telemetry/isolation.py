@@ -1,8 +1,8 @@
 """
-The last line of defence: an error that one object brings out is logged, counted, and ends nothing.
+The last line of defence: an error from one object is logged and counted, and stops nothing else.
 
-What others wrote is bounded before it gets here (`healthd.core.untrusted`). What comes through all the same is a fault
-of ours, and it must not leave every other gang unguarded.
+Data that others wrote is bounded before it gets here (`healthd.core.untrusted`). An error that still happens is a bug
+of ours, and it must not leave all other gangs unguarded.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from healthd.telemetry.metrics import Metrics
 log = structlog.get_logger()
 
 REMEMBERED = 1000
-"""Errors that were logged, of which is remembered that they were: one that lasts is logged once."""
+"""Logged errors that are remembered, so that a lasting error is logged once."""
 
 
 class Isolation:
-    """Keeps errors with the objects that brought them out."""
+    """Isolates errors to the objects that cause them."""
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         self._metrics = metrics
@@ -30,7 +30,7 @@ class Isolation:
 
     @contextmanager
     def of(self, where: str, named: str) -> Iterator[None]:
-        """Do something about the object that is *named* so. Errors of the cluster are raised, others are not."""
+        """Work on the object *named* so. ClusterError is raised again; other errors are logged and counted."""
         try:
             yield
         except ClusterError:
@@ -44,12 +44,12 @@ class Isolation:
                 del self._said[next(iter(self._said))]
 
     def count(self, where: str) -> None:
-        """One more error that one object brought out."""
+        """Count one more error that an object caused."""
         if self._metrics is not None:
             self._metrics.object_errors.labels(where).inc()
 
 
 def named(obj: object) -> str:
-    """An object as a log names it."""
+    """The name of an object in the log."""
     meta = getattr(obj, "metadata", None)
     return f"{type(obj).__name__} {getattr(meta, 'namespace', '')}/{getattr(meta, 'name', '')}"

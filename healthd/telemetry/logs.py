@@ -1,8 +1,8 @@
 """
-Set up the log: JSON lines for a service, readable lines on a terminal.
+Set up logging: JSON lines for a service, readable lines on a terminal.
 
 An event is a name and fields (`log.warning("kernel records lost", count=3)`), never a sentence with values in it, so
-that it can be searched. Everything goes through the standard library's handler: a log line never ends the program.
+that it can be searched. All lines go through the standard library's handler: a log line never ends the program.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LEVELS = {
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Ours, so that a second `configure` replaces it and leaves the handlers of others alone."""
+    """A class of our own, so that a second `configure` replaces only our handlers and no others."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """An event without a line makes none."""
+        """Write the line of an event; an event with an empty line writes nothing."""
         try:
             line = self.format(record)
-        except Exception:  # as the standard library's: a log line never ends the program
+        except Exception:  # like the standard library: a log line never ends the program
             self.handleError(record)
             return
         if line:
@@ -52,7 +52,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 Render = Callable[[Mapping[str, Any]], str]
-"""The line of an event; empty: none."""
+"""Makes the line of an event; an empty string: no line."""
 
 
 def configure(
@@ -65,9 +65,9 @@ def configure(
     file: TextIO | None = None,
 ) -> None:
     """
-    Send every event of *level* and above, also those of libraries, to *stream*, stamped with *clock*'s time.
+    Send every event of *level* and above, also those of libraries, to *stream*, with *clock*'s time.
 
-    With *render* the stream gets its lines instead. A *file* gets all of them as JSON, besides.
+    With *render*, the stream gets the lines from *render* instead. A *file* also gets all events, as JSON.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -137,7 +137,7 @@ def _plain_values(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
 
 
 def _plain(value: object) -> object:
-    """Words and times as they are spelled everywhere else."""
+    """Enums, times and durations in the same spelling as everywhere else."""
     match value:
         case StrEnum():
             return value.value
@@ -150,7 +150,7 @@ def _plain(value: object) -> object:
 
 
 def _in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Time, level and name first: what a person looks for in a line."""
+    """Time, level and name first: a person looks for these in a line."""
     first = {key: event[key] for key in ("timestamp", "level", "event") if key in event}
     return first | {key: value for key, value in event.items() if key not in first}
 

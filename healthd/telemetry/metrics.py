@@ -1,9 +1,9 @@
 """
-Every metric of healthd, with its name, labels and meaning: the dashboards and the alert rules stand on this module.
+Every metric of healthd, with its name, labels and meaning. The dashboards and the alert rules depend on this module.
 
-All times are in seconds. Labels take their values from closed sets, or name a node, a device or a gang of this cluster;
-never a pod, a path or a message, so the number of series grows with the hardware and not with time. What is gone from
-the world is taken out of the gauges too.
+All times are in seconds. Label values come from closed sets, or name a node, a device or a gang of this cluster; never
+a pod, a path or a message. So the number of series grows with the hardware and not with time. Objects that are gone are
+removed from the gauges, too.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from healthd import __version__
 from healthd.core.api.model import ENDED, BreakerTrigger, CauseKind, Finding, Hold, Phase, Verdict
 from healthd.core.api.save_stats import Concern
 
-if TYPE_CHECKING:  # agents have no gangs, and need not hold what knows them
+if TYPE_CHECKING:  # agents have no gangs, and need not load this module
     from healthd.core.recovery.gang import Root
 
 _QUARANTINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 OBJECT_ERRORS = ("watch", "cache", "gang", "tidy", "metrics", "event")
-"""Where one object may bring out an error."""
+"""Places where one object may cause an error."""
 SHOWN_GANGS = 500
-"""Of each namespace: a tenant can make gangs without end, and each series costs whoever stores them."""
+"""In each namespace: a tenant can create gangs without limit, and each series costs storage in Prometheus."""
 
 
 class GangSaves(NamedTuple):
-    """What is known of the checkpoints of one gang."""
+    """What is known about the checkpoints of one gang."""
 
     namespace: str
     gang: str
     saved: datetime | None
-    """When the newest good one was saved."""
+    """When the newest good checkpoint was saved."""
     interval: timedelta | None
     lost: timedelta | None
     concerns: Collection[Concern]
 
 
 class Metrics:
-    """The metrics of one process, on a registry of its own: two of them never share a number."""
+    """The metrics of one process, on a separate registry: two instances never share a series."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        # A switch of the whole library: without it a `…_created` series stands beside every counter.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it untyped
+        # A setting of the whole library: without it there is a `…_created` series for every counter.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library
         self.registry = registry = CollectorRegistry() if registry is None else registry
         ProcessCollector(registry=registry)
         self.build = Info("healthd_build", "The version that runs.", registry=registry)
@@ -165,7 +165,7 @@ class Metrics:
         )
 
     def _make_recoveries(self, registry: CollectorRegistry) -> None:
-        """What recoveries came to."""
+        """Metrics of recoveries: outcomes and durations."""
         self.recoveries = Counter(
             "healthd_recoveries_total", "Recoveries that ended.", ["cause", "outcome"], registry=registry
         )
@@ -205,7 +205,7 @@ class Metrics:
         )
 
     def _make_standing(self, registry: CollectorRegistry) -> None:
-        """What is so at this moment."""
+        """Gauges of the current state."""
         self.recovery_in_progress = Gauge(
             "healthd_recovery_in_progress", "Recoveries that have not ended, those on hold included.", registry=registry
         )
@@ -302,7 +302,7 @@ class Metrics:
         )
 
     def _start_at_zero(self) -> None:
-        """Make every series of a closed set now: `rate()` does not see the event that a series begins with."""
+        """Create every series of a closed set now: `rate()` does not see the event that creates a series."""
         for cause in CauseKind:
             for outcome in ENDED:
                 self.recoveries.labels(cause.value, outcome.value)
@@ -313,8 +313,8 @@ class Metrics:
 
     def show_node(self, node: str, verdict: Verdict, findings: Iterable[Finding], blind: Iterable[str] = ()) -> None:
         """
-        Make the gauges of *node* say exactly this: *findings* are all that it has, those cleared are left out; *blind*
-        are the sources that should tell something and do not.
+        Set the gauges of *node* to exactly this: *findings* are all that it has, cleared ones are left out; *blind* are
+        the sources that should report something and do not.
         """
         self.source_blind.remove_by_labels({"node": node})
         for source in blind:
@@ -328,7 +328,7 @@ class Metrics:
                 self.findings.labels(*labels).set(1)
 
     def show_gangs(self, gangs: Iterable[Root]) -> None:
-        """Make the gauges of gangs say exactly this; a step below 0 is not known and shows nothing."""
+        """Set the gauges of gangs to exactly this; a step below 0 is not known and has no series."""
         self.gang_attempt.clear()
         self.gang_step.clear()
         invalid, left_out = 0, 0
@@ -348,7 +348,7 @@ class Metrics:
         self.gangs_not_shown.set(left_out)
 
     def show_saves(self, gangs: Iterable[GangSaves]) -> None:
-        """Make the gauges of checkpoints say exactly this; what is not known shows nothing."""
+        """Set the gauges of checkpoints to exactly this; a value that is not known has no series."""
         for gauge in (
             self.checkpoint_saved,
             self.checkpoint_interval,
@@ -374,24 +374,24 @@ class Metrics:
                 self.checkpoint_concern.labels(*labels, concern.value).set(1)
 
     def show_fabric(self, outliers: Mapping[int, int], congested: Mapping[int, int]) -> None:
-        """Make the gauges of rails say exactly this, by rail; those that are not named are not compared."""
+        """Set the gauges of rails to exactly this, by rail; a rail that is not named was not compared."""
         for gauge, counts in ((self.fabric_outliers, outliers), (self.fabric_congested, congested)):
             gauge.clear()
             for rail, count in counts.items():
                 gauge.labels(str(rail)).set(count)
 
     def show_held(self, counts: Mapping[Hold, int]) -> None:
-        """How many recoveries are on hold for which reason; those that are not named: none."""
+        """Set how many recoveries are held for each reason; a reason that is not named: none."""
         for reason in Hold:
             self.recoveries_held.labels(reason.value).set(counts.get(reason, 0))
 
     def show_breaker(self, over: Collection[BreakerTrigger]) -> None:
-        """What the breaker is open over."""
+        """Set the triggers for which the breaker is open."""
         for crowd in BreakerTrigger:
             self.breaker_open.labels(crowd.value).set(crowd in over)
 
     def forget_the_world(self) -> None:
-        """Show nothing of the cluster any more: another controller does it from now on."""
+        """Reset the gauges of the cluster: from now on another controller shows them."""
         for gauge in (self.leading, self.spares, self.recovery_in_progress, self.quarantined_nodes):
             gauge.set(0)
         self.show_gangs(())
@@ -405,5 +405,5 @@ class Metrics:
         self.recoveries.labels(cause.value, outcome.value).inc()
 
     def loop_succeeded(self, loop: str, now: datetime) -> None:
-        """Note that *loop* went through without an error."""
+        """Record that *loop* completed without an error."""
         self.loop_last_success.labels(loop).set(now.timestamp())

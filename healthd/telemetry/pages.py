@@ -1,8 +1,8 @@
 """
-The HTTP contract: `/metrics`, `/healthz` and `/readyz`.
+The HTTP endpoints: `/metrics`, `/healthz` and `/readyz`.
 
-`/healthz` says only that this process' event loop still turns: a supervisor restarts on it, and a restart heals nothing
-outside. `/readyz` answers 503 with the reasons while a reader is dead or stale: that is for people and for alerts.
+`/healthz` shows only that this process' event loop still runs: a supervisor restarts on it, and a restart repairs
+nothing outside. `/readyz` answers 503 with the reasons while a reader is dead or stale: for people and for alerts.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from healthd.telemetry.http import Page
 from healthd.telemetry.metrics import Metrics
 
 ReadyCheck = Callable[[], str | None]
-"""Answers None when all is well, else the reason, quickly and without I/O."""
+"""Returns None when ready, else the reason, quickly and without I/O."""
 
 METRICS_LAST = 1.0
-"""Seconds. To write the metrics of a large cluster takes a tenth of it, which a flood of requests may not repeat."""
+"""Seconds to cache the text. In a large cluster it takes a tenth of this to write; many requests must not repeat it."""
 
 
 def probe_pages(ready_checks: Mapping[str, ReadyCheck]) -> dict[str, Page]:
-    """What a supervisor asks for."""
+    """The endpoints for a supervisor: `/healthz` and `/readyz`."""
 
     def readyz(_request: web.BaseRequest) -> web.Response:
         reasons = {name: reason for name, check in ready_checks.items() if (reason := _ask(check)) is not None}
@@ -35,7 +35,7 @@ def probe_pages(ready_checks: Mapping[str, ReadyCheck]) -> dict[str, Page]:
 
 
 def metrics_pages(metrics: Metrics) -> dict[str, Page]:
-    """What Prometheus asks for, in either of its formats."""
+    """The endpoint for Prometheus, `/metrics`, in either of its formats."""
     written: dict[str, tuple[float, bytes]] = {}
 
     def show(request: web.BaseRequest) -> web.Response:
@@ -56,7 +56,7 @@ _OPENMETRICS = (openmetrics.CONTENT_TYPE_LATEST, openmetrics.generate_latest)
 
 
 def _ask(check: ReadyCheck) -> str | None:
-    """What a check says; one that fails itself knows nothing, and not knowing is not being ready."""
+    """The result of a check. A check that itself fails counts as not ready, because its result is unknown."""
     try:
         return check()
     except Exception as error:

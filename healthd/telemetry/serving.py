@@ -1,4 +1,4 @@
-"""Listen where the configuration says: everything on one address, and the kubelet's probes on one of their own."""
+"""Serve HTTP as configured: all endpoints on one address, and the kubelet's probes also on a separate one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def serving(policy: HttpPolicy, metrics: Metrics, ready_checks: Mapping[str, ReadyCheck]) -> AsyncIterator[None]:
-    """Answer within the block. Raises AddressError when an address cannot be listened on."""
+    """Serve while in the block. Raises AddressError when healthd cannot listen on an address."""
     async with AsyncExitStack() as servers:
         if policy.address or policy.probe_address:
-            from healthd.telemetry.http import serve  # here: 9 MB that only those pay who ask for a server
+            from healthd.telemetry.http import serve  # here: 9 MB of memory, only when a server is configured
             from healthd.telemetry.pages import metrics_pages, probe_pages
 
             probes = probe_pages(ready_checks)

@@ -1,8 +1,8 @@
 """
 A cluster in one SQLite file (or in memory) that behaves as an API server does.
 
-`store` keeps bytes, `rules` says what a write may change (pure), `watch` knows who waits, `cluster` joins them to the
-verbs.
+`store` stores bytes, `rules` says what a write may change (pure), `watch` has the running watches, `cluster` combines
+them into the verbs.
 """
 
 from healthd.cluster.embedded.cluster import EmbeddedCluster

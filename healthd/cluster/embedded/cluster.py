@@ -1,8 +1,8 @@
 """
 The embedded cluster: the port's verbs over a store, its rules and its watchers. `healthd.cluster.port` is the contract.
 
-No verb awaits between reading and committing, and nothing is cached: every answer comes from the store. What owner
-garbage collection removes goes in the same transaction as the owner.
+No verb awaits between its read and its commit, and nothing is cached: every answer comes from the store. Garbage
+collection removes dependents in the same transaction as their owner.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _BY_PLURAL: dict[str, Resource] = {resource.plural: resource for resource in RES
 _WIRE: msgspec.json.Decoder[Wire] = msgspec.json.Decoder(dict[str, Any])
 _ENCODER = msgspec.json.Encoder()
 _WATCH_BATCH = 256
-"""Changes that a watch takes into memory at once."""
+"""Changes that a watch reads into memory at once."""
 _NAME_TRIES = 8
-"""`generateName` draws again when a name is taken, so often."""
+"""How often `generateName` tries again when a name is in use."""
 
 
 class EmbeddedCluster:
-    """A `Cluster` in one file, or in memory. Belongs to one thread and one event loop."""
+    """A `Cluster` in one file, or in memory. For one thread and one event loop."""
 
     def __init__(self, store: Store, clock: Clock, new_uid: Callable[[], str], *, bookmark_every: int) -> None:
         self._store = store
@@ -57,16 +57,16 @@ class EmbeddedCluster:
         durable: bool = True,
     ) -> Self:
         """
-        Open or make the store at *path*; None keeps everything in memory.
+        Open or create the store at *path*; None keeps everything in memory.
 
-        *history* is how many changes a watch can look back. Without *durable* a power loss may lose the newest writes;
+        *history* is how many changes a watch can go back. Without *durable*, a power loss may lose the newest writes;
         kill -9 never does. Raises UnusableStore.
         """
         store = Store(path, history=history, durable=durable)
         return cls(store, clock, new_uid, bookmark_every=max(1, history // 10))
 
     def close(self) -> None:
-        """Running watches end with Unavailable."""
+        """Close the store. Running watches end with Unavailable."""
         self._store.close()
         self._watchers.close()
 
@@ -86,7 +86,7 @@ class EmbeddedCluster:
     async def list(
         self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
-        """All objects that match, ordered by namespace and name, and the version that they were read at."""
+        """All objects that match, ordered by namespace and name, and the version at which they were read."""
         wanted = selection(kind, labels, fields)
         with self._store.snapshot():
             bodies = self._store.read_all(RESOURCES[kind].plural, namespace)
@@ -105,7 +105,7 @@ class EmbeddedCluster:
     ) -> AsyncIterator[Event[T]]:
         """Every change after version *since*, in order, without end. Raises Gone when history does not reach back."""
         plural, told, wanted = RESOURCES[kind].plural, _parsed_version(since), selection(kind, labels, fields)
-        patience = 1  # first a bookmark for whatever was skipped; later only when much was
+        patience = 1  # first a bookmark for all that was skipped; later only when much was
         with self._watchers.enlisted(plural, told) as watcher:
             while True:
                 watcher.bell.clear()
@@ -124,7 +124,7 @@ class EmbeddedCluster:
                 await watcher.bell.wait()
 
     async def create(self, obj: T) -> T:
-        """Store a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
+        """Create a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
         kind, resource = type(obj), RESOURCES[type(obj)]
         body = to_wire(cast("AnyObject", obj))
         with self._writing():
@@ -161,7 +161,7 @@ class EmbeddedCluster:
             new = rules.patched(resource, old, wanted, subresource)
             if new is old or (rules.is_same(new, old) and _reread(kind, new) == _decoded(kind, body)):
                 return _decoded(kind, body)
-            _reread(kind, new)  # refuses what does not fit the kind, before anything is written
+            _reread(kind, new)  # refuses an object that does not fit the kind, before anything is written
             return _decoded(kind, self._replace(key, old, new))
 
     async def delete(
@@ -174,7 +174,7 @@ class EmbeddedCluster:
         resource_version: str = "",
         grace_seconds: int | None = None,
     ) -> None:
-        """Ask for deletion, gracefully where a kubelet or a finalizer has a say. Raises NotFound, Conflict."""
+        """Ask for deletion, graceful where a kubelet or a finalizer must act first. Raises NotFound, Conflict."""
         resource = RESOURCES[kind]
         key = Key(resource.plural, namespace, name)
         with self._writing():
@@ -183,7 +183,7 @@ class EmbeddedCluster:
             self._delete(key, old, grace_seconds)
 
     async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        """Delete a pod by the eviction verb: marks it `DisruptionTarget` first. Raises NotFound."""
+        """Evict a pod: it is marked `DisruptionTarget`, then deleted. Raises NotFound."""
         resource = RESOURCES[Pod]
         key = Key(resource.plural, namespace, name)
         with self._writing():
@@ -194,7 +194,7 @@ class EmbeddedCluster:
             self._delete(key, marked, grace_seconds)
 
     def compact(self, before: str) -> None:
-        """Forget history older than version *before*, as an API server does by itself every few minutes."""
+        """Delete history older than version *before*, as an API server does by itself every few minutes."""
         with self._store.transaction():
             self._store.trim(_parsed_version(before) - 1)
 
@@ -211,7 +211,7 @@ class EmbeddedCluster:
         return body
 
     def _named(self, resource: Resource, body: Wire) -> Wire:
-        """*body* with the name that `generateName` asks for, where it has none."""
+        """*body* with a generated name, where it has `generateName` and no name."""
         metadata = body["metadata"]
         prefix = metadata.get("generateName", "")
         if metadata.get("name") or not prefix:
@@ -228,7 +228,7 @@ class EmbeddedCluster:
         return content
 
     def _replace(self, key: Key, old: Wire, new: Wire) -> bytes:
-        """Write a changed object, or remove it when the change took away the last thing that kept it."""
+        """Write a changed object, or remove it when the change removed the last thing that kept it."""
         if rules.is_finished(new):
             return self._remove(key, new)
         may_be_selected_otherwise = selectable(new) != selectable(old)
@@ -259,7 +259,7 @@ class EmbeddedCluster:
             self._collect([key])
 
     def _collect(self, keys: builtins.list[Key]) -> None:
-        """Delete those objects whose owners are all gone."""
+        """Delete the objects at *keys* whose owners are all gone."""
         for key in keys:
             body = self._store.read(key)
             if body is None:
@@ -270,7 +270,7 @@ class EmbeddedCluster:
                 self._delete(key, old, None)
 
     def _stamped(self, body: Wire) -> tuple[int, bytes]:
-        """The next version, and *body* as it is stored with it."""
+        """The next version, and *body* encoded with it."""
         version = self._store.head() + 1
         return version, _ENCODER.encode({**body, "metadata": {**body["metadata"], "resourceVersion": str(version)}})
 

@@ -1,5 +1,5 @@
 """
-What an API server accepts as names, labels and annotation keys. Pure.
+The API server's rules for names, labels and annotation keys. Pure.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""No vowels and no look-alikes: a generated name spells nothing by chance."""
+"""No vowels and no similar characters: a generated name is no word by chance."""
 _LONGEST_PREFIX = 58
-"""So that the generated name fits into a label value."""
+"""With this limit the generated name fits into a label value."""
 
 
 def generated_name(prefix: str, seed: str) -> str:

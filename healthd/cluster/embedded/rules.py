@@ -1,8 +1,8 @@
 """
-What an API server lets a write change: pure functions from wire objects to wire objects.
+What a write may change, as in an API server: pure functions from wire objects to wire objects.
 
-A wire object is the decoded JSON, with every field that was ever written, also those that no slim struct names.
-Nothing here changes its arguments; nothing here knows where objects are kept.
+A wire object is the decoded JSON, with every field that was ever written, also fields that no slim struct names.
+No function here changes its arguments; none depends on where objects are stored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def describe(resource: Resource, metadata: Mapping[str, Any]) -> str:
 
 
 def created(resource: Resource, body: Wire, *, uid: str, now: datetime) -> Wire:
-    """The object as it is first stored; its name has been settled. Raises Invalid."""
+    """The object as it is first stored; it already has its final name. Raises Invalid."""
     metadata = dict(body["metadata"])
     names.check_identity(resource, metadata.get("name", ""), metadata.get("namespace", ""))
     where = describe(resource, metadata)
@@ -50,7 +50,7 @@ def created(resource: Resource, body: Wire, *, uid: str, now: datetime) -> Wire:
 
 
 def check_preconditions(resource: Resource, old: Wire, *, uid: str = "", resource_version: str = "") -> None:
-    """Raises Conflict when *old* is another object, or another version of it, than the caller has seen."""
+    """Raises Conflict when *old* is another object, or another version of it, than the caller has read."""
     metadata = old["metadata"]
     if uid and uid != metadata["uid"]:
         raise Conflict(f"{describe(resource, metadata)}: uid is {metadata['uid']}, not {uid}: it was created anew")
@@ -89,7 +89,7 @@ def _patched_main(resource: Resource, old: Wire, patch: Wire) -> Wire:
 
 
 def _guarded(where: str, old: Wire, new: Wire) -> Wire:
-    """*new* metadata with what only the server may set put back. Raises Invalid where the patch meant to change it."""
+    """*new* metadata with the fields that only the server sets restored. Raises Invalid if the patch changes them."""
     for field in _FIXED:
         if new.get(field) not in (None, old.get(field)):
             raise Invalid(f"{where}: metadata.{field}: cannot be changed from {old.get(field)!r} to {new[field]!r}")
@@ -109,7 +109,7 @@ def _desired(body: Wire) -> Wire:
 
 
 def deleted(resource: Resource, old: Wire, *, now: datetime, grace_seconds: int | None) -> Wire | None:
-    """The object as a delete request leaves it: None when it goes at once, *old* itself when nothing changes."""
+    """The object after a delete request: None when it is removed at once, *old* itself when nothing changes."""
     if grace_seconds is not None and grace_seconds < 0:
         raise Invalid(f"{describe(resource, old['metadata'])}: gracePeriodSeconds: {grace_seconds} is less than 0")
     if "deletionTimestamp" in old["metadata"]:
@@ -120,7 +120,7 @@ def deleted(resource: Resource, old: Wire, *, now: datetime, grace_seconds: int 
 
 
 def is_finished(body: Wire) -> bool:
-    """Being deleted, with nothing left to wait for: no finalizer, and (for a pod) its kubelet's word."""
+    """True when the object is being deleted and waits for nothing: no finalizer, and (for a pod) no kubelet."""
     metadata = body["metadata"]
     return "deletionTimestamp" in metadata and not (
         metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
@@ -149,7 +149,7 @@ def _hurried(old: Wire, grace_seconds: int | None) -> Wire:
 
 
 def _grace_period(resource: Resource, body: Wire, asked: int | None) -> int:
-    """Only a pod that a kubelet may be running waits; everything else goes at once."""
+    """Only a pod that a kubelet may be running has a grace period; all else is deleted at once."""
     spec = body.get("spec", {})
     if resource.kind != "Pod" or not spec.get("nodeName"):
         return 0
@@ -160,7 +160,7 @@ def _grace_period(resource: Resource, body: Wire, asked: int | None) -> int:
 
 
 def evicted(body: Wire, *, now: datetime) -> Wire:
-    """The pod with the condition that says why it goes; the same pod when it has it already."""
+    """The pod with the condition that says why it is deleted; the same pod when it already has the condition."""
     conditions = body.get("status", {}).get("conditions", [])
     if any(condition["type"] == "DisruptionTarget" and condition["status"] == "True" for condition in conditions):
         return body
@@ -176,12 +176,12 @@ def evicted(body: Wire, *, now: datetime) -> Wire:
 
 
 def _second(moment: datetime) -> Any:
-    """As the times of an object's metadata are kept: to the second, cut off."""
+    """A time as in the metadata of an object: cut off to full seconds."""
     return msgspec.to_builtins(moment.replace(microsecond=0))
 
 
 def owner_uids(body: Wire) -> list[str]:
-    """The uids of the objects that this one is collected with."""
+    """The uids of the object's owners; it is garbage collected when they are all gone."""
     return [reference["uid"] for reference in body["metadata"].get("ownerReferences", ())]
 
 
@@ -199,7 +199,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def is_same(new: Any, old: Any) -> bool:
-    """Equal, where an absent key, an empty object and an empty list count as one: no API server tells them apart."""
+    """Equal. A missing key, an empty object and an empty list count as the same, as in every API server."""
     if new == old:
         return True
     if isinstance(new, dict | None) and isinstance(old, dict | None):

@@ -1,8 +1,8 @@
 """
-Objects and their history as bytes in SQLite: rows, transactions, and errors in the port's words. Knows no rules.
+Objects and their history as bytes in SQLite: rows, transactions, and the errors of the port. It has no rules.
 
-Every write takes the next version and leaves exactly one row in `history`, so versions there have no gaps; the newest
-row is never trimmed and thereby is the counter, too. Write-ahead log with `synchronous=FULL`: what was committed
+Every write takes the next version and adds exactly one row to `history`, so versions there have no gaps. The newest
+row is never trimmed, so it is also the version counter. Write-ahead log with `synchronous=FULL`: committed data
 survives kill -9 and power loss. Several processes may open the same file.
 """
 
@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from healthd.cluster.port import EventType, Gone, Unavailable, Unusable
 
 _APPLICATION_ID = 0x6865616C
-"""`heal`: tells a store of ours from another program's SQLite file."""
+"""`heal`: marks a store of healthd, different from another program's SQLite file."""
 _SCHEMA_VERSION = 1
 _BUSY_MS = 5_000
-"""How long a write waits for another process; their transactions take well under a millisecond."""
+"""How long a write waits for another process; transactions take well under a millisecond."""
 _TRIM_EVERY = 100
 """Writes between two trims of the history: deleting in batches is cheaper."""
 _SCHEMA = """
@@ -47,7 +47,7 @@ class UnusableStore(Unusable):
 
 
 class Key(NamedTuple):
-    """Where an object is kept."""
+    """The key of an object in the store."""
 
     plural: str
     namespace: str
@@ -55,7 +55,7 @@ class Key(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One row of history. *before* is the former body, kept only where a selector may see the difference."""
+    """One row of history. *before* is the former body, stored only where a selector may match differently."""
 
     version: int
     type: EventType
@@ -68,7 +68,7 @@ class Store:
 
     def __init__(self, path: Path | None, *, history: int, durable: bool) -> None:
         self.is_shared = path is not None
-        """Other processes may write too."""
+        """True: other processes may write, too."""
         self.newest: dict[str, int] = {}
         """By plural: the newest version written through this connection."""
         self._history = max(1, history)
@@ -76,7 +76,7 @@ class Store:
         self._connection = _connect(path, durable=durable)
 
     def close(self) -> None:
-        """Every later call raises Unavailable."""
+        """Close the store. Every later call raises Unavailable."""
         self._connection.close()
 
     @contextmanager
@@ -119,17 +119,17 @@ class Store:
         return version
 
     def insert(self, key: Key, uid: str, version: int, body: bytes) -> None:
-        """Keep a new object."""
+        """Store a new object."""
         self._rows("INSERT INTO object VALUES (?, ?, ?, ?, ?)", (*key, uid, body))
         self._record(key, version, EventType.ADDED, body)
 
     def update(self, key: Key, version: int, body: bytes, before: bytes | None) -> None:
-        """Keep a new body of an object."""
+        """Store a new body of an object."""
         self._rows("UPDATE object SET body = ? WHERE plural = ? AND namespace = ? AND name = ?", (body, *key))
         self._record(key, version, EventType.MODIFIED, body, before)
 
     def remove(self, key: Key, version: int, body: bytes) -> None:
-        """Forget an object; *body* is its last state."""
+        """Remove an object; *body* is its last state."""
         self._rows("DELETE FROM object WHERE plural = ? AND namespace = ? AND name = ?", key)
         self._record(key, version, EventType.DELETED, body)
 
@@ -141,14 +141,14 @@ class Store:
             self.trim(version - self._history)
 
     def trim(self, upto: int) -> None:
-        """Forget changes up to and with version *upto*, but never the newest one."""
+        """Delete changes up to and including version *upto*, but never the newest one."""
         self._rows("DELETE FROM history WHERE version <= ? AND version < (SELECT max(version) FROM history)", (upto,))
 
     def changes(self, plural: str, namespace: str | None, after: int, limit: int) -> tuple[list[Change], int]:
         """
         The next changes of a kind after version *after*, at most *limit*, and up to which version they are complete.
 
-        Raises Gone when some of them are no longer kept.
+        Raises Gone when some of them are no longer in the history.
         """
         sql = """
             SELECT version, type, body, before FROM history
@@ -163,7 +163,7 @@ class Store:
         return changes, changes[-1].version if len(changes) == limit else head
 
     def set_owners(self, key: Key, uids: Iterable[str]) -> None:
-        """Remember whose dependent the object at *key* is; none when it is gone."""
+        """Store the owners of the object at *key*; no uids when it is gone."""
         self._rows("DELETE FROM owner WHERE plural = ? AND namespace = ? AND name = ?", key)
         for uid in set(uids):
             self._rows("INSERT INTO owner VALUES (?, ?, ?, ?)", (uid, *key))
@@ -203,7 +203,7 @@ def _connect(path: Path | None, *, durable: bool) -> sqlite3.Connection:
 
 @contextmanager
 def _alone_in(directory: Path) -> Iterator[None]:
-    """One process at a time: two that turn a new file into a store at once would find it locked, without waiting."""
+    """One process at a time: if two create the store in a new file at once, one fails with a lock, without a wait."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -214,9 +214,9 @@ def _alone_in(directory: Path) -> Iterator[None]:
 
 def _make_private(path: Path) -> None:
     """
-    Make the file readable by its owner alone: jobs carry secrets in their environment.
+    Make the file readable only by its owner: jobs have secrets in their environment.
 
-    One that exists is not even opened: closing it would drop the locks that this process holds on it through SQLite.
+    An existing file is not even opened: to close it would drop the locks that this process holds on it through SQLite.
     """
     with suppress(FileExistsError):
         path.touch(mode=0o600, exist_ok=False)

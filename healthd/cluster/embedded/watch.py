@@ -1,8 +1,8 @@
 """
-Who waits for changes, and how they are woken.
+The running watches, and how they are woken.
 
-A watcher holds a position in the history and nothing else: a slow one costs no memory, and when history has moved past
-it, it gets Gone. Writes of this process wake it at once; those of other processes are noticed by a slow tick.
+A watcher holds only a position in the history: a slow one costs no memory, and it gets Gone when its position is no
+longer in the history. Writes of this process wake it at once; a slow tick detects writes of other processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from healthd.core.api import Slim
 T = TypeVar("T", bound=Slim)
 
 FOREIGN_TICK = timedelta(seconds=1)
-"""How often other processes' writes (`healthd repair`) are looked for. At 0.2 s an idle agent did little else."""
+"""How often to check for writes of other processes (`healthd repair`). At 0.2 s an idle agent did little else."""
 
 
 class Watcher:
@@ -42,7 +42,7 @@ class Watchers:
 
     def __init__(self, store: Store, clock: Clock, *, bookmark_every: int) -> None:
         self.bookmark_every = bookmark_every
-        """No watcher stays further behind than so many versions, however quiet its kind."""
+        """No watcher stays further behind than so many versions, even if its kind has no changes."""
         self._store = store
         self._clock = clock
         self._watchers: set[Watcher] = set()
@@ -54,7 +54,7 @@ class Watchers:
         watcher = Watcher(plural, position)
         self._watchers.add(watcher)
         if self._store.is_shared and self._tick is None:
-            seen = self._store.data_version()  # before the first read: nothing falls between
+            seen = self._store.data_version()  # before the first read: no write is missed
             self._tick = asyncio.get_running_loop().create_task(self._notice_others(seen))
         try:
             yield watcher
@@ -64,7 +64,7 @@ class Watchers:
                 self._stop_tick()
 
     def wake(self) -> None:
-        """After a write of this process: wake those whose kind changed, or who are far behind."""
+        """After a write of this process: wake the watchers whose kind changed, and those far behind."""
         newest = self._store.newest
         head = max(newest.values(), default=0)
         for watcher in self._watchers:
@@ -72,12 +72,12 @@ class Watchers:
                 watcher.bell.set()
 
     def wake_all(self) -> None:
-        """Let every watcher look for itself."""
+        """Wake every watcher, so that it reads the history again."""
         for watcher in self._watchers:
             watcher.bell.set()
 
     def close(self) -> None:
-        """Stop the tick, and let the watchers find out that the store is closed."""
+        """Stop the tick, and wake the watchers: their next read fails because the store is closed."""
         self._stop_tick()
         self.wake_all()
 
@@ -92,7 +92,7 @@ class Watchers:
             try:
                 now = self._store.data_version()
             except ClusterError:
-                self.wake_all()  # they read for themselves and report the trouble to their callers
+                self.wake_all()  # they read again and report the error to their callers
                 continue
             if now != seen:
                 seen = now
@@ -101,10 +101,10 @@ class Watchers:
 
 def selected(change: Change, wanted: Selection, kind: type[T]) -> Event[T] | None:
     """
-    What *change* is to a watcher that sees only what it *wanted*; None when it does not concern it. A bookmark stands
-    for an object that cannot be read.
+    The event of *change* for a watcher with the selector *wanted*; None when there is none. An object that cannot be
+    read becomes a bookmark.
 
-    To such a watcher an object that begins to match is ADDED, one that stops is DELETED in its last matching state.
+    For such a watcher, an object that begins to match is ADDED; one that stops is DELETED in its last matching state.
     """
     version, obj = str(change.version), decoded(kind, change.body)
     if isinstance(obj, Unreadable):
@@ -120,5 +120,6 @@ def selected(change: Change, wanted: Selection, kind: type[T]) -> Event[T] | Non
 
 
 def _at_version(obj: T, version: str) -> T:
-    metadata = msgspec.structs.replace(obj.metadata, resource_version=version)  # type: ignore[attr-defined]  # all that is kept has it
+    # Every stored kind has metadata.
+    metadata = msgspec.structs.replace(obj.metadata, resource_version=version)  # type: ignore[attr-defined]
     return msgspec.structs.replace(obj, metadata=metadata)

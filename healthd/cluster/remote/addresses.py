@@ -1,5 +1,5 @@
 """
-Which path and which query ask an API server for what. Pure.
+The paths and queries of requests to an API server. Pure.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from healthd.cluster.port import Fields, Labels
 from healthd.core.api import Resource
 
 FIELD_MANAGER = "healthd"
-"""Under this name an API server remembers which fields are ours."""
+"""The name under which an API server records the fields that healthd wrote."""
 
 
 def path(resource: Resource, namespace: str | None, name: str = "", subresource: str = "") -> str:
-    """Of a collection (*namespace* None or empty: of all namespaces), of an object, or of its subresource."""
+    """The path of a collection (*namespace* None or empty: all namespaces), an object, or its subresource."""
     root = "/api/v1" if resource.api_version == "v1" else f"/apis/{resource.api_version}"
     parts = [root]
     if resource.namespaced and namespace:
@@ -24,7 +24,7 @@ def path(resource: Resource, namespace: str | None, name: str = "", subresource:
 
 
 def selecting(labels: Labels | None, fields: Fields | None) -> dict[str, str]:
-    """The query of a list or watch that wants only these objects."""
+    """The query of a list or watch that selects only these objects."""
     query: dict[str, str] = {}
     if labels:
         query["labelSelector"] = ",".join(k if v is None else f"{k}={v}" for k, v in labels.items())

@@ -1,5 +1,5 @@
 """
-What an API server's answer means to callers of the port. Pure.
+Turn an API server's answers into the errors of the port. Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from healthd.cluster.port import (
 _DISRUPTION_BUDGET = "DisruptionBudget"
 _UNKNOWN = "the server could not find the requested resource"
 _LONGEST_WORDS = 2000
-"""Of an answer that is no Status: a proxy's page of HTML needs no more to be known for what it is."""
+"""Limit for an answer that is not a Status: this is enough to recognize an HTML page of a proxy."""
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One reason of a refusal, and the field that it is about."""
+    """One cause of a refusal, and the field that it is about."""
 
     reason: str = ""
     message: str = ""
@@ -49,7 +49,7 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def causes(self) -> list[Cause]:
-        """Every cause that is told."""
+        """Every cause in the answer."""
         return (self.details and self.details.causes) or []
 
 
@@ -57,7 +57,7 @@ _STATUS = msgspec.json.Decoder(Status)
 
 
 def parse_status(code: int, body: bytes) -> Status:
-    """The Status in an answer with HTTP status *code*; made up from the text where a proxy or an overload gave none."""
+    """The Status in an answer with HTTP status *code*; built from the text when a proxy or an overload gave none."""
     try:
         status = _STATUS.decode(body)
     except msgspec.MsgspecError:
@@ -68,7 +68,7 @@ def parse_status(code: int, body: bytes) -> Status:
 
 
 def failure(status: Status, where: str) -> ClusterError:
-    """The error that callers of the port get; *where* says what was asked of whom. Keeps the server's words."""
+    """The error for callers of the port; *where* names the request and the server. Keeps the server's message."""
     kind = _kind(status)
     words = status.message or f"HTTP status {status.code}"
     if words == _UNKNOWN:
@@ -77,12 +77,12 @@ def failure(status: Status, where: str) -> ClusterError:
 
 
 def is_refused_by_budget(status: Status) -> bool:
-    """A PodDisruptionBudget forbids this eviction: no overload, and no reason to try again soon."""
+    """A PodDisruptionBudget forbids this eviction: this is no overload, and a retry soon does not help."""
     return any(cause.reason == _DISRUPTION_BUDGET for cause in status.causes)
 
 
 def is_another_uid(status: Status) -> bool:
-    """A patch named a uid that the object does not have: an API server calls that an invalid change of the uid."""
+    """The patch had a uid that is not the object's: an API server reports this as an invalid change of the uid."""
     return status.code == 422 and any(cause.field == "metadata.uid" for cause in status.causes)
 
 

@@ -40,9 +40,9 @@ T = TypeVar("T", bound=Slim)
 _WRITING = {"fieldManager": FIELD_MANAGER}
 _MERGE_PATCH = "application/merge-patch+json"
 KEPT_SECONDS = 80
-"""How long an idle connection is kept for the next request. An API server ends them after 90 s."""
+"""How long an idle connection is kept for the next request. An API server closes idle connections after 90 s."""
 _LIST_TRIES = 5
-"""A list whose pages were overtaken by a compaction is begun again so often."""
+"""How often a list starts again when a compaction has deleted the version of its pages."""
 _DEFAULTS = Limits()
 
 
@@ -56,7 +56,7 @@ async def connect(
     Raises Unusable for a configuration that cannot work. Proxies of the environment are not used.
     """
     await connection.access()
-    # Each watch keeps a connection: a limit would let them shut out the requests.
+    # Each watch keeps a connection open: with a limit, the watches could block the requests.
     pool = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_SECONDS)
     async with aiohttp.ClientSession(
         connector=pool,
@@ -68,7 +68,7 @@ async def connect(
 
 
 class RemoteCluster:
-    """A `Cluster` behind an API server; made by `connect`."""
+    """A `Cluster` behind an API server; `connect` creates it."""
 
     def __init__(self, http: Http, clock: Clock, jitter: Callable[[], float]) -> None:
         self._http = http
@@ -82,7 +82,7 @@ class RemoteCluster:
     async def list(
         self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
-        """All objects that match, ordered by namespace and name; as consistent as one read, whatever its pages."""
+        """All objects that match, ordered by namespace and name; consistent as one read, also with many pages."""
         where, query = path(RESOURCES[kind], namespace), selecting(labels, fields)
         for _ in range(_LIST_TRIES):
             try:
@@ -108,7 +108,7 @@ class RemoteCluster:
         return follow(self._http, self._clock, self._jitter, kind, where, query, since)
 
     async def create(self, obj: T) -> T:
-        """Store a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
+        """Create a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
         kind, metadata = type(obj), obj.metadata  # type: ignore[attr-defined]  # every kind that is kept has metadata
         where = path(RESOURCES[kind], metadata.namespace)
         return wire.parse_object(kind, await self._call("POST", where, query=_WRITING, body=wire.new_body(obj)))
@@ -145,12 +145,12 @@ class RemoteCluster:
         resource_version: str = "",
         grace_seconds: int | None = None,
     ) -> None:
-        """Ask for deletion, gracefully where a kubelet or a finalizer has a say. Raises NotFound, Conflict."""
+        """Ask for deletion, graceful where a kubelet or a finalizer must act first. Raises NotFound, Conflict."""
         body = wire.deletion_body(uid=uid, resource_version=resource_version, grace_seconds=grace_seconds)
         await self._call("DELETE", self._object(kind, name, namespace), body=body)
 
     async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        """Delete a pod by the eviction verb: marks it `DisruptionTarget` first. Raises NotFound, TooManyRequests."""
+        """Evict a pod: it is marked `DisruptionTarget`, then deleted. Raises NotFound, TooManyRequests."""
         body = wire.eviction_body(name, namespace, grace_seconds=grace_seconds)
         await self._call("POST", self._object(Pod, name, namespace, "eviction"), query=_WRITING, body=body)
 
@@ -175,7 +175,7 @@ class RemoteCluster:
             raise _meant(refused) from None
 
     def _object(self, kind: type[Slim], name: str, namespace: str, subresource: str = "") -> str:
-        """The path of one object; an empty name would be the path of all of them."""
+        """The path of one object. With an empty name it would be the path of all objects."""
         if not name:
             raise NotFound(f"{RESOURCES[kind].kind}: asked for an object without a name")
         return path(RESOURCES[kind], namespace, name, subresource)

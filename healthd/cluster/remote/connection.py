@@ -1,5 +1,5 @@
 """
-How to reach an API server: an address, credentials, and whom to trust. Knows nothing of requests.
+How to reach an API server: an address, credentials, and the trusted CA. It makes no requests.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from typing import NamedTuple, Protocol
 
 
 class Access(NamedTuple):
-    """What one request needs. Handed out anew for each, because tokens and certificates expire."""
+    """What one request needs. Each request gets a new one, because tokens and certificates expire."""
 
     url: str
     """Scheme, host and port, perhaps a path: `https://10.0.0.1:443`."""
     source: str
-    """Where all this comes from, for messages: `the service account of this pod`."""
+    """Where this access comes from, for messages: `the service account of this pod`."""
     authorization: str = ""
-    """Value of the header; empty where a client certificate says who we are."""
+    """Value of the header; empty when a client certificate authenticates us."""
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
-    """The name that the server's certificate must carry, where it is not that of the address."""
+    """The name that the server's certificate must have, when it is not the name in the address."""
     proxy: str | None = None
 
 
@@ -28,7 +28,7 @@ class Connection(Protocol):
 
     async def access(self, *, fresh: bool = False) -> Access:
         """
-        The access of now. *fresh*: what was handed out before was refused, so read or ask for it again.
+        The current access. *fresh*: the server refused the last one, so read or request it again.
 
         Raises Unusable for a configuration that cannot work, Unavailable where trying again may help.
         """
@@ -42,6 +42,6 @@ class Fixed:
         self._access = access
 
     async def access(self, *, fresh: bool = False) -> Access:
-        """Always the same."""
+        """Always the same access."""
         del fresh
         return self._access

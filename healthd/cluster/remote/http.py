@@ -1,8 +1,8 @@
 """
-Requests to one API server: credentials, time limits, and patience with a server that is busy.
+Requests to one API server: credentials, time limits, and retries when the server is busy.
 
-What goes wrong on the way becomes Unavailable here. What a server refuses becomes Refused: what that means depends on
-the verb, and callers of the port never see it.
+A network error becomes Unavailable here. A refusal by the server becomes Refused: its meaning depends on the verb, and
+callers of the port never see it.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from healthd.cluster.remote.connection import Access, Connection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long to wait for what."""
+    """Time limits and sizes."""
 
     request: timedelta = timedelta(seconds=15)
-    """For the answer to one request; for a watch, until it is accepted."""
+    """Time limit for the answer to one request; for a watch, until it is accepted."""
     throttled: timedelta = timedelta(seconds=30)
-    """So long a server that says that it is busy is asked again."""
+    """How long requests to a busy server are retried."""
     stall_after: timedelta = timedelta(seconds=90)
-    """A watch on which nothing came for so long, not even a bookmark (one a minute), is made again."""
+    """A watch that is silent for so long, without even a bookmark (one a minute), is opened again."""
     watch_lasts: timedelta = timedelta(minutes=5)
-    """The server ends a watch after this and up to twice as long: so that not all end at once."""
+    """The server ends a watch after this time, up to twice as long, so that not all watches end at once."""
     first_retry: timedelta = timedelta(milliseconds=100)
-    """Before a broken watch is made again; doubles up to *last_retry*."""
+    """Wait before a broken watch is opened again; doubles up to *last_retry*."""
     last_retry: timedelta = timedelta(seconds=10)
     page: int = 500
     """Objects in one answer to a list."""
     watch_buffer: int = 4 * 1024 * 1024
-    """Bytes of a watch taken from the network while nobody has time for them: servers end the watches of the slow."""
+    """Bytes of a watch that are buffered before they are read: API servers end the watches of slow clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request, however often it has to be sent."""
+    """One request, also when it is sent more than once."""
 
     method: str
     path: str
@@ -52,12 +52,12 @@ class Request:
     body: bytes | None = None
     content_type: str = "application/json"
     silence: timedelta | None = None
-    """The longest silence within the answer, where that is a stream."""
+    """The longest silence in the answer, when the answer is a stream."""
     buffer: int = 64 * 1024
 
 
 class Refused(Exception):
-    """The server said no, in these words."""
+    """The server refused the request, with this status."""
 
     def __init__(self, status: Status, where: str) -> None:
         super().__init__(status.message)
@@ -83,7 +83,7 @@ class Http:
         self._jitter = jitter
         self.limits = limits
         self._is_distrusted = False
-        """The server's certificate was refused: perhaps its authority was replaced since it was read."""
+        """We refused the server's certificate: perhaps its CA was replaced after we read it."""
 
     async def call(self, request: Request) -> bytes:
         """The body of the answer. Raises Refused, Unavailable."""
@@ -94,7 +94,7 @@ class Http:
 
     @asynccontextmanager
     async def answer(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer to a request that was accepted, while it still comes in. Raises Refused, Unavailable."""
+        """The answer to an accepted request, while it still comes in. Raises Refused, Unavailable."""
         response = await self._accepted(request)
         try:
             yield response
@@ -118,7 +118,7 @@ class Http:
             await self._clock.sleep(pause)
 
     async def _sent(self, request: Request, access: Access) -> tuple[aiohttp.ClientResponse, bytes]:
-        """The answer, and its body where it is a refusal."""
+        """The answer, and its body when it is a refusal."""
         silence = request.silence.total_seconds() if request.silence else None
         headers = {"Accept": "application/json", "Content-Type": request.content_type}
         if access.authorization:
@@ -150,7 +150,7 @@ class Http:
         self._is_distrusted = False
 
     def _pause(self, response: aiohttp.ClientResponse, status: Status) -> timedelta | None:
-        """How long to wait before asking a busy server again; None when it is not busy, but means its refusal."""
+        """How long to wait before a retry to a busy server; None when it is not busy and the refusal is final."""
         if response.status != 429 or is_refused_by_budget(status):
             return None
         asked = response.headers.get("Retry-After", "1")
@@ -160,7 +160,7 @@ class Http:
 
 @contextmanager
 def told(where: str, limit: timedelta) -> Iterator[None]:
-    """Turn everything that can happen to a connection into Unavailable, with what was asked of whom."""
+    """Turn every error of a connection into Unavailable, with the request and the server in its message."""
     try:
         yield
     except TimeoutError as error:
@@ -171,9 +171,9 @@ def told(where: str, limit: timedelta) -> Iterator[None]:
 
 def _drop(response: aiohttp.ClientResponse) -> None:
     """
-    End an answer that was not read to its end. One that was has given its connection back, and is left alone.
+    Abort an answer that was not read to its end. A complete answer has already released its connection.
 
-    Without TLS's words of farewell: a server that is gone does not answer them, and the connection would stay for 30 s.
+    No TLS close handshake: a server that is gone does not answer it, and the connection would stay open for 30 s.
     """
     if response.connection is not None and response.connection.transport is not None:
         response.connection.transport.abort()

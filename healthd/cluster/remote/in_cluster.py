@@ -1,8 +1,8 @@
 """
-The access of a pod to its own API server: what the kubelet puts into every pod with a service account.
+The access of a pod to its own API server: the files that the kubelet puts into every pod with a service account.
 
-The kubelet replaces the token before it expires, and the authority when the cluster's is rotated: both are read again
-every minute, and at once when the server refuses.
+The kubelet replaces the token before it expires, and the CA when the cluster's CA is rotated. Both are read again every
+minute, and at once when the server refuses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REREAD = timedelta(minutes=1)
 
 
 def in_cluster(clock: Clock, *, environ: Mapping[str, str] = os.environ, files: Path = SERVICE_ACCOUNT) -> InCluster:
-    """Raises Unusable when this process does not run in a pod with a service account."""
+    """The access of this pod. Raises Unusable when this process does not run in a pod with a service account."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     if not (host and port):
         raise Unusable(
@@ -37,7 +37,7 @@ def in_cluster(clock: Clock, *, environ: Mapping[str, str] = os.environ, files: 
 
 
 class InCluster:
-    """A `Connection` with the token and the authority in *files*."""
+    """A `Connection` with the token and the CA in *files*."""
 
     def __init__(self, url: str, files: Path, clock: Clock) -> None:
         self._url = url
@@ -48,7 +48,7 @@ class InCluster:
         self._reread_at: datetime = clock.now()
 
     async def access(self, *, fresh: bool = False) -> Access:
-        """The access of now. Raises Unusable when there never was one; later the last one that could be read stays."""
+        """The current access. Raises Unusable when none was ever read; later, the last readable one stays in use."""
         now = self._clock.now()
         if self._access is None or fresh or now >= self._reread_at:
             self._reread_at = now + REREAD

@@ -1,8 +1,8 @@
 """
-The access of a person's kubeconfig, with everything that it may hold: tokens, certificates, exec plugins, OIDC.
+The access from a person's kubeconfig, with all that it may contain: tokens, certificates, exec plugins, OIDC.
 
 `kubernetes.aio` reads it. It is for the command line and for a controller outside of its cluster, never for the agent:
-see the package for what it costs.
+the package's docstring says what it costs.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from healthd.cluster.port import Unavailable, Unusable
 from healthd.cluster.remote.connection import Access
 
 logging.getLogger("kubernetes.aio.config").setLevel(logging.ERROR)
-"""It warns of a file that is not there; we refuse it, and say so in our own words."""
+"""It warns about a missing file; healthd refuses such a file with its own message."""
 REREAD = timedelta(minutes=1)
-"""How often the file is read again: tokens in it, and files that it names, are replaced by other programs."""
+"""How often the file is read again: other programs replace tokens in it, and files that it names."""
 EARLY = timedelta(minutes=1)
-"""So long before it expires, what a plugin gave is asked for anew."""
+"""How long before its expiry a plugin's credential is requested again."""
 _PROVIDER_LIMIT = aiohttp.ClientTimeout(total=30)
 _ENOUGH = timedelta(seconds=1)
-"""Of many requests that are refused at once, the first renews for all."""
+"""When many requests are refused at once, the first one renews the access for all."""
 
 
 def from_kubeconfig(path: Path | None = None, context: str | None = None, *, clock: Clock) -> KubeConfig:
     """
-    The access by *path* and *context*; None: as kubectl chooses ($KUBECONFIG, ~/.kube/config; the current context).
+    The access from *path* and *context*; None: as kubectl chooses ($KUBECONFIG, ~/.kube/config; the current context).
 
-    Nothing is read before it is needed.
+    The file is read only when it is needed.
     """
     return KubeConfig(_paths(path), context, clock)
 
 
 def namespace_of(path: Path | None = None, context: str | None = None) -> str:
-    """The namespace that kubectl would take by *path* and *context*. Raises Unusable for a file that cannot work."""
+    """The namespace that kubectl would use with *path* and *context*. Raises Unusable for a file that cannot work."""
     paths = _paths(path)
     try:
         found: Any = _loader(paths, context).current_context["context"]
@@ -61,7 +61,7 @@ def _paths(path: Path | None) -> str:
 
 
 class KubeConfig:
-    """A `Connection` by the files in *paths* (as $KUBECONFIG lists them)."""
+    """A `Connection` from the files in *paths* (as $KUBECONFIG lists them)."""
 
     def __init__(self, paths: str, context: str | None, clock: Clock) -> None:
         self._paths = paths
@@ -73,7 +73,7 @@ class KubeConfig:
         self._reading = asyncio.Lock()
 
     async def access(self, *, fresh: bool = False) -> Access:
-        """The access of now. Raises Unusable for a file that cannot work, Unavailable where a plugin or OIDC fails."""
+        """The current access. Raises Unusable for a file that cannot work, Unavailable when a plugin or OIDC fails."""
         async with self._reading:
             now = self._clock.now()
             is_old = now >= self._until or (fresh and now >= self._read_at + _ENOUGH)
@@ -100,16 +100,16 @@ class KubeConfig:
             authorization=configuration.api_key.get("BearerToken", ""),
             tls=tls,
             server_name=configuration.tls_server_name,
-            proxy=getattr(loader, "proxy", None),  # the configuration's own may come from the environment
+            proxy=getattr(loader, "proxy", None),  # the configuration's proxy may come from the environment
         )
         return access, expiry and expiry - EARLY
 
 
 class _Loader(KubeConfigLoader):
     """
-    Renews OIDC tokens over connections that are verified, and writes them back: providers take a refresh token once.
+    Renews OIDC tokens over verified connections, and writes them back: providers accept a refresh token only once.
 
-    kubernetes 37 verifies no provider's certificate unless the file names an authority, and fails when it does.
+    kubernetes 37 verifies the provider's certificate only when the file names a CA, and then it fails.
     """
 
     async def _refresh_oidc(self, provider: Any) -> None:

@@ -1,7 +1,7 @@
 """
-A watch without end: made again, from the last version that it told, whenever its connection breaks, stalls or ends.
+A watch without end: it is opened again, from its last version, whenever its connection breaks, stalls or ends.
 
-It reads no faster than its caller takes. What comes meanwhile waits as bytes in the buffer of its connection.
+It reads no faster than its caller. Data that comes in the meantime waits as bytes in the buffer of the connection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=Slim)
 
 AT_ONCE = timedelta(0)
-"""When a watch that worked is made again."""
+"""Wait before a watch that worked is opened again."""
 
 
 async def follow(
@@ -39,9 +39,9 @@ async def follow(
     since: str,
 ) -> AsyncIterator[Event[T]]:
     """
-    Every change after version *since*, and a bookmark each time that the server has accepted the watch.
+    Every change after version *since*, and a bookmark each time that the server accepts the watch.
 
-    Raises what does not pass by itself: Gone, Invalid, Forbidden, NotFound.
+    Raises errors that a retry does not solve: Gone, Invalid, Forbidden, NotFound.
     """
     backoff, version = Backoff(http.limits.first_retry, http.limits.last_retry, jitter), since
     told_something, trouble = True, False
@@ -61,7 +61,7 @@ async def follow(
                         yield event
         except (Refused, Unavailable, TooManyRequests) as error:
             passing = _passing(error)
-            if not trouble:  # one that lasts is told once
+            if not trouble:  # a lasting error is logged once
                 log.warning("watch.interrupted", kind=kind.__name__, error=str(passing))
                 trouble = True
         if told_something:
@@ -71,7 +71,7 @@ async def follow(
 
 
 class _Stream:
-    """The lines of a watch, as they come."""
+    """The lines of a watch, as they arrive."""
 
     def __init__(self, response: ClientResponse, stall_after: timedelta) -> None:
         self.where = f"GET {response.url}"
@@ -80,7 +80,7 @@ class _Stream:
         self._rest = b""
 
     async def lines(self) -> list[bytes]:
-        """All that came as a whole; empty at the end, where half a line is worth nothing."""
+        """All complete lines that arrived; empty at the end, where an incomplete line is dropped."""
         while True:
             with told(self.where, self._stall_after):
                 chunk = await self._content.readany()
@@ -104,7 +104,7 @@ def _request(limits: Limits, jitter: Jitter, path: str, selecting: dict[str, str
 
 
 def _passing(error: Exception) -> Exception:
-    """The error of the port, where waiting may help; else it is raised."""
+    """The error of the port, when a retry may help; other errors are raised."""
     meant = failure(error.status, error.where) if isinstance(error, Refused) else error
     if not isinstance(meant, Unavailable | TooManyRequests):
         raise meant

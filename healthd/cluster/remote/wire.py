@@ -1,8 +1,8 @@
 """
-Between the bytes of an API server and slim objects. Pure.
+Convert between the bytes of an API server and slim objects. Pure.
 
-An object that does not fit its struct is left out of a list, and told (`healthd.cluster.decoding`). Asked for by its
-name, it is an error.
+An object that does not fit its struct is left out of a list, and reported (`healthd.cluster.decoding`). A read of such
+an object by name is an error.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class PageMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """Of one page of a list."""
+    """The metadata of one page of a list."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """Some objects of a list."""
+    """One page of a list."""
 
     metadata: PageMeta
     items: list[T] | None = None
@@ -53,11 +53,11 @@ _LINE = msgspec.json.Decoder(_Line)
 
 @cache
 def _page_decoder(kind: type[T]) -> msgspec.json.Decoder[Page[T]]:
-    return msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]  # made for each kind when it is first listed
+    return msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]  # created for each kind at its first list
 
 
 def parse_object(kind: type[T], body: bytes) -> T:
-    """Raises Invalid when it does not fit the struct, Unavailable when it is no JSON: not an API server's answer."""
+    """The object. Raises Invalid when it does not fit the struct, Unavailable when *body* is not an answer in JSON."""
     try:
         obj = decoded(kind, body)
     except msgspec.DecodeError as error:
@@ -69,7 +69,7 @@ def parse_object(kind: type[T], body: bytes) -> T:
 
 
 def parse_page(kind: type[T], body: bytes) -> tuple[Page[T], list[Unreadable]]:
-    """One page of a list, decoded in one pass, and what had to be left out. Raises Unavailable for what is no list."""
+    """One page of a list, decoded in one pass, and the objects left out. Raises Unavailable when it is not a list."""
     try:
         return _page_decoder(kind).decode(body), []
     except (msgspec.ValidationError, RecursionError):
@@ -89,9 +89,9 @@ def _sifted(kind: type[T], body: bytes) -> tuple[Page[T], list[Unreadable]]:
 
 def parse_event(kind: type[T], line: bytes, where: str) -> Event[T]:
     """
-    One line of a watch; an object that cannot be read becomes a bookmark of its version.
+    One line of a watch; an unreadable object becomes a bookmark of its version.
 
-    Raises what an ERROR event stands for: Gone, or Unavailable.
+    Raises the error in an ERROR event: Gone, or Unavailable.
     """
     try:
         told = _LINE.decode(line)
@@ -112,7 +112,7 @@ def _foreign(body: bytes, error: Exception) -> Unavailable:
 
 
 def new_body(obj: Slim) -> bytes:
-    """The body that creates *obj*. Raises Invalid for one with a version: a server would blame itself."""
+    """The body that creates *obj*. Raises Invalid if it has a version: a server answers that with a server error."""
     metadata: Any = obj.metadata  # type: ignore[attr-defined]  # every kind that is kept has it
     if metadata.resource_version:
         kind = RESOURCES[type(obj)].kind
@@ -121,7 +121,7 @@ def new_body(obj: Slim) -> bytes:
 
 
 def patch_body(kind: type[Slim], patch: Mapping[str, Any], *, resource_version: str, uid: str) -> bytes:
-    """A merge patch that holds only for this version and uid: its metadata names them."""
+    """A merge patch with preconditions: its metadata has the version and uid that the object must have."""
     seen = {"resourceVersion": resource_version, "uid": uid}
     metadata = {**(patch.get("metadata") or {}), **{key: value for key, value in seen.items() if value}}
     whole = {**patch, "metadata": metadata} if metadata else dict(patch)
@@ -129,7 +129,7 @@ def patch_body(kind: type[Slim], patch: Mapping[str, Any], *, resource_version: 
 
 
 def deletion_body(*, uid: str, resource_version: str, grace_seconds: int | None) -> bytes:
-    """Options of a deletion. Dependents go in the server's own time."""
+    """Options of a deletion. The server deletes dependents in the background."""
     preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
     options: dict[str, Any] = {"propagationPolicy": "Background"}
     if preconditions:
@@ -140,14 +140,14 @@ def deletion_body(*, uid: str, resource_version: str, grace_seconds: int | None)
 
 
 def eviction_body(name: str, namespace: str, *, grace_seconds: int | None) -> bytes:
-    """An eviction, by the rules of deletion."""
+    """The body of an eviction, with the options of a deletion."""
     options = {} if grace_seconds is None else {"deleteOptions": {"gracePeriodSeconds": grace_seconds}}
     metadata = {"name": name, "namespace": namespace}
     return _ENCODER.encode({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, **options})
 
 
 def _with_exact_times(kind: type[Slim], body: dict[str, Any]) -> dict[str, Any]:
-    """A Lease's times are of another type than all others: the server reads them only with their microseconds."""
+    """The times of a Lease have a type of their own: the server reads them only with microseconds."""
     spec = body.get("spec")
     if kind is not Lease or not isinstance(spec, dict):
         return body

@@ -1,2 +1,2 @@
-"""The checkpoints of gangs as the controller reads them: where they are mounted, by a pod beside them, in the
+"""How the controller reads the checkpoints of gangs: where they are mounted, by a pod in the gang's namespace, in the
 background."""

@@ -1,16 +1,16 @@
 """
-Reads of checkpoints in the background: a store that is slow, or never answers, holds up no gang.
+Reads of checkpoints in the background: a slow store, or one that never answers, delays no gang.
 
-The controller never waits for a store. While it attends to a gang it asks, takes what a read has shown so far, and goes
-on. A read that ends with something new touches its gang, which is then attended to again.
+The controller never waits for a store. In a reconcile it asks, uses the result of the last read, and goes on. A read
+with a new result marks its gang dirty, and the gang is reconciled again.
 
-A gang has one read at a time. An answer counts only for the question that it was asked for, and the attempt and the
-purpose are part of that: what was read before a gang was stopped or started is never believed after it. A question that
-an attend does not ask again is dropped with its read, so nothing is left of a gang that is gone or has another need.
+A gang has one read at a time. An answer is valid only for the question that it was read for. The attempt and the
+purpose are part of the question: a read from before a stop or a start of the gang is never used after it. A question
+that a reconcile does not ask again is dropped with its read. So nothing stays for a gang that is gone or has changed.
 
-All reads together are bounded, in even shares by namespace, and those of recoveries come first. A read that fails is
-tried again after waits that grow. Whoever runs the controller runs the reads (`CheckpointReads.run`); when that is
-cancelled, so are they.
+All reads together are bounded, in even shares by namespace. The reads of recoveries come first. A read that fails is
+tried again with backoff. The process that runs the controller runs the reads (`CheckpointReads.run`); when that is
+cancelled, the reads are cancelled, too.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ AT_ONCE = 32
 """Reads at the same time, as `core.fair_shares` counts them. Most only wait for one of a few processes, or for a
 pod."""
 RETRY, RETRY_MOST = timedelta(seconds=1), timedelta(minutes=1)
-"""After a read that failed: the first wait, and the longest; doubled in between."""
+"""Backoff after a failed read: the first wait, and the longest; doubled in between."""
 
 
 class Purpose(StrEnum):
     """Why the checkpoints of a gang are read."""
 
     PROGRESS = "progress"
-    """It runs: how far is it?"""
+    """The gang runs: how far is it?"""
     SILENCE = "silence"
-    """It seems to hang: is there really no new step? A read that began before that was suspected is no answer."""
+    """The gang seems to hang: is there really no new step? A read that began before the suspicion is no answer."""
     RESUME = "resume"
-    """It is stopped: from where does it go on?"""
+    """The gang is stopped: from which checkpoint does it resume?"""
     CONFIRM = "confirm"
-    """It was started: has it moved on?"""
+    """The gang was started: does it make progress?"""
 
 
 class Question(NamedTuple):
-    """What is asked. Two questions that differ in anything have nothing to do with each other."""
+    """What a read has to answer. Two questions that differ in any field are different questions."""
 
     purpose: Purpose
     attempt: int
@@ -77,7 +77,7 @@ def question_of(
     newer_than: int | None = None,
     doubted: Sequence[ChosenCheckpoint] = (),
 ) -> Question:
-    """What is asked about the gang of *root*, by *recovery* where there is one."""
+    """The question about the gang of *root*, for *recovery* where there is one."""
     attempt = recovery.status.attempt if recovery else root.attempt
     name = recovery.metadata.name if recovery else ""
     location, fmt = root.options.checkpoint, root.options.checkpoint_format
@@ -86,26 +86,26 @@ def question_of(
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Read:
-    """One read, from when it was asked for. Times are by the controller's clock."""
+    """One read, from the time of the request. Times are by the controller's clock."""
 
     gang: GangRef
     question: Question
     work: Callable[[], Awaitable[Any]]
     known: Any
-    """An answer that is equal to this is nothing new."""
+    """An answer equal to this is not new."""
     every: timedelta
     asked: datetime
     ended: datetime | None = None
     answer: Any = None
     error: str = ""
-    """Why there is no answer, for a person."""
+    """Why there is no answer, for a person to read."""
     is_passing: bool = False
-    """The cluster was in the way, and not the store: nothing is known of that."""
+    """The error was in the cluster, not in the store: the state of the store is not known."""
     task: asyncio.Task[None] | None = None
 
 
 class _Gang:
-    """The reads of one gang: the one that waits or is under way, and the last one that ended."""
+    """The reads of one gang: the one that waits or runs, and the last one that ended."""
 
     def __init__(self, question: Question, jitter: Jitter) -> None:
         self.question = question
@@ -118,7 +118,7 @@ class _Gang:
 
 
 class CheckpointReads:
-    """The reads for one controller. *touch* marks a gang that a read has something new for."""
+    """The reads for one controller. *touch* marks a gang dirty when a read has a new result for it."""
 
     def __init__(self, clock: Clock, touch: Callable[[GangKey], None], jitter: Jitter = no_jitter) -> None:
         self._clock = clock
@@ -127,15 +127,15 @@ class CheckpointReads:
         self._gangs: dict[str, _Gang] = {}
         self._at: dict[GangKey, set[str]] = defaultdict(set)
         self._waiting: dict[tuple[bool, str], dict[str, Read]] = defaultdict(dict)
-        """By whether they can wait, and the namespace: those that have not begun, by uid."""
+        """Reads that have not begun, by uid of the gang; the outer key is whether they can wait, and the namespace."""
         self._running: list[Read] = []
         self._wanted = asyncio.Event()
 
-    # What an attend asks ---------------------------------------------------------------------------------------------
+    # Called in a reconcile -------------------------------------------------------------------------------------------
 
     @contextmanager
     def attending(self, gang: GangRef) -> Iterator[None]:
-        """What is not asked for in here, unless it fails, is dropped at its end."""
+        """One reconcile of *gang*. A read that is not asked for in it is dropped at its end, unless it fails."""
         if (known := self._gangs.get(gang.uid)) is not None:
             known.is_asked = False
         yield
@@ -152,9 +152,9 @@ class CheckpointReads:
         known: Any = None,
     ) -> Read | None:
         """
-        The last read for *question* that ended; before there is one, the one that will answer it, if there is any.
+        The last read for *question* that ended. Before there is one: the read that will answer it, if there is any.
 
-        A further one is made where none is under way and the last ended *every* ago.
+        A further read is queued when none waits or runs and the last one ended *every* ago.
         """
         self._at[key_of(gang)].add(gang.uid)
         mine = self._gangs.setdefault(gang.uid, _Gang(question, self._jitter))
@@ -170,25 +170,25 @@ class CheckpointReads:
         return mine.last or mine.current
 
     def use(self, read: Read) -> None:
-        """Its answer is used up: it is not given a second time."""
+        """Mark the answer of *read* as used: it is not returned a second time."""
         mine = self._gangs.get(read.gang.uid)
         if mine is not None and mine.last is read:
             mine.last = None
 
     def again(self, read: Read, wait: timedelta) -> None:
-        """What *read* has shown is read again so soon after it."""
+        """Read again *wait* after the end of *read*."""
         mine = self._gangs.get(read.gang.uid)
         if mine is not None and mine.last is read and read.ended is not None:
             mine.not_before = read.ended + wait
 
     def drop_others(self, key: GangKey, gangs: Collection[GangRef]) -> None:
-        """Drop what there is for gangs at *key* that are not among *gangs*: they are gone."""
+        """Drop the reads of gangs at *key* that are not in *gangs*: those gangs are gone."""
         left = {gang.uid for gang in gangs}
         for uid in self._at.get(key, set()) - left:
             self._drop_at(key, uid)
 
     def _drop(self, gang: GangRef) -> None:
-        """End what is under way for a gang, and forget what is known."""
+        """Cancel the read of a gang, and forget its results."""
         self._drop_at(key_of(gang), gang.uid)
 
     def _drop_at(self, key: GangKey, uid: str) -> None:
@@ -215,19 +215,19 @@ class CheckpointReads:
 
     @property
     def waits(self) -> bool:
-        """Whether a read has been asked for that has not begun."""
+        """Whether a requested read has not begun yet."""
         return bool(self._waiting)
 
-    # What is done beside ---------------------------------------------------------------------------------------------
+    # Run in the background -------------------------------------------------------------------------------------------
 
     async def run(self, wake: Callable[[GangKey], None]) -> None:
-        """Take reads until cancelled, when they are, too. *wake* is called with each gang that is to be attended to."""
+        """Run reads until cancelled; they are then cancelled, too. *wake* is called with each gang to reconcile."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._wanted.clear()
                 for read in self.begin():
                     read.task = tasks.create_task(self._take_and_wake(read, wake), name=f"read {read.gang.name}")
-                    read.task.add_done_callback(partial(self._leave, read))  # also of one that never began
+                    read.task.add_done_callback(partial(self._leave, read))  # also for a read that never began
                 await self._wanted.wait()
 
     async def _take_and_wake(self, read: Read, wake: Callable[[GangKey], None]) -> None:
@@ -235,7 +235,7 @@ class CheckpointReads:
             wake(key_of(read.gang))
 
     def begin(self) -> list[Read]:
-        """The reads to take now; each has to be taken (`take`)."""
+        """The reads to run now; the caller must run each of them (`take`)."""
         begun: list[Read] = []
         for place in sorted(self._waiting):
             _, namespace = place
@@ -249,13 +249,13 @@ class CheckpointReads:
         return begun
 
     async def take(self, read: Read) -> bool:
-        """Do it. Whether it has something new; never for one that was dropped meanwhile."""
+        """Run *read*. Returns whether its result is new; False when the read was dropped in the meantime."""
         try:
             read.answer = await read.work()
         except (ClusterError, OSError) as error:
             read.error = str(error) or type(error).__name__
             read.is_passing = isinstance(error, ClusterError)
-        except Exception as error:  # a fault of ours that one gang brings out must not end the reads for the others
+        except Exception as error:  # a bug of ours with one gang must not end the reads for the others
             log.exception("checkpoints.failed", gang=read.gang.name, namespace=read.gang.namespace, error=str(error))
             read.error = f"a fault of healthd: {type(error).__name__}: {error}"
         finally:
@@ -286,7 +286,7 @@ class CheckpointReads:
         return True
 
     def _log(self, mine: _Gang, read: Read) -> None:
-        """One trouble is logged once, and that it is over."""
+        """Log an error once, and its end once."""
         if read.error == mine.trouble:
             return
         gang = {"gang": read.gang.name, "namespace": read.gang.namespace, "purpose": read.question.purpose.value}

@@ -1,6 +1,6 @@
 """
-What the owner of a gang declared of its checkpoints, and cannot be meant: said while the gang is healthy, since a
-recovery could only hold it. Nothing is read here but the declaration.
+Find errors in what the owner of a gang declared about its checkpoints. They are reported while the gang is healthy,
+because a recovery could only hold the gang. Only the declaration is read here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from healthd.core.recovery.gang import Root
 
 
 def misdeclared(root: Root) -> str:
-    """What is wrong with the place or the format that *root* names; empty where neither is."""
+    """What is wrong with the location or the format that *root* names; empty when both are right."""
     if why := why_no_place(root.options.checkpoint):
         return f"{ANNOTATION_CHECKPOINT}: {why}"
     if why := why_no_format(root.options.checkpoint_format):
@@ -21,7 +21,7 @@ def misdeclared(root: Root) -> str:
 
 
 def why_no_format(text: str) -> str:
-    """Why no checkpoint can be verified as *text* declares it; empty where it can, or nothing is declared."""
+    """Why no checkpoint can be verified with the format *text*; empty when it can, or when no format is declared."""
     try:
         if text:
             declared(text)

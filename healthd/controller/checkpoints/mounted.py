@@ -2,16 +2,16 @@
 The checkpoints of gangs that save where this process can read: `file:///path`, `pvc://claim/path`, or a bucket such as
 `s3://bucket/path`.
 
-A claim is mounted here at another place than in the gang's pods, so there are two names for each checkpoint. What
-leaves this module is the one that the pods know; where they do not tell, it stays a `pvc://` URL.
+A claim has another mount path here than in the gang's pods, so each checkpoint has two names. This module returns the
+name that the pods use; where the pods do not show it, the name stays a `pvc://` URL.
 
-What a gang names is its owner's word, and the controller can read what he may not: places are kept within bounds, also
-where a link leads out of them.
+The owner of a gang names the location, and the controller can read more than the owner may. So locations are kept
+within bounds, also where a link leads out of them.
 
-What is there was written by users, and may be made to take time and memory: processes look at it that can be ended
-(`healthd.checkpoints.processes`). They are few, in even shares for each namespace
+The files were written by users, and may be made to cost time and memory. So they are read by processes that can be
+ended (`healthd.checkpoints.processes`). These processes are few, in even shares for each namespace
 (`healthd.controller.checkpoints.readers`): all gangs of a cluster may be restarted at once, the file server has other
-work, and memory has an end.
+work, and memory is limited.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from healthd.core.recovery.gang import Mount, Root
 from healthd.threads import Threads
 
 LONGEST_LOOK = 10.0
-"""Seconds; a file server that hangs must not hold up everything else for the sake of a look at progress."""
+"""Seconds; a file server that hangs must not delay everything else because of a check of progress."""
 LONGEST_REPORT = 120.0
-"""Seconds; nobody waits for this one, and tens of thousands of files take their time."""
+"""Seconds; no recovery waits for this report, and tens of thousands of files take long."""
 KEPT_REJECTIONS = 20
-"""They are stored in the Recovery, and an object has a size limit; the newest tell the story."""
+"""They are stored in the Recovery, and an object has a size limit; the newest ones are enough."""
 PLACERS = 6
-"""Threads that ask for the folders of claims, as `core.fair_shares` counts them."""
+"""Threads that check the folders of claims, as `core.fair_shares` counts them."""
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -57,11 +57,11 @@ class Bounds(NamedTuple):
 
     folders: tuple[Path, ...]
     buckets: tuple[str, ...]
-    """URLs, each with all that is below it."""
+    """URLs; each allows everything below it."""
 
     @classmethod
     def of(cls, namespace: str, volumes_at: Path, rows: Sequence[str]) -> Bounds:
-        """For gangs of *namespace*: its own folder below *volumes_at*, and what *rows* of the configuration give it."""
+        """For gangs of *namespace*: its own folder below *volumes_at*, and what *rows* of the configuration allow."""
         allowed = allowed_in(namespace, rows)
         return cls(
             folders=(volumes_at / namespace, *(Path(each) for each in allowed if not is_bucket(each))),
@@ -71,16 +71,16 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLocation:
-    """Where a gang's checkpoints are: *here*, and as its pods name the same folder."""
+    """Where a gang's checkpoints are: *here* in this process, *there* in its pods; both are the same folder."""
 
     here: str
     """A path, or the URL of a bucket."""
     there: str
     bounds: tuple[Path, ...] | None = None
-    """Folders that a path must be in; None: it may be anywhere."""
+    """Folders that a path must be in; None: any path is allowed."""
 
     def seen_there(self, path: str) -> str:
-        """The name that the pods have for a *path* of here."""
+        """The name in the pods for a *path* here."""
         if self.there == self.here:
             return path
         if path == self.here:
@@ -90,11 +90,11 @@ class CheckpointLocation:
 
 class FileCheckpoints:
     """
-    Looks where the root of a gang says. Claims are mounted below *volumes_at*.
+    Reads checkpoints at the location that the root of a gang names. Claims are mounted below *volumes_at*.
 
-    For a gang nothing is read outside of the folder of its namespace there and what the rows of *allowed* give that
-    namespace; None allows everything. Credentials for buckets come from the *environment* and what it names. A
-    verification that takes longer than *within* is ended, and refused.
+    A gang can read only the folder of its namespace there, and what the rows of *allowed* give to that namespace; None
+    allows everything. Credentials for buckets come from the *environment* and what it names. A verification that takes
+    longer than *within* is ended, and the checkpoint is refused.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class FileCheckpoints:
         self._readers = Readers(environment, program)
         self._placers = Threads("find claims", PLACERS)
         self._placing: Counter[str] = Counter()
-        """Threads that ask for the folder of a claim."""
+        """Threads that check the folder of a claim now, by folder."""
 
     async def latest(
         self,
@@ -121,7 +121,7 @@ class FileCheckpoints:
         recovery: Recovery | None = None,  # noqa: ARG002 - the protocol's
         doubted: Sequence[ChosenCheckpoint] = (),
     ) -> CheckpointAnswer:
-        """The newest checkpoint that will load; a store that does not answer, or a hostile one, is a reason."""
+        """The newest checkpoint that will load. When the store does not answer or is hostile, a rejection says so."""
         place = await self._place_of(root)
         if isinstance(place, str):
             return _unseen(root.options.checkpoint, place)
@@ -134,11 +134,11 @@ class FileCheckpoints:
         return CheckpointAnswer(report.found, report.rejected)
 
     async def reads(self, root: Root) -> bool:
-        """Whether the place that *root* names can be looked at from here. Raises TimeoutError."""
+        """Whether this process can read the location that *root* names. Raises TimeoutError."""
         return isinstance(await self._place_of(root), CheckpointLocation)
 
     async def newest_step(self, root: Root) -> int | None:
-        """The highest step that there is by name. Raises OSError when the store cannot be read or does not answer."""
+        """The highest step by name. Raises OSError when the store cannot be read or does not answer."""
         place = await self._place_of(root)
         if isinstance(place, str):
             return None
@@ -146,7 +146,7 @@ class FileCheckpoints:
         return report.found.step if report.found and report.found.step >= 0 else None
 
     async def report(self, root: Root) -> Report | None:
-        """A quick look; None where it cannot be had from here. Raises OSError as `newest_step` does."""
+        """A quick check; None when this process cannot read the location. Raises OSError as `newest_step` does."""
         place = await self._place_of(root)
         if isinstance(place, str):
             return None if on_claim(root.options.checkpoint) else refusing(root, place)
@@ -154,7 +154,7 @@ class FileCheckpoints:
         return seen_there(await self._readers.look(inquiry, LONGEST_REPORT, root.ref.namespace), place)
 
     async def _place_of(self, root: Root) -> CheckpointLocation | str:
-        """Not on the event loop: a claim may be mounted from a file server that hangs. Raises TimeoutError."""
+        """Not on the event loop: the file server of a claim may hang. Raises TimeoutError."""
         namespace, allowed = root.ref.namespace, self._allowed
         bounds = None if allowed is None else Bounds.of(namespace, self._volumes_at, allowed)
         placing = partial(place_of, root, self._volumes_at, bounds)
@@ -202,7 +202,7 @@ def place_of(root: Root, volumes_at: Path, bounds: Bounds | None = None) -> Chec
 
 
 def why_no_place(location: str) -> str:
-    """Why *location*, which its owner wrote, names no place that could be read; empty where it does."""
+    """Why *location*, which the gang's owner wrote, is not readable by its form; empty when it is."""
     url = parts_of(location)
     if path_of(location) is not None or (url.scheme and is_bucket(location)):
         return ""
@@ -215,7 +215,7 @@ _NOT_ON_A_CLAIM = "not a place on a claim: write pvc://claim/path"
 
 
 def _in_bucket(location: str, bounds: Bounds | None) -> CheckpointLocation | str:
-    """Bounds first: what they forbid is not even asked for."""
+    """Bounds first: a location outside of them is never requested."""
     if bounds is not None and not any(is_below(location, bucket) for bucket in bounds.buckets):
         allowed = ", ".join(bounds.buckets) or "no bucket"
         return f"{location} is outside of what the controller may read ({allowed}; see checkpoints.allowed)"
@@ -223,7 +223,7 @@ def _in_bucket(location: str, bounds: Bounds | None) -> CheckpointLocation | str
 
 
 def seen_there(report: Report, place: CheckpointLocation) -> Report:
-    """*report* with the names that the gang's own pods know."""
+    """*report* with the paths that the gang's own pods use."""
     found, rejected = report.found, report.rejected[:KEPT_REJECTIONS]
     return replace(
         report,
@@ -240,7 +240,7 @@ class OnClaim(NamedTuple):
 
 
 def on_claim(location: str) -> OnClaim | None:
-    """What `pvc://claim/path` names; None where it names nothing on a claim."""
+    """The folder that `pvc://claim/path` names; None when *location* is not on a claim."""
     url = parts_of(location)
     claim, inside = url.netloc, PurePosixPath(unquote(url.path).strip("/") or ".")
     is_one = url.scheme == "pvc" and _CLAIM.fullmatch(claim) and ".." not in inside.parts
@@ -248,7 +248,7 @@ def on_claim(location: str) -> OnClaim | None:
 
 
 def in_pods(mounts: tuple[Mount, ...], place: OnClaim) -> str:
-    """Where the gang's pods see *place*; empty where they do not mount it."""
+    """The path of *place* in the gang's pods; empty when they do not mount it."""
     for mount in mounts:
         if mount.claim == place.claim and place.inside.is_relative_to(mount.sub_path or "."):
             return str(PurePosixPath(mount.path) / place.inside.relative_to(mount.sub_path or "."))
@@ -264,5 +264,5 @@ def path_of(location: str) -> Path | None:
 
 
 def _unseen(where: str, why: str) -> CheckpointAnswer:
-    """Not the same as empty: what is saved there must not be lost by a fresh start."""
+    """Not the same as empty: a start without a checkpoint must not lose what is saved there."""
     return CheckpointAnswer(None, [RejectedCheckpoint(path=where, step=-1, reason=why)] if where else [])

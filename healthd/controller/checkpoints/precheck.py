@@ -1,8 +1,8 @@
 """
-Look at the checkpoints of gangs that run, at a slow pace, and say what a fault would cost: before it comes.
+Check the checkpoints of running gangs, at a slow pace, and report what a fault would cost, before there is a fault.
 
-Apart from the controller's own loop, because a store may take its time, and no fault is to wait for it. What is learned
-stands on the root of the gang, so the next leader knows it; nothing is decided by it.
+This runs apart from the reconcile loop, because a store may be slow, and no fault must wait for it. The results are
+stored on the root of the gang, so the next leader knows them. No decision uses them.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from healthd.telemetry.metrics import GangSaves, Metrics
 log = structlog.get_logger()
 
 AT_ONCE = 4
-"""Gangs that are looked at at the same time, as `core.fair_shares` counts them: file servers have other work."""
+"""Gangs that are checked at the same time, as `core.fair_shares` counts them: file servers have other work."""
 TICK = timedelta(seconds=5)
 
 
 class Prechecks:
-    """Looks at every gang of *cluster_state* once in `policy.every`, while no recovery of it is under way."""
+    """Checks every gang of *cluster_state* once in `policy.every`, while the gang has no active recovery."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Prechecks:
         self._announce = announce
         self._due: dict[str, datetime] = {}
         self._under_way: dict[str, str] = {}
-        """By uid: the namespace."""
+        """Gangs whose check runs now: uid to namespace."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         if not self._policy.enabled:
             return
         async with asyncio.TaskGroup() as tasks:
@@ -90,12 +90,12 @@ class Prechecks:
                 await self._clock.sleep(TICK)
 
     def _checked(self) -> dict[str, Root]:
-        """The gangs that run and could be resumed."""
+        """The gangs that run and could be resumed from a checkpoint."""
         roots = [root for root in self._cluster_state.roots.values() if is_checked(root)]
         return {root.ref.uid: root for root in roots if self._cluster_state.active(root.ref) is None}
 
     def _start(self, now: datetime) -> list[Root]:
-        """Whom to look at now. A crowd of gangs is spread over the time."""
+        """The gangs to check now. Many gangs are spread over time."""
         checked = self._checked()
         self._due = {uid: self._due.get(uid) or now + self._spread(uid) for uid in checked}
         waiting = sorted((at, uid) for uid, at in self._due.items() if at <= now and uid not in self._under_way)
@@ -117,13 +117,13 @@ class Prechecks:
             await self._check(root)
         except ClusterError as error:
             log.info("precheck.retry", gang=gang, error=str(error))
-        except Exception as error:  # a fault of ours that one gang brings out must not end the look at the others
+        except Exception as error:  # a bug of ours with one gang must not end the checks of the others
             log.exception("precheck.failed", gang=gang, error=str(error))
         finally:
             self._under_way.pop(root.ref.uid, None)
 
     async def _check(self, root: Root) -> None:
-        """One look, and what follows from it. Raises ClusterError."""
+        """One check, and what follows from it. Raises ClusterError."""
         wrong = misdeclared(root)
         seen = refusing(root, wrong) if wrong else await self._look(root)
         before = self._checked().get(root.ref.uid)
@@ -143,7 +143,7 @@ class Prechecks:
             await self._note(root, saves)
 
     async def _look(self, root: Root) -> Report | str | None:
-        """What there is, or why the store did not answer; None where nobody can look. Raises ClusterError."""
+        """The report, or why the store did not answer; None when no check is possible. Raises ClusterError."""
         try:
             return await self._looker.report(root)
         except OSError as error:
@@ -160,7 +160,7 @@ class Prechecks:
             self._announce(about, NORMAL, f"Checkpoint{concern.capitalize()}Over", "the checkpoints are as they were")
 
     async def _note(self, root: Root, saves: Saves) -> None:
-        """On the root, where the next leader and people find it."""
+        """Store *saves* on the root, where the next leader and people find it."""
         note = {ANNOTATION_SAVES: msgspec.json.encode(saves).decode()}
         with suppress(NotFound, Conflict):
             await self._adapters[root.ref.kind].note(self._cluster, root, note)
@@ -168,11 +168,11 @@ class Prechecks:
     def _show_safely(self, now: datetime) -> None:
         try:
             self._show(now)
-        except Exception as error:  # what is only shown must not end what is guarded
+        except Exception as error:  # a failed metric must not stop the checks
             log.exception("precheck.not_shown", error=str(error))
 
     def _show(self, now: datetime) -> None:
-        """The gauges, which go on counting between two looks."""
+        """Set the gauges; they change also between two checks."""
         known = [root for root in self._checked().values() if root.saves != NO_SAVES]
         self._metrics.show_saves(self._shown(root, now) for root in known)
 

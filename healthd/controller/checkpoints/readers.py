@@ -1,15 +1,15 @@
 """
-How many processes read what users saved, and how much memory they may take beside the controller.
+The processes that read what users saved: how many there are, and how much memory they may use beside the controller.
 
-There are three pools: one for the verifications that recoveries wait for, one for quick looks, and one of few large
-processes for what the small ones have no room for. A pool never has more processes than it says, those that cannot be
-ended included; one namespace gets half of them at most, so the slow or hostile storage of one tenant is not in the way
-of another. A look that nobody waits for any more is ended, and its place is free when its process is gone.
+There are three pools: one for the verifications that recoveries wait for, one for quick checks, and one of few large
+processes for checkpoints that need more memory than a small process has. A pool never exceeds its size, processes that
+cannot be ended included. One namespace gets at most half of a pool, so slow or hostile storage of one tenant does not
+block another tenant. A read is ended when its caller stops waiting; its slot is free when its process is gone.
 
-The controller's container has a limit of 1,536 MiB (deploy/controller.yaml). It holds, when all take the most they may:
+The controller's container has a memory limit of 1,536 MiB (deploy/controller.yaml). At the maximum use it holds:
 
     the controller with 10,000 nodes and 100,000 pods       243 MiB   (docs/measured.md: 37.5 + 217 MB)
-    4 small processes that verify, 4 that look     8 x 64   512 MiB
+    4 small processes to verify, 4 for checks      8 x 64   512 MiB
     2 large processes                             2 x 300   600 MiB
     code that all processes share                            13 MiB
                                                           1,368 MiB
@@ -30,21 +30,21 @@ from healthd.core.fair_shares import may_begin
 from healthd.threads import in_thread
 
 SMALL = 64 << 20
-"""Bytes of data for one small process. It has 17 MiB when it rests, and 25 after a checkpoint of 10,000 files."""
+"""Bytes of data for one small process. It uses 17 MiB when idle, and 25 after a checkpoint of 10,000 files."""
 VERIFIERS, LOOKERS, LARGE_ONES = 2, 2, 1
 """Processes for one namespace alone, as `core.fair_shares` counts them; a pool has up to twice as many."""
 CONTROLLER = 243 << 20
-"""Bytes that the controller itself takes in the largest cluster that it is tried with."""
+"""Bytes that the controller itself uses in the largest cluster that it is tested with."""
 SHARED = 13 << 20
 """Bytes of code and tables that all processes share."""
 MOST = CONTROLLER + SHARED + 2 * (VERIFIERS + LOOKERS) * SMALL + 2 * LARGE_ONES * LARGE
-"""Bytes that all of them take together at the very most."""
+"""Bytes that all of them use together at most."""
 _AGAIN = 1.0
-"""Seconds until it is seen that a process which could not be ended is gone at last."""
+"""Seconds between checks whether a process that could not be ended is gone at last."""
 
 
 class Readers:
-    """Looks at what users saved, for `Inquiry`s of namespaces."""
+    """Reads what users saved, for `Inquiry`s of namespaces."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM) -> None:
         make = partial(Processes, environment=environment, program=program)
@@ -53,11 +53,11 @@ class Readers:
         self._large = Pool(LARGE_ONES, make(idle=0, memory=LARGE))
 
     async def verify(self, inquiry: Inquiry, seconds: float, who: str) -> Report:
-        """What a recovery waits for. It has *seconds* from when it begins. Raises TimeoutError and other OSErrors."""
+        """Verify for a recovery that waits; *seconds* count from the begin. Raises TimeoutError and other OSErrors."""
         return await self._ask(self._verifiers, inquiry, seconds, who)
 
     async def look(self, inquiry: Inquiry, seconds: float, who: str) -> Report:
-        """Quickly: in *seconds*, also while others come first. Raises TimeoutError and other OSErrors."""
+        """Check in *seconds*, the wait for a free process included. Raises TimeoutError and other OSErrors."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._ask(self._lookers, inquiry, seconds, who)
@@ -68,7 +68,7 @@ class Readers:
     async def _ask(self, pool: Pool, inquiry: Inquiry, seconds: float, who: str) -> Report:
         try:
             return await pool.ask(inquiry, seconds, who)
-        except Ended:  # most likely it took more memory than it may
+        except Ended:  # most likely it used more memory than allowed
             return await self._large.ask(inquiry, seconds, who)
 
 
@@ -83,7 +83,7 @@ class Pool:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def ask(self, inquiry: Inquiry, seconds: float, who: str) -> Report:
-        """What one of the processes answers, once it is the turn of *who*. Ends it when the waiting is cancelled."""
+        """The answer of one process, when it is the turn of *who*. Ends the process when the wait is cancelled."""
         while not self._may_begin(who):
             await self._change()
         self._running.append(who)
@@ -109,7 +109,7 @@ class Pool:
         return may_begin(who, [*self._running, *self._processes.stuck()], self._at_once)
 
     async def _change(self) -> None:
-        """Until somebody has left; or a moment, for processes that could not be ended leave without a word."""
+        """Wait for the end of a read, or a moment: a process that could not be ended gives no signal at its end."""
         left = asyncio.get_running_loop().create_future()
         self._waiting.append(left)
         try:

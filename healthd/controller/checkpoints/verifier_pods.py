@@ -1,12 +1,12 @@
 """
-Checkpoints on claims that are not mounted in the controller's pod: a pod in the gang's namespace looks at them.
+Checkpoints on claims that are not mounted in the controller's pod: a verifier pod in the gang's namespace reads them.
 
-Nothing waits here. Each call takes one look at the pod, makes it where there is none, and answers at once: with what it
-said, or that there is no answer yet. The name of a pod follows from the recovery and its attempt, so a controller that
-takes over finds the pod that another one made, and the recovery owns it, so none outlives that.
+Nothing waits here. Each call reads the pod once, creates it if there is none, and returns at once: with the pod's
+result, or with "no answer yet". The name of a pod is made from the recovery and its attempt, so a controller that takes
+over finds the pod of the controller before it. The recovery owns the pod, so no pod outlives its recovery.
 
-What it says is the word of a program in a namespace of users: whoever may make pods there could say it as well. It
-decides what the gang of that namespace resumes from, and nothing else.
+The result comes from a program in a namespace of users: any user who may create pods there could write it. It decides
+which checkpoint the gang of that namespace resumes from, and nothing else.
 """
 
 from __future__ import annotations
@@ -57,47 +57,47 @@ from healthd.core.recovery.recovery_status import blamed
 log = structlog.get_logger()
 
 KEPT_FOR = timedelta(seconds=30)
-"""How long an answer is good for. It has to be written down, and somebody may come in between."""
+"""How long an answer is valid. It must be written to the recovery, and another writer may come in between."""
 LONGEST_KEPT = timedelta(minutes=10)
-"""The same for answers that hold a gang, in the end: each one costs a pod, and reads all that there is."""
+"""The longest such time for answers that hold a gang: each new answer costs a pod that reads everything."""
 AT_ONCE = 8
 """Pods that read at the same time, as `core.fair_shares` counts them: a rack may lose its power, and the file server
 has other work."""
 POLL = timedelta(seconds=5)
 FORGOTTEN_AFTER = timedelta(minutes=1)
-"""A pod that nobody asked about for so long is of a recovery that went another way."""
+"""After so long without a question about it, a pod belongs to a recovery that no longer needs it."""
 
 
 class Here(Checkpoints, Looker, Protocol):
-    """Checkpoints that this process can read, and which these are."""
+    """The checkpoints that this process itself can read."""
 
     async def reads(self, root: Root) -> bool:
-        """Whether the place that *root* names can be looked at from here. Raises TimeoutError."""
+        """Whether this process can read the location that *root* names. Raises TimeoutError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An answer, and until when nobody asks again."""
+    """An answer, and the time until which it is not asked again."""
 
     answer: CheckpointAnswer
     until: datetime
 
 
 class Purpose(StrEnum):
-    """Why somebody asks; it ends the names of pods."""
+    """Why the checkpoints are read; it is a part of the names of pods."""
 
     VERIFY = "verify"
-    """The gang stands still, and waits for the answer."""
+    """The gang is stopped and waits for the answer."""
     LOOK = "look"
-    """The gang runs again: has it moved on?"""
+    """The gang runs again: does it make progress?"""
     CHECK = "check"
-    """Nothing has happened: could it be resumed?"""
+    """There is no fault: could the gang be resumed?"""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about *place*, and by which recovery, where there is one."""
+    """What to read at *place*, and for which recovery, where there is one."""
 
     root: Root
     place: OnClaim
@@ -108,23 +108,23 @@ class Question:
 
     @property
     def name(self) -> str:
-        """Of the pod that answers it."""
+        """The name of the pod that answers it."""
         asker = self.recovery.metadata.name if self.recovery else f"{self.root.ref.name}-{self.root.ref.uid[:5]}"
         return f"{asker}-{self.purpose}-{self.root.attempt}"
 
     @property
     def key(self) -> tuple[str, str]:
-        """The same in the whole cluster."""
+        """Namespace and name of that pod: unique in the whole cluster."""
         return self.root.ref.namespace, self.name
 
     @property
     def folder(self) -> Path:
-        """What that pod looks at, as it sees it."""
+        """The folder that the pod reads, as a path in the pod."""
         return Path(VOLUME) / self.place.inside
 
     @property
     def owner(self) -> OwnerReference:
-        """With whom the pod goes, should nobody ask again."""
+        """The owner of the pod: the pod is deleted with it, if there is no further question."""
         if self.recovery is not None:
             meta = self.recovery.metadata
             return OwnerReference(
@@ -137,10 +137,10 @@ class Question:
 
 class VerifierPods:
     """
-    Checkpoints of gangs wherever they are: those that *here* cannot read, on claims, by a pod beside them.
+    Checkpoints of gangs at any location. Those on claims that *here* cannot read are read by a verifier pod.
 
-    *own_image* tells which image this program runs from; empty where it does not run in a pod. With *checks* pods look
-    at gangs that run, too.
+    *own_image* returns the image that this program runs from; empty when it does not run in a pod. With *checks*, pods
+    also check running gangs.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class VerifierPods:
         self._reading: dict[tuple[str, str], datetime] = {}
 
     async def newest_step(self, root: Root) -> int | None:
-        """A cheap look at progress, where one can be had. Raises OSError."""
+        """A cheap check of progress, where this process can read. Raises OSError."""
         return await self._here.newest_step(root)
 
     async def latest(
@@ -175,7 +175,7 @@ class VerifierPods:
         recovery: Recovery | None = None,
         doubted: Sequence[ChosenCheckpoint] = (),
     ) -> CheckpointAnswer:
-        """The newest checkpoint that will load, or that it is being looked for. Raises OSError, ClusterError."""
+        """The newest checkpoint that will load, or a pending answer. Raises OSError, ClusterError."""
         place = await self._elsewhere(root)
         if place is None or recovery is None:
             return await self._here.latest(root, newer_than, recovery, doubted)
@@ -184,7 +184,7 @@ class VerifierPods:
         now = self._clock.now()
         await self._forget_others(question, now)
         if purpose is Purpose.LOOK and question.key not in self._known:
-            # The gang has only just begun to run.
+            # The gang has only just started to run.
             self._keep(question, CheckpointAnswer(None, []))
         known = self._known.get(question.key)
         if known is not None and now < known.until:
@@ -195,7 +195,7 @@ class VerifierPods:
         return answer
 
     async def report(self, root: Root) -> Report | None:
-        """A quick look; where a pod takes it, this waits for that. Raises OSError, ClusterError."""
+        """A quick check; where a pod does it, this waits for the pod. Raises OSError, ClusterError."""
         place = await self._elsewhere(root)
         if place is None or not self._checks:
             return await self._here.report(root)
@@ -205,12 +205,12 @@ class VerifierPods:
         return seen_there(verdict, _place_of(question)) if isinstance(verdict, Report) else refusing(root, verdict.why)
 
     async def _elsewhere(self, root: Root) -> OnClaim | None:
-        """The place on a claim that only a pod can look at."""
+        """The location on a claim that only a pod can read; None for all others."""
         place = on_claim(root.options.checkpoint)
         return place if place and self._policy.verifier and not await self._here.reads(root) else None
 
     async def _ask(self, question: Question) -> Verdict:
-        """One look at the pod, or its making."""
+        """Read the pod once, or create it."""
         try:
             pod = await self._cluster.get(Pod, question.name, question.root.ref.namespace)
         except NotFound:
@@ -266,13 +266,13 @@ class VerifierPods:
         )
 
     async def _remove(self, pod: Pod) -> None:
-        """At once, and without a word from its kubelet: it only reads, so another one beside it does no harm."""
+        """Delete *pod* at once, without its kubelet: it only reads, so a second pod beside it does no harm."""
         meta = pod.metadata
         with suppress(NotFound, Conflict):
             await self._cluster.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
 
     def _keep(self, question: Question, answer: CheckpointAnswer) -> None:
-        """Remember an answer until it is time to ask again."""
+        """Keep an answer until it is time to ask again."""
         if question.purpose is Purpose.LOOK:
             now = self._clock.now()
             since = question.recovery.status.phase_since if question.recovery else None
@@ -284,7 +284,7 @@ class VerifierPods:
         self._known[question.key] = Known(answer, self._clock.now() + wait)
 
     async def _forget_others(self, question: Question, now: datetime) -> None:
-        """What nobody will ask for again; a pod that is left from it goes now, and not only with its owner."""
+        """Forget questions that will not come again. Their pods are deleted now, and not only with their owners."""
         late = [key for key, at in self._reading.items() if now - at >= FORGOTTEN_AFTER and key != question.key]
         for namespace, name in late:
             del self._reading[namespace, name]
@@ -296,7 +296,7 @@ class VerifierPods:
 
 
 async def image_of(cluster: Cluster, namespace: str, pod: str) -> str:
-    """The image of the first container of a pod; empty where there is no such pod, or none is named."""
+    """The image of the first container of a pod; empty when there is no such pod, or *pod* is empty."""
     if not pod:
         return ""
     try:
@@ -312,7 +312,7 @@ def _place_of(question: Question) -> CheckpointLocation:
 
 
 def _answer(question: Question, verdict: Verdict) -> CheckpointAnswer:
-    """What the pod says, under the names that the gang's own pods know."""
+    """The pod's result, with the paths that the gang's own pods use."""
     if isinstance(verdict, Busy):
         return CheckpointAnswer(None, [], pending=verdict.why)
     if isinstance(verdict, Broken):
