@@ -1,1 +1,1 @@
-"""The decisions: pure functions of a snapshot and `now`. No I/O, no clock, no randomness."""
+"""The decisions of healthd: pure functions of a snapshot and `now`. No I/O, no clock, no randomness."""

@@ -1,4 +1,4 @@
-"""Exponential backoff with jitter: how long to wait before a failed call is tried again."""
+"""Exponential backoff with jitter: the delay before a failed call is retried."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 Jitter = Callable[[], float]
-"""Draws from 0 to 1."""
+"""Returns a random number from 0 to 1."""
 
 
 def no_jitter() -> float:
-    """No jitter: for callers that are few."""
+    """No jitter: for a small number of callers."""
     return 0.0
 
 
@@ -18,7 +18,7 @@ class Backoff:
     """
     Delays that double from *first* up to *longest*.
 
-    *jitter* takes up to half of each delay away, so that ten thousand clients do not retry in the same moment.
+    *jitter* shortens each delay by up to half, so that ten thousand clients do not retry at the same moment.
     """
 
     def __init__(self, first: timedelta, longest: timedelta, jitter: Jitter) -> None:
@@ -34,5 +34,5 @@ class Backoff:
         return delay * (1 - self._jitter() / 2)
 
     def reset(self) -> None:
-        """The call succeeded: the next failure waits *first* again."""
+        """The call succeeded: the delay after the next failure is *first* again."""
         self._failures = 0

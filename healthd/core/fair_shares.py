@@ -1,4 +1,4 @@
-"""Even shares of what is scarce, so that nobody waits for what one of them begins in numbers."""
+"""Even shares of a limited number of slots: one owner that starts many tasks does not block the others."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 def may_begin(who: str, running: Sequence[str], at_once: int) -> bool:
     """
-    Whether one more of *who* may begin beside *running*, the owner of each that is under way.
+    Whether one more task of owner *who* may begin. *running* has the owner of each running task.
 
-    One owner alone has all *at_once*. Several have even shares, one at least, and need not wait for the one that took
-    more before they came: so there may be more, up to twice *at_once*.
+    A single owner may use all *at_once* slots. Several owners have even shares, at least one slot each. A new owner
+    does not wait for an owner that already has more than its share. So more tasks may run for a time: up to twice
+    *at_once*.
     """
     share = max(1, at_once // len({who, *running}))
     return running.count(who) < share and len(running) < 2 * at_once

@@ -1,4 +1,4 @@
-"""JSON merge patches (RFC 7386): what must be sent so that one wire object becomes another."""
+"""JSON merge patches (RFC 7386): what to send so that one wire object becomes another."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 
 def diff(old: msgspec.Struct, new: msgspec.Struct) -> dict[str, Any]:
-    """The merge patch from *old* to *new*; empty when nothing changed. Lists are replaced whole."""
+    """The merge patch from *old* to *new*; empty when nothing changed. A changed list is sent as a whole."""
     return changes(msgspec.to_builtins(old), msgspec.to_builtins(new))
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for bodies as they are written."""
+    """The same for objects that are already encoded as mappings."""
     patch: dict[str, Any] = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)

@@ -8,6 +8,6 @@ SHOWN = 3
 
 
 def some(names: Sequence[str]) -> str:
-    """At most three of them, and how many more there are."""
+    """At most three of *names*, and the number of the others."""
     shown = ", ".join(names[:SHOWN])
     return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"

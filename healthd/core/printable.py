@@ -1,13 +1,13 @@
-"""Text that users, nodes or files wrote, made safe for a line on a terminal, in a log or in an object."""
+"""Makes text from users, nodes or files safe to print on a terminal, in a log line or in an object."""
 
 from __future__ import annotations
 
 
 def printable(text: str, *, keep: str = "") -> str:
     """
-    *text* with every character escaped that does not print: controls, escapes of terminals, overrides of direction.
+    *text* with every non-printable character escaped: control characters, terminal escapes, direction overrides.
 
-    The ones in *keep* stay, such as the ends of lines.
+    Characters in *keep*, such as line ends, are not escaped.
     """
     if text.isprintable():
         return text
@@ -15,6 +15,6 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def _escaped(character: str) -> str:
-    """As JSON escapes it, so that what is printed for programs stays JSON."""
+    """The JSON escape of *character*, so that JSON output stays valid JSON."""
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -1,9 +1,10 @@
 """
-The edge: what others wrote, read into bounded values.
+Parses untrusted text into bounded values.
 
-A tenant writes annotations, labels and statuses, and may mean harm. Here their text becomes numbers, moments and lists,
-with a bound on digits, length, count and the size after decompression; depth is bounded by the decoder. What does not
-fit is Unreadable, with a reason for its author: the object is invalid then, and nothing else happens.
+Tenants write annotations, labels and statuses, and a tenant may be malicious. This module turns their text into
+numbers, times and lists. It limits the digits, the length, the count and the size after decompression; the decoder
+limits the nesting depth. Text that does not fit raises Unreadable, with a reason for its author. The object is then
+invalid, and nothing else happens.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ import msgspec
 T = TypeVar("T")
 
 LARGEST_NUMBER = 2**31 - 1
-"""As Kubernetes bounds its own counts."""
+"""The limit that Kubernetes has for its own counts."""
 LARGEST_STEP = 10**18 - 1
-"""The steps of checkpoints have 18 digits at most; fits an int64 and a float."""
+"""Steps of checkpoints have at most 18 digits; this fits an int64 and a float."""
 LARGEST_GANG = 100_000
-"""Members: ten times the largest gang that healthd is tried with. Their names are held in memory, some 10 MB."""
+"""Members: ten times the largest gang that healthd is tested with. Their names are held in memory, about 10 MB."""
 LONGEST_JSON = 256 * 1024
-"""Characters. All annotations of an object share so many bytes."""
+"""Characters. All annotations of an object together may have this many bytes."""
 LONGEST_SHOWN = 60
-"""Characters of a text that a reason repeats."""
+"""Characters of the bad text that an error message repeats."""
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-"""With its zone: a moment without one cannot be compared with others."""
+"""With its time zone: a time without a zone cannot be compared with others."""
 AttemptNumber = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_NUMBER)]
 Step = Annotated[int, msgspec.Meta(ge=-1, le=LARGEST_STEP)]
-"""-1: not known."""
+"""-1: unknown."""
 
 _DIGITS = re.compile("0*([0-9]{1,18})")
-"""ASCII: `str.isdecimal` takes the digits of every script."""
+"""ASCII digits only: `str.isdecimal` accepts the digits of every script."""
 
 
 class Unreadable(ValueError):
-    """A text that does not fit; the message tells its author why."""
+    """A text that does not fit; the message explains to its author why."""
 
 
 def shown(text: str) -> str:
-    """*text* as a reason repeats it: quoted, short, and harmless for a terminal."""
+    """*text* for an error message: quoted, short, and safe for a terminal."""
     more = f"… ({len(text):,} characters)" if len(text) > LONGEST_SHOWN else ""
     return ascii(text[:LONGEST_SHOWN]) + more if not text.isprintable() else repr(text[:LONGEST_SHOWN]) + more
 
@@ -58,7 +59,7 @@ def read_number(text: str, *, least: int = 0, most: int = LARGEST_NUMBER) -> int
 
 
 def number_or(text: str, otherwise: int, *, most: int = LARGEST_NUMBER) -> int:
-    """A number that a program wrote; *otherwise* where there is none, or none that can be read."""
+    """A number that a program wrote; *otherwise* when *text* is empty or not a valid number."""
     try:
         return read_number(text, most=most)
     except Unreadable:
@@ -66,7 +67,7 @@ def number_or(text: str, otherwise: int, *, most: int = LARGEST_NUMBER) -> int:
 
 
 def read_text(text: str, longest: int, *, allowed: str = "") -> str:
-    """A name, a path or a URL; *allowed* are characters besides those that can be printed. Raises Unreadable."""
+    """A name, a path or a URL; *allowed* are the non-printable characters that may be in it. Raises Unreadable."""
     if len(text) > longest:
         raise Unreadable(f"{shown(text)} is longer than {longest:,} characters")
     if not all(char.isprintable() or char in allowed for char in text):
@@ -75,7 +76,7 @@ def read_text(text: str, longest: int, *, allowed: str = "") -> str:
 
 
 def read_json(text: str, kind: type[T]) -> T:
-    """A value of *kind*. Raises Unreadable."""
+    """Decodes JSON into a value of *kind*. Raises Unreadable."""
     if len(text) > LONGEST_JSON:
         raise Unreadable(f"{shown(text)} is longer than {LONGEST_JSON:,} characters")
     try:
@@ -87,7 +88,7 @@ def read_json(text: str, kind: type[T]) -> T:
 
 
 def inflated(text: str, most: int) -> bytes:
-    """What zlib or gzip packed, and base64 made printable. Never more than *most* bytes. Raises Unreadable."""
+    """Decodes base64 and decompresses zlib or gzip. Never more than *most* bytes. Raises Unreadable."""
     stream = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
     try:
         raw = stream.decompress(base64.b64decode(text), most + 1)

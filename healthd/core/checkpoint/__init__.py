@@ -1,1 +1,1 @@
-"""What is known of a gang's checkpoints: verification, the pre-check, what a restart would cost."""
+"""The checkpoints of a gang: verification, the pre-check, the cost of a restart."""

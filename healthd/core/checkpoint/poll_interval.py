@@ -1,4 +1,4 @@
-"""When to look for a new step of a gang that was restarted, where each look costs a pod."""
+"""When to poll for a new step of a restarted gang, where each poll needs a pod."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from healthd.core.checkpoint.precheck import usual_interval
 from healthd.core.recovery.gang import Root
 
 SOONEST = timedelta(seconds=10)
-"""Between two looks: a pod takes some seconds to start."""
+"""Shortest time between two polls: a pod takes some seconds to start."""
 
 
 def next_look(root: Root, running_since: datetime, now: datetime, longest: timedelta) -> timedelta:
     """
-    How long to wait from *now*, and never longer than *longest*.
+    How long to wait from *now* until the next poll; never longer than *longest*.
 
-    A gang whose rhythm is known is looked at when it should have saved. From then on, and where the rhythm is not known
-    from the start, the waits grow with the time: what is seen late is at most twice as old as it need be.
+    If the gang's rhythm is known, the first poll is when the gang should have saved. After that, or from the start if
+    the rhythm is unknown, the waits grow with the elapsed time: a late step is at most twice as old as it need be.
     """
     usual = usual_interval(root)
     if usual is None:

@@ -1,8 +1,8 @@
 """
-What a fault would cost a gang that runs: how old its newest good checkpoint is, and what is wrong with its saving.
+What a fault would cost a running gang: how old its newest good checkpoint is, and what is wrong with its saving.
 
-People learn before the fault that the last hours could not be resumed from. Computes only: what there is in the store
-was found out before, by the same verification that a recovery uses, as far as headers and sizes tell.
+So people know before the fault that the last hours of work could not be resumed. Only computes: the content of the
+store was checked before, by the same verification that a recovery uses, but only by headers and sizes.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from healthd.core.config import PrecheckPolicy, format_duration
 from healthd.core.recovery.gang import Ending, Root
 
 ENOUGH = 3
-"""So many earlier ones say what is usual."""
+"""From this many earlier values on, the usual value is known."""
 LONGEST = 1e9
-"""Seconds. What is usual stands in annotations, where anybody may write."""
+"""Seconds. The values are stored in annotations, which tenants can write."""
 SHORT_WRITE = 30.0
-"""Seconds. A write that takes less keeps nobody waiting, whatever it took before."""
+"""Seconds. A shorter write delays nothing, however long it took before."""
 SLOWER = 2.0
-"""A write that takes so many times the usual is slow; two in a row are no accident."""
+"""A write that takes this many times the usual time is slow; two in a row are no accident."""
 
 
 class Worry(NamedTuple):
-    """A concern that stands, and why, for a person."""
+    """An active concern, and its reason, for people."""
 
     concern: Concern
     message: str
 
 
 def refusing(root: Root, why: str) -> Report:
-    """The report of a look that came to nothing, because the place itself cannot be used."""
+    """The report of a check without a result, because the location itself cannot be used."""
     return Report(rejected=[RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)])
 
 
 def missing_told(root: Root, report: Report) -> Report:
-    """*report*, which also refuses a place that is empty although *root* saved there: that holds a recovery, too."""
+    """*report*; it also refuses a location that is empty although *root* saved there: that also holds a recovery."""
     if report.found or report.rejected or not root.saves.good:
         return report
     return refusing(root, f"nothing is there any more, though {named_save(root.saves.good[-1])} was")
 
 
 def take_report(saves: Saves, report: Report, now: datetime) -> Saves:
-    """*saves* after a look found *report* at *now*. Where the steps go back, what is usual is learned anew."""
+    """*saves* after the check *report* at *now*. When the steps go back, the usual values are learned again."""
     newest = report.rejected[0] if report.rejected else None
     same = newest is not None and newest.path == saves.refused
     seen = replace(
@@ -72,13 +72,13 @@ def take_report(saves: Saves, report: Report, now: datetime) -> Saves:
     if save.at <= last.at and save.step == last.step:
         return seen
     if save.step == last.step >= 0:
-        # Saved again, after a restart that went back behind it.
+        # The same step was saved again, after a restart from an earlier step.
         return replace(seen, good=[*saves.good[:-1], save])
     return replace(seen, good=[*saves.good, save][-KEPT_SAVES:])
 
 
 def take_silence(root: Root, why: str, now: datetime) -> Saves:
-    """What is remembered after a look at *now* that the store did not answer. What was good before may be so still."""
+    """The saves after a check at *now* that the store did not answer. What was good before may still be good."""
     saves, where = root.saves, root.options.checkpoint
     since = saves.refused_since if saves.refused == where else now
     known = saves.watched_since or now
@@ -86,7 +86,7 @@ def take_silence(root: Root, why: str, now: datetime) -> Saves:
 
 
 def usual_interval(root: Root) -> timedelta | None:
-    """How often it saves: by the steps that were seen as they came, else by the checkpoints that were looked at."""
+    """How often it saves: from the steps that were observed as they came, else from the checked checkpoints."""
     seen = root.progress.intervals
     if len(seen) < ENOUGH:
         seen = [(after.at - before.at).total_seconds() for before, after in pairwise(root.saves.good)]
@@ -94,13 +94,13 @@ def usual_interval(root: Root) -> timedelta | None:
 
 
 def lost_work(root: Root, now: datetime) -> timedelta | None:
-    """How much would be lost if the gang broke *now*; None where that cannot be said, or nobody has looked."""
+    """How much work a fault at *now* would lose; None when that is unknown, or when there was no check yet."""
     since = _counts_from(root)
     return max(timedelta(0), now - since) if since and is_checked(root) and root.saves != NO_SAVES else None
 
 
 def is_checked(root: Root) -> bool:
-    """Whether the gang is one that runs, saves, and is to be restarted."""
+    """Whether the gang runs, saves, and has restarts enabled."""
     options = root.options
     runs = root.ending is Ending.NOT_ENDED and not root.deleting and not root.suspended and root.has_begun
     return runs and not root.invalid and options.restart and bool(options.checkpoint)
@@ -108,9 +108,10 @@ def is_checked(root: Root) -> bool:
 
 def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime, *, certain: bool = False) -> list[Worry]:
     """
-    Everything that is wrong with the saving of *root*, whose `saves` have taken *report* in.
+    Everything that is wrong with the saving of *root*, whose `saves` already include *report*.
 
-    What is refused may be one that is being written, so it has to be refused twice, unless *report* is *certain*.
+    A refused checkpoint may be one that is still being written, so it must be refused twice, unless *report* is
+    *certain*.
     """
     patience = timedelta(0) if certain else policy.every / 2
     found = (_late(root, policy, now), _refused(root, patience, now), _slower(root), _full(root, report, policy))
@@ -118,7 +119,7 @@ def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime, *
 
 
 def news(before: Sequence[Concern], found: Sequence[Worry]) -> tuple[list[Worry], list[Concern]]:
-    """The worries that began, and the concerns that are over."""
+    """The new worries, and the concerns that have ended."""
     stand = {worry.concern for worry in found}
     return [worry for worry in found if worry.concern not in before], [each for each in before if each not in stand]
 
@@ -151,7 +152,7 @@ def _refused(root: Root, patience: timedelta, now: datetime) -> Worry | None:
 
 
 def is_unread(root: Root) -> bool:
-    """The store did not answer at the last look."""
+    """Whether the store did not answer at the last check."""
     return root.saves.refused == root.options.checkpoint and bool(root.saves.refused) and not root.saves.none_loads
 
 
@@ -177,18 +178,18 @@ def _full(root: Root, report: Report, policy: PrecheckPolicy) -> Worry | None:
 
 
 def _counts_from(root: Root) -> datetime | None:
-    """Since when work would be lost: the last save or, where it is later, the start of what runs now."""
+    """The time since which work would be lost: the last save or, if later, the start of the present run."""
     known = [root.started_at, root.saves.good[-1].at if root.saves.good else None]
     return max((at for at in known if at), default=None)
 
 
 def named_save(save: Save) -> str:
-    """In words: which, and when."""
+    """A save in words: its step and its time."""
     saved = f"{save.at:%Y-%m-%d %H:%M} UTC"
     return f"step {save.step} of {saved}" if save.step >= 0 else f"that of {saved}"
 
 
 def spoken(duration: timedelta) -> str:
-    """To the second, below two minutes; to the minute above."""
+    """A duration in words: to the second below two minutes, to the minute above."""
     unit = timedelta(seconds=1) if duration < timedelta(minutes=2) else timedelta(minutes=1)
     return format_duration(duration // unit * unit)

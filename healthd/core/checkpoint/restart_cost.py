@@ -1,8 +1,8 @@
 """
-What a fault would cost a gang now, or has cost it: in numbers, and in words for a person.
+What a fault would cost a gang now, or has cost it: in numbers, and in words for people.
 
-Computes only, from what the pre-check wrote on the root (`core.checkpoint.precheck`) and from recoveries that are over.
-The same for `healthd explain` and `healthd doctor`; the metrics are the same numbers.
+Only computes, from what the pre-check wrote on the root (`core.checkpoint.precheck`) and from ended recoveries.
+`healthd explain` and `healthd doctor` both use it; the metrics have the same numbers.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from healthd.core.recovery.terms import KUBERNETES, Terms
 
 
 class Stake(msgspec.Struct, frozen=True, kw_only=True):
-    """What a fault would cost now. Durations are milliseconds; None where one is not known."""
+    """What a fault would cost now. Durations are milliseconds; None for an unknown one."""
 
     lost_ms: float
-    """Work since the newest checkpoint that would be resumed from, or since the gang was set going."""
+    """Work since the newest checkpoint that the gang would resume from, or since the gang was started."""
     newest: str
-    """The newest good checkpoint, in words; empty: none was ever seen."""
+    """The newest good checkpoint, in words; empty: none was observed so far."""
     newest_step: int | None
     newest_at: datetime | None
     began_at: datetime | None
-    """When the gang was set going, where that is later: nothing was lost before."""
+    """When the gang was started, if that is after the newest checkpoint: work before that is not lost."""
     interval_ms: float | None
     """How often the gang usually saves."""
     restart_ms: float | None
-    """How long its recoveries took, from the fault to a new step; else those of others in sight."""
+    """How long its recoveries took, from the fault to a new step; if it has none, those of other known gangs."""
     restarts: int
-    """How many were counted for that."""
+    """How many recoveries that value is from."""
     is_unread: bool
-    """The store did not answer at the last look: whether the newest is still good is not known."""
+    """The store did not answer at the last check: whether the newest is still good is unknown."""
     holds: bool
-    """Nothing that is there would be resumed from: a fault would hold the gang."""
+    """No existing checkpoint is usable: a fault would hold the gang."""
     refused: str
-    """The newest checkpoint, where it would be refused."""
+    """The newest checkpoint, if it would be refused; else empty."""
     why_refused: str
     concerns: list[Concern]
 
 
 def at_stake(root: Root, now: datetime, recoveries: Iterable[Recovery] = ()) -> Stake | None:
-    """What a fault would cost *root* now; None where that cannot be said. *recoveries* tell how long restarts take."""
+    """What a fault would cost *root* now; None when that is unknown. *recoveries* show how long restarts take."""
     lost, usual = lost_work(root, now), usual_interval(root)
     if lost is None:
         return None
@@ -73,7 +73,7 @@ def at_stake(root: Root, now: datetime, recoveries: Iterable[Recovery] = ()) -> 
 
 
 def restarts(gang: GangRef, recoveries: Iterable[Recovery]) -> list[float]:
-    """Milliseconds that each recovery took which brought *gang* back; where there is none, each of all gangs."""
+    """Milliseconds that each successful recovery of *gang* took; if there is none, those of all gangs."""
     over = [each for each in recoveries if each.status.phase is Phase.RECOVERED and each.status.timeline]
     own = [each for each in over if each.spec.gang == gang]
     return [_took(each) for each in own or over]
@@ -81,9 +81,10 @@ def restarts(gang: GangRef, recoveries: Iterable[Recovery]) -> list[float]:
 
 def lost_before(recovery: Recovery, saved: datetime | None) -> float | None:
     """
-    Milliseconds of work between *saved*, when what is resumed from was saved, and the first fault of *recovery*.
+    Milliseconds of work between *saved* and the first fault of *recovery*.
 
-    Work began anew where the gang was set going later than that. None where *saved* is not known.
+    *saved* is when the checkpoint to resume from was saved. If the gang was started later than that, work counts from
+    the start. None when *saved* is unknown.
     """
     if saved is None:
         return None
@@ -93,7 +94,7 @@ def lost_before(recovery: Recovery, saved: datetime | None) -> float | None:
 
 
 def tell_stake(stake: Stake, terms: Terms = KUBERNETES) -> Iterator[str]:
-    """In words, a thing a line."""
+    """The cost in words, one fact per line."""
     yield tell_cost(stake)
     if stake.holds:
         yield f"a fault now would hold the {terms.gang}: nothing that is there would be resumed from"
@@ -104,7 +105,7 @@ def tell_stake(stake: Stake, terms: Terms = KUBERNETES) -> Iterator[str]:
 
 
 def tell_cost(stake: Stake) -> str:
-    """In words: how much work, and since what."""
+    """The cost in words: how much work, and since when."""
     return f"a fault now would cost {_spoken(stake.lost_ms)} of work: {'; '.join(_facts(stake))}"
 
 

@@ -1,8 +1,8 @@
 """
-Verification where the volume is: the pod that does it, what a sight of that pod means, and what it says at its end.
+Verification of checkpoints on a volume: the verifier pod, the meaning of its status, and its report.
 
-Computes only. The controller makes the pod (`healthd.controller.checkpoints.verifier_pods`), and the program in it is
-`healthd checkpoints report`, which leaves a `Report` where the kubelet picks up a container's last words.
+Only computes. The controller creates the pod (`healthd.controller.checkpoints.verifier_pods`). The program in it is
+`healthd checkpoints report`: it writes a `Report` to the container's termination message, which the kubelet reads.
 """
 
 from __future__ import annotations
@@ -19,65 +19,65 @@ from healthd.core.printable import printable
 from healthd.core.recovery.gang import RunsAs
 
 LABEL_VERIFIER = "healthd.dev/verifier"
-"""On a pod that verifies checkpoints, value `true`: the admission policy lets the controller make only such pods."""
+"""On a pod that verifies checkpoints, value `true`: the admission policy lets the controller create only such pods."""
 CONTAINER = "verifier"
-"""Its container; others may have been put beside it."""
+"""The name of the verifier's container; other containers may have been injected beside it."""
 VOLUME = "/volume"
-"""Where that pod sees the claim."""
+"""Where the verifier pod mounts the claim."""
 NO_SIDECARS = {"sidecar.istio.io/inject": "false"}
-"""Nobody is to put a proxy beside it, that would never end."""
+"""Prevents the injection of a proxy container, which would never end."""
 LAST_WORDS = "/dev/termination-log"
-"""Where a container leaves its last words, unless its pod names another place."""
+"""The path of a container's termination message, unless its pod sets another path."""
 MOST_WORDS = 4096
-"""Bytes of them that a kubelet hands on."""
+"""Bytes of a termination message that a kubelet passes on."""
 MOST = 2**62
 """Every number is smaller than this."""
 PLACED_WITHIN = timedelta(minutes=5)
-"""A pod that has not started by then waits for something that somebody has to bring."""
+"""A pod that has not started by then waits for something that a person must provide."""
 _REASON_LENGTHS = (500, 200, 80)
-"""Characters of a reason, for as long as a report is too large."""
+"""Characters of each reason; the next smaller limit is used while the report is too large."""
 MOST_TOLERATIONS = MOST_NODES = 16
-"""A pod is to stay small, whatever the gang: these make it quicker to place, no more."""
+"""The pod must stay small for every gang. Tolerations and nodes only make it quicker to schedule."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What the program found. Sizes are bytes; paths are those of the pod that it ran in."""
+    """What the verifier found. Sizes are bytes; paths are those in the verifier pod."""
 
     found: ChosenCheckpoint | None = None
     rejected: list[RejectedCheckpoint] = []
-    """Newer than the one found, newest first."""
+    """The rejected checkpoints that are newer than *found*, newest first."""
     left_out: int = 0
-    """Further rejected ones, for which there was no room."""
+    """The number of further rejected checkpoints, for which there was no space."""
     size: int = 0
-    """Of the one found."""
+    """The size of *found*."""
     write_seconds: float = 0.0
-    """From its oldest to its newest file."""
+    """The time from its oldest to its newest file."""
     free: int = -1
-    """On the file system; -1: it does not tell."""
+    """Free space on the file system; -1: unknown."""
 
 
 class Save(msgspec.Struct, frozen=True, array_like=True):
-    """What tells one save from another at the same place."""
+    """The identity of a save among the saves at one location."""
 
     step: int
     saved_ns: int
 
 
 def saves(checkpoints: Iterable[ChosenCheckpoint]) -> tuple[Save, ...]:
-    """Of *checkpoints*, whose paths differ with who looks at them."""
+    """The saves of *checkpoints*. Paths are not compared: they differ between the pods that read them."""
     return tuple(Save(each.step, each.saved_ns) for each in checkpoints)
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The pod has not ended; *why*, for a person."""
+    """The pod has not ended; *why* is for people."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The pod ended without an answer, or will never begin; *why*, for a person."""
+    """The pod ended without a report, or will never start; *why* is for people."""
 
     why: str
 
@@ -87,7 +87,7 @@ Verdict = Busy | Broken | Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is to be verified, where, and as whom."""
+    """What to verify, where, and as which user."""
 
     name: str
     namespace: str
@@ -95,25 +95,25 @@ class Order:
     image: str
     claim: str
     folder: str
-    """Below `VOLUME`: what is to be looked at."""
+    """The path below `VOLUME` to verify."""
     format: str = ""
     quick: bool = False
-    """Headers and sizes alone."""
+    """Check only headers and sizes."""
     newer_than: int | None = None
     doubted: tuple[Save, ...] = ()
-    """Taken only where there is no other."""
+    """Saves to use only when there is no other."""
     runs_as: RunsAs
     user: int = 65532
-    """Where the pods of the gang run as root, or do not say as whom."""
+    """The user when the gang's pods run as root or set no user."""
     near: Collection[str] = ()
-    """Nodes on which the claim is, or was, in use."""
+    """Nodes on which the claim is or was in use."""
     not_on: Collection[str] = ()
     """Nodes that are to blame for something."""
     deadline: timedelta = timedelta(minutes=30)
 
 
 def fitted(report: Report, most: int = MOST_WORDS) -> bytes:
-    """*report* in at most so many bytes: its reasons grow shorter first, then the oldest rejected are left out."""
+    """*report* in at most *most* bytes: first its reasons are cut, then the oldest rejected ones are left out."""
     for length in _REASON_LENGTHS:
         short = [msgspec.structs.replace(each, reason=each.reason[:length]) for each in report.rejected]
         report = msgspec.structs.replace(report, rejected=short)
@@ -126,7 +126,7 @@ def fitted(report: Report, most: int = MOST_WORDS) -> bytes:
 
 
 def judge_verifier(pod: Pod, deadline: timedelta, now: datetime) -> Verdict:
-    """What a sight of the verifier's *pod*, which may run for *deadline*, means at *now*."""
+    """The state of the verifier at *now*, from its *pod*, which may run for *deadline*."""
     name = pod.metadata.name
     end = next((each.state.terminated for each in pod.status.container_statuses if each.name == CONTAINER), None)
     if end and (report := read_report(end.message)):
@@ -147,7 +147,11 @@ def judge_verifier(pod: Pod, deadline: timedelta, now: datetime) -> Verdict:
 
 
 def read_report(message: str | bytes) -> Report | None:
-    """None where it is none. Who may make pods there can say anything, and people read it on terminals."""
+    """
+    The report in a termination message; None when it is not a valid report.
+
+    A user who can create pods in that namespace can write anything there, and people read it on terminals.
+    """
     try:
         report = msgspec.json.decode(message, type=Report) if message else None
     except msgspec.MsgspecError:
@@ -159,7 +163,7 @@ def read_report(message: str | bytes) -> Report | None:
 
 
 def _is_plausible(report: Report) -> bool:
-    """Numbers that an object can hold, and paths that a line can."""
+    """Whether the numbers fit into a Kubernetes object, and the paths are printable."""
     named: list[ChosenCheckpoint | RejectedCheckpoint] = [*report.rejected]
     named += [report.found] if report.found else []
     numbers = [report.size, report.left_out, report.found.saved_ns if report.found else 0]
@@ -183,12 +187,12 @@ def _what_it_waits_for(pod: Pod) -> str:
 
 
 def _line(text: str) -> str:
-    """One printable line: it comes from a pod in a user's namespace."""
+    """*text* as one printable line: it comes from a pod in a user's namespace."""
     return printable(text)[:500].strip()
 
 
 def verifier_pod(order: Order) -> PodManifest:
-    """The pod: it has no token, no rights, no capability, and the claim read-only."""
+    """The manifest of the verifier pod: no token, no rights, no capability, and the claim read-only."""
     return PodManifest(
         metadata=ObjectMeta(
             name=order.name,
@@ -236,10 +240,10 @@ def _container(order: Order) -> dict[str, Any]:
 
 def _security(order: Order) -> dict[str, Any]:
     """
-    The gang's own user and groups: what it may read of its files, it may read here.
+    The gang's own user and groups: the verifier can read the same files as the gang.
 
-    Neither the user nor a group is root's. A group of files that the gang's pods do not have would change whom the
-    files belong to.
+    Neither the user nor a group is root. An fsGroup that the gang's pods do not have would change the owner of the
+    files.
     """
     own = order.runs_as
     security: dict[str, Any] = {
@@ -256,7 +260,10 @@ def _security(order: Order) -> dict[str, Any]:
 
 
 def _affinity(order: Order) -> dict[str, Any]:
-    """A claim that one node at a time may mount is at the nodes of the gang; a broken node is no place to read from."""
+    """
+    Prefers the gang's nodes: a claim that only one node at a time may mount is mounted there. Excludes blamed nodes:
+    a broken node is no place to read from.
+    """
     node: dict[str, Any] = {}
     near = sorted(set(order.near) - set(order.not_on))[:MOST_NODES]
     if near:

@@ -1,1 +1,1 @@
-"""The ports of one rail, compared over all nodes."""
+"""Compares the ports of one rail over all nodes."""

@@ -1,8 +1,8 @@
 """
-How much the counters of RDMA ports grow that a busy fabric moves, told so coarsely that a quiet one tells nothing new.
+Hourly growth of the RDMA port counters that grow on a busy fabric, so coarse that a quiet fabric causes no writes.
 
-An agent publishes powers of two, because ten thousand of them share one API server. What they mean is judged beside
-the same rail of all other nodes, in `healthd.core.fabric.rail_comparison`; a node by itself cannot tell. Pure.
+An agent publishes powers of two, because ten thousand agents share one API server. The judgement is in
+`healthd.core.fabric.rail_comparison`, against the same rail of all other nodes; a single node cannot judge. Pure.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ WATCHED: Mapping[str, tuple[str, ...]] = {
         *("roce.tcpRetransSegs", "roce.ip4InDiscards", "roce.cnpSent"),
     ),
 }
-"""By family: the readings that are published. Each driver has its own, three or four: mlx5, bnxt_re, irdma."""
+"""By family: the readings that are published. Each driver has three or four of its own: mlx5, bnxt_re, irdma."""
 
 QUIET = 10
-"""The power below which growth is told as 0: less than 2^10 in an hour is nothing to compare."""
+"""The power of two below which growth is published as 0: less than 2^10 in an hour is too little to compare."""
 SPAN = timedelta(hours=1)
 MEASURE_EVERY = timedelta(minutes=5)
 SLACK = 1.5
-"""By this factor growth must be beyond its power before another one is told: what hovers at a limit costs no writes."""
+"""Hysteresis: another power is published only when growth is beyond the range of the last power by this factor. So
+growth that varies around a limit causes no writes."""
 
 
 class Count(NamedTuple):
@@ -45,26 +46,26 @@ class Count(NamedTuple):
 
 class RateTracker:
     """
-    Knows by how much counters grew in the last hour, from what they had grown by at a few moments in it.
+    Computes the growth of counters in the last hour, from a few samples of their totals.
 
-    What was not watched for a whole hour has no growth yet; so has a counter that began anew.
+    A counter that was not sampled for a whole hour has no growth yet, nor has a counter that was reset.
     """
 
     def __init__(self) -> None:
         self._marks: deque[tuple[datetime, Mapping[Count, float]]] = deque()
 
     def is_due(self, now: datetime) -> bool:
-        """Whether it is time to enter what counters show."""
+        """Whether it is time for the next sample."""
         return not self._marks or now - self._marks[-1][0] >= MEASURE_EVERY
 
     def take(self, totals: Mapping[Count, float], now: datetime) -> None:
-        """Enter by how much each counter has grown since it was first seen."""
+        """Add a sample: the growth of each counter since it was first read."""
         self._marks.append((now, totals))
         while len(self._marks) > 1 and now - self._marks[1][0] >= SPAN:
             self._marks.popleft()
 
     def hourly(self) -> dict[Count, float]:
-        """By counter: its growth in an hour."""
+        """The growth of each counter in an hour."""
         (began, before), (ended, after) = self._marks[0], self._marks[-1]
         if ended - began < SPAN:
             return {}
@@ -76,15 +77,15 @@ class RateTracker:
         }
 
     def settle(self) -> None:
-        """Somebody repaired the node: what was counted before is history."""
+        """Drop all samples: the node was repaired, and earlier counts do not apply any more."""
         self._marks.clear()
 
 
 def power_of(grown: float, before: int | None = None) -> int:
-    """The power of two that *grown* reaches, 0 for little; *before*, which was told last, while that nearly fits."""
+    """The power of two that *grown* reaches, 0 for little; *before*, the last published one, while that nearly fits."""
     if before is not None and _nearly_fits(grown, before):
         return before
-    power = min(int(grown).bit_length() - 1, MOST_POWER)  # a sum of jumps that no counter makes
+    power = min(int(grown).bit_length() - 1, MOST_POWER)  # a larger sum comes from jumps that no real counter makes
     return power if power >= QUIET else 0
 
 
@@ -94,17 +95,17 @@ def _nearly_fits(grown: float, power: int) -> bool:
 
 
 def watched_of(nic: Nic) -> Sequence[str]:
-    """The readings of a port that are published: of one that has no rail none, because there is nothing like it."""
+    """The published readings of a port. A port without a rail has none, because there is nothing to compare it with."""
     return WATCHED.get(nic.family, ()) if nic.rail is not None else ()
 
 
 def port_count(nic: Nic, reading: str) -> Count:
-    """A counter of *nic*."""
+    """The key of the counter *reading* of *nic*."""
     return Count(nic.pci, f"port {nic.port}", reading)
 
 
 def with_growth(nic: Nic, hourly: Mapping[Count, float]) -> Nic:
-    """The port with what its counters grew by in an hour."""
+    """The port with the growth of its counters in an hour."""
     grown = {reading: hourly[count] for reading in watched_of(nic) if (count := port_count(nic, reading)) in hourly}
     powers = {reading: power_of(amount, nic.growth.get(reading)) for reading, amount in grown.items()}
     return nic if powers == nic.growth else msgspec.structs.replace(nic, growth=powers)

@@ -1,9 +1,9 @@
 """
-Compares the ports of one rail over all nodes: whose counters grow far more than elsewhere, and is the rail congested.
+Compares the ports of one rail over all nodes: which ports have far higher counter growth, and is the rail congested.
 
-Seen from one node, a port that congestion hits and one that is broken look alike; seen from all, the first has company.
-Only what is alike is compared: the same rail, family and rate, and the same counter of the same driver. What is found
-is told and never takes a node out of service. Pure.
+On one node, a congested port and a broken port look alike. Over all nodes they differ: congestion hits many ports.
+Only equal things are compared: the same rail, family and rate, and the same counter of the same driver. A result is
+only reported; it never takes a node out of service. Pure.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from healthd.core.fabric.counter_rates import QUIET
 from healthd.core.node.reporting import is_silent
 
 SCORE = 6.0
-"""Robust standard deviations above the median from which a port stands out; as among the ports of one node."""
+"""A port is an outlier from this many robust standard deviations above the median; the same as among the ports of one
+node."""
 SIGMA = 1.4826
-"""Of a normal distribution, by its median absolute deviation."""
+"""The standard deviation of a normal distribution, divided by its median absolute deviation."""
 LEAST_SIGMA = 0.5
-"""In powers of two. Where all are equal, six of these are a growth eight times that of the others."""
+"""In powers of two. When all ports are equal, six of these are a growth eight times that of the others."""
 PEERS = 8
-"""Fewer ports say nothing about what is usual."""
+"""With fewer ports than this, nothing is known about the usual growth."""
 CROWD = 0.05
-"""So many of a rail's ports do not break at the same time: when more are out of line, it is the rail."""
+"""A larger share of a rail's ports does not break at the same time: when more are outliers, the cause is the rail."""
 CROWD_LEAST = 3
-"""And more than this, on a small cluster."""
+"""On a small cluster, also more ports than this number must be outliers."""
 CONGESTED = 0.25
-"""A rail is congested when so many of its ports count marks of congestion, however equally."""
+"""A rail is congested when this share of its ports counts congestion marks, even if all count the same."""
 
 LEAST: Mapping[str, int] = {
     "roce.np_cnp_sent": 17,
@@ -44,24 +45,25 @@ LEAST: Mapping[str, int] = {
     "roce.rx_roce_discards": 15,
     "roce.ip4InDiscards": 15,
 }
-"""By counter of congestion: the power of two an hour from which it is worth a word; that is some 36 and 9 a second."""
+"""By congestion counter: the power of two per hour from which it is worth a report; about 36 and 9 per second."""
 _SUSPECTS = {
     True: "what is sent to this port, and the switch port",
     False: "its cable, its modules and the switch port",
 }
-"""What may be behind a counter of congestion, and behind one of loss."""
+"""The possible causes for a congestion counter (True) and for a loss counter (False)."""
 LEAST_OTHERWISE = 12
-"""For counters of loss and disorder: one a second."""
+"""For counters of loss and disorder: one per second."""
 HIGHEST = 64
-"""Powers that no counter exceeds."""
+"""The highest power of two; no counter exceeds it."""
 NODE_PORTS = 4
-"""So many ports of a node tell what its work does to all of them."""
+"""From this many ports on, the ports of a node show what its work does to all of them."""
 NODE_FAR = 3
-"""Powers of two by which a port must also be above the ports of its own node: its work moves them alike."""
+"""Powers of two by which a port must also be above the ports of its own node: the node's work moves all of them
+alike."""
 
 
 class Track(NamedTuple):
-    """What is compared with each other."""
+    """The key of a comparison: only ports and counters with an equal key are compared."""
 
     rail: int
     family: str
@@ -70,23 +72,23 @@ class Track(NamedTuple):
 
     @property
     def where(self) -> tuple[int, str, float]:
-        """Less the counter."""
+        """The key without the counter."""
         return self.rail, self.family, self.rate_gbps
 
 
 class Usual(NamedTuple):
-    """What is usual on a track: the median of the powers, and one robust standard deviation."""
+    """The usual growth on a track: the median of the powers, and one robust standard deviation."""
 
     median: float
     sigma: float
 
     def score(self, power: int) -> float:
-        """How far *power* is above what is usual."""
+        """How many robust standard deviations *power* is above the median."""
         return (power - self.median) / self.sigma
 
 
 class Outlier(NamedTuple):
-    """One port that stands out by one counter, whose hourly growth is about 2^*power* while 2^*usual* is usual."""
+    """A port that is an outlier by one counter: its hourly growth is about 2^*power*, and 2^*usual* is usual."""
 
     node: str
     device: str
@@ -98,7 +100,7 @@ class Outlier(NamedTuple):
 
     @property
     def message(self) -> str:
-        """For a person, on the event of the node."""
+        """The message for people, in the Event on the node."""
         return (
             f"Port {self.port} of {self.device} (rail {self.track.rail}): {self.track.counter} grew by some "
             f"{1 << self.power:,} in an hour; {_amount(self.usual)} is usual on this rail. "
@@ -107,14 +109,14 @@ class Outlier(NamedTuple):
 
 
 class Congestion(NamedTuple):
-    """*nodes* nodes of a track count so much that it is the rail, and not them."""
+    """So many nodes (*nodes*) of a track have high counts that the cause is the rail, and not the nodes."""
 
     track: Track
     nodes: int
 
     @property
     def message(self) -> str:
-        """For a person, in the log."""
+        """The message for people, in the log."""
         return (
             f"rail {self.track.rail} is congested by {self.track.counter}, {self.nodes} nodes: none of them is at fault"
         )
@@ -122,22 +124,22 @@ class Congestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What the comparison shows: on a rail that is congested nobody stands out."""
+    """The result of the comparison: on a congested rail there are no outliers."""
 
     outliers: Sequence[Outlier] = ()
-    """The farthest first."""
+    """The outlier with the highest score first."""
     congested: Sequence[Congestion] = ()
     rails: frozenset[int] = frozenset()
-    """All that could be compared."""
+    """All rails that could be compared."""
 
     def ports_out(self) -> dict[int, int]:
-        """By rail: how many ports stand out."""
+        """By rail: how many ports are outliers."""
         ports = {(one.track.rail, one.node, one.device, one.port) for one in self.outliers}
         counted = Counter(rail for rail, *_ in ports)
         return {rail: counted[rail] for rail in self.rails}
 
     def nodes_congested(self) -> dict[int, int]:
-        """By rail: how many nodes are in its congestion, by the counter that tells of most; 0 where it has none."""
+        """By rail: how many nodes are congested, by the counter with the most nodes; 0 without congestion."""
         nodes = dict.fromkeys(self.rails, 0)
         for crowd in self.congested:
             nodes[crowd.track.rail] = max(nodes[crowd.track.rail], crowd.nodes)
@@ -145,18 +147,18 @@ class Fabric:
 
 
 class Survey:
-    """Ten thousand nodes take a while: they are entered one by one, and `compare` says what they show together."""
+    """Collects the nodes one by one, because ten thousand nodes take a while; `compare` then compares all of them."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[int, str, float], dict[str, list[int]]] = {}
-        """By rail, family, rate, and counter: how many ports told each power."""
+        """By rail, family, rate, and counter: how many ports reported each power."""
         self._raised: dict[Track, set[str]] = {}
-        """Nodes with a port that counts enough to be worth a word."""
+        """Nodes with a port whose count is high enough for a report."""
         self._apart: dict[Track, list[tuple[str, Nic, int]]] = {}
-        """Of these the ports that count more than the others of their node, and their power."""
+        """Of these nodes, the ports that count more than the other ports of their node, and their power."""
 
     def enter(self, name: str, health: NodeHealth, now: datetime) -> None:
-        """One node. What a silent agent said is old, and counts for nothing."""
+        """Add one node. The report of a silent agent is old and is ignored."""
         if is_silent(health.status, now):
             return
         usual: dict[tuple[str, float, str], float] = {}
@@ -180,7 +182,7 @@ class Survey:
                     self._apart.setdefault(track, []).append((name, nic, power))
 
     def compare(self) -> Fabric:
-        """What all nodes together show."""
+        """The result over all nodes that were entered."""
         counted = {Track(*where, counter): of for where, each in self._counts.items() for counter, of in each.items()}
         ports = {track: sum(counts) for track, counts in counted.items() if sum(counts) >= PEERS}
         far = {track: list(self._far(track, _usual(counted[track]))) for track in ports}
@@ -198,7 +200,7 @@ class Survey:
 
 
 def compared(nics: Iterable[Nic]) -> list[Nic]:
-    """Of the ports of a node what is compared with others, without what is the same on thousands of nodes twice."""
+    """The fields of a node's ports that are compared. Equal values are shared between thousands of nodes in memory."""
     return [_compared(nic) for nic in nics if nic.rail is not None]
 
 
@@ -219,7 +221,7 @@ def _one_of(growth: tuple[tuple[str, int], ...]) -> dict[str, int]:
 
 
 def look_across(health: Mapping[str, NodeHealth], now: datetime) -> Fabric:
-    """What all nodes together show, at once."""
+    """The result over all nodes, in one call."""
     survey = Survey()
     for name, one in health.items():
         survey.enter(name, one, now)
@@ -228,9 +230,9 @@ def look_across(health: Mapping[str, NodeHealth], now: datetime) -> Fabric:
 
 def _of_node(nics: Sequence[Nic], track: Track) -> float:
     """
-    What the ports of one node that are like those of *track* count usually; nothing where they are few.
+    The usual power among the ports of one node that match *track*; with few such ports -NODE_FAR, which excludes none.
 
-    Where all of them count alike, the node has work that others have not.
+    When all of these ports count alike, the node has work that other nodes do not have.
     """
     powers = [
         nic.growth[track.counter]
@@ -243,7 +245,7 @@ def _of_node(nics: Sequence[Nic], track: Track) -> float:
 
 
 def _crowd(track: Track, ports: int, raised: AbstractSet[str], far: Sequence[Outlier]) -> Congestion | None:
-    """The nodes that count so much that it is the doing of the rail, which has *ports* ports; None: they are few."""
+    """The congestion of a rail with *ports* ports, if so many nodes have high counts; None when they are few."""
     if track.counter in LEAST and len(raised) >= CONGESTED * ports:
         return Congestion(track, len(raised))
     if len(far) > max(CROWD_LEAST, CROWD * ports):
@@ -256,14 +258,14 @@ def _amount(power: float) -> str:
 
 
 def _usual(counts: Sequence[int]) -> Usual:
-    """From how often each power was told."""
+    """The usual growth; *counts* is how many ports reported each power."""
     middle = _middle(list(enumerate(counts)))
     deviations = sorted((abs(power - middle), count) for power, count in enumerate(counts) if count)
     return Usual(middle, max(SIGMA * _middle(deviations), LEAST_SIGMA))
 
 
 def _middle(counted: Sequence[tuple[float, int]]) -> float:
-    """The lower median of values, each told with how often it is there, in order."""
+    """The lower median of sorted values, each given with its number of occurrences."""
     half = (sum(count for _, count in counted) + 1) // 2
     seen = 0
     for value, count in counted:

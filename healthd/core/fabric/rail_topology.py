@@ -1,8 +1,8 @@
 """
-Which port serves which GPU, by where both sit in the tree of PCI bridges, and which rail that makes.
+Which port serves which GPU, from their positions in the tree of PCI bridges, and the rail number that follows.
 
-A GPU's traffic takes the port to which it has the longest common way. In a cluster of equal machines the same ports so
-get the same number, and a rail is what can be compared from node to node.
+A GPU's traffic takes the port with which it shares the most PCI bridges. So in a cluster of equal machines the same
+ports get the same number, and a rail can be compared from node to node.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 class DevicePath(NamedTuple):
     """
-    Where a device is: *path* is the real path of its PCI function below `/sys`, such as
-    `devices/pci0000:15/0000:15:01.0/0000:16:00.0`. *kind*: only ports of one kind share out GPUs by their order.
+    The position of a device: *path* is the real path of its PCI function below `/sys`, such as
+    `devices/pci0000:15/0000:15:01.0/0000:16:00.0`. *kind*: only ports of one kind are paired with GPUs by order.
     """
 
     pci: str
@@ -26,7 +26,7 @@ class DevicePath(NamedTuple):
 
 
 class Rail(NamedTuple):
-    """Rail *number* counts from 0 in the order of the GPUs; *gpu* is the address of the one that is served."""
+    """A rail: *number* counts from 0 in the order of the GPUs; *gpu* is the address of the GPU that it serves."""
 
     number: int
     gpu: str
@@ -34,10 +34,10 @@ class Rail(NamedTuple):
 
 def rails(gpus: Sequence[DevicePath], ports: Sequence[DevicePath]) -> dict[str, Rail]:
     """
-    The rail of each port that is nearest to a GPU, by the port's address. Others (storage, management) have none.
+    The rail of each port that is nearest to a GPU, by the port's address. Other ports (storage, management) have none.
 
-    Where no port shares a bridge with any GPU, as in virtual machines that hide the bridges, ports of one kind that are
-    as many as the GPUs are paired with them in order.
+    When no port shares a bridge with any GPU, as in virtual machines that hide the bridges, the ports of a kind that
+    has as many ports as there are GPUs are paired with the GPUs in order.
     """
     gpus, ports = sorted(gpus, key=_order), sorted(ports, key=_order)
     pairs = _by_bridges(gpus, ports) or _by_order(gpus, ports)
@@ -47,7 +47,7 @@ def rails(gpus: Sequence[DevicePath], ports: Sequence[DevicePath]) -> dict[str, 
 
 
 def _by_bridges(gpus: Sequence[DevicePath], ports: Sequence[DevicePath]) -> dict[str, str]:
-    """GPUs that have the same nearest ports share these out among them."""
+    """Pairs by shared bridges: GPUs with the same nearest ports divide these ports among them."""
     sharing: dict[tuple[str, ...], list[str]] = {}
     for gpu in gpus:
         if nearest := _nearest(gpu, ports):
@@ -74,7 +74,7 @@ def _by_order(gpus: Sequence[DevicePath], ports: Sequence[DevicePath]) -> dict[s
 
 
 def _bridges_shared(one: str, other: str) -> int:
-    """How many PCI bridges lie on both ways. Being below the same root complex alone is no nearness."""
+    """How many PCI bridges are on both paths. The same root complex alone does not count as near."""
     shared = 0
     for here, there in zip(one.split("/"), other.split("/"), strict=False):
         if here != there:

@@ -1,1 +1,1 @@
-"""What follows from the findings of a node: quarantine within the budget, conditions, what is published."""
+"""The consequences of a node's findings: quarantine within the budget, node conditions, the published status."""

@@ -1,8 +1,9 @@
 """
 The budget: how many nodes may be quarantined at once, exact without a leader.
 
-The budget is a set of slots with fixed names, one Lease each. Whoever takes a slot creates its Lease; the API server
-refuses the second creation, so there are never more quarantined nodes than slot names, however many agents fire.
+The budget is a set of slots with fixed names, one Lease each. An agent takes a slot by creating its Lease. The API
+server refuses the second creation, so there are never more quarantined nodes than slot names, however many agents ask
+at once.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from healthd.core.config import QuarantinePolicy
 
 @dataclass(frozen=True, slots=True)
 class SlotSet:
-    """One limit: any one of these slots admits a node under it."""
+    """One limit: a node needs any one of these slots to be within it."""
 
     scope: str
-    """`cluster`, or the failure domain, for messages to people."""
+    """`cluster`, or the failure domain; for messages to people."""
     names: tuple[str, ...]
 
     def by_preference(self, node_name: str) -> Iterator[str]:
         """
-        All names in an order that the node's name decides.
+        All names, in an order that depends on the node's name.
 
-        Agents that fire together rarely collide on the first, and those that do go different ways: with a common order
-        the last free slots of a large budget would be asked for by everybody.
+        Agents that ask at the same time rarely want the same first slot, and after a collision they continue in
+        different orders. With a common order all agents would ask for the same last free slots of a large budget.
         """
         if self.names:
             first = _number(node_name) % len(self.names)
@@ -43,13 +44,14 @@ class SlotSet:
 
 
 def _number(node_name: str) -> int:
-    """Nodes are often numbered: then neighbours, which tend to fail together, never want the same slot."""
+    """The number in the node's name, if it has one: numbered neighbours, which tend to fail together, then never want
+    the same slot."""
     digits = re.sub(r"\D", "", node_name.partition(".")[0], flags=re.ASCII)
     return int(digits) if digits else zlib.crc32(node_name.encode())
 
 
 def slot_sets(node: Node, policy: QuarantinePolicy) -> tuple[SlotSet, ...]:
-    """Every set in which *node* needs a slot: the cluster's, and its failure domain's where that has a limit."""
+    """Every set in which *node* needs a slot: the cluster's, and its failure domain's if domains have a limit."""
     sets = [SlotSet("cluster", _names("cluster", policy.budget))]
     domain = node.metadata.labels.get(policy.domain_label, "")
     if policy.per_domain > 0 and domain:
@@ -62,5 +64,5 @@ def _names(scope: str, size: int) -> tuple[str, ...]:
 
 
 def _dns_label(text: str) -> str:
-    # Two domains may read the same once cleaned; the checksum keeps their budgets apart.
+    # Two domain names may become equal when they are cleaned; the checksum keeps their budgets separate.
     return f"{re.sub('[^a-z0-9]+', '-', text.lower()).strip('-')}-{zlib.crc32(text.encode()):08x}"

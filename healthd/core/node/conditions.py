@@ -1,8 +1,8 @@
 """
-What a node's findings mean for its two conditions. Pure.
+Computes a node's two conditions from its findings. Pure.
 
-`AcceleratorHealthy` speaks of what stands in the node, `FabricHealthy` of what connects it: NVLink, NVSwitch, network.
-A finding belongs to one of them by its rule. What no row of the table names is the node's own.
+`AcceleratorHealthy` is about the devices in the node, `FabricHealthy` about its connections: NVLink, NVSwitch, network.
+The rule of a finding decides its condition. A rule that the fabric pattern does not match belongs to the node itself.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ _FABRIC = re.compile(
     r"|(?:mlx5|efa|ib)-.*"  # network drivers
 )
 _NETWORK = re.compile(r"infiniband.*|ethernet.*|ethtool")
-"""Sources that speak of what connects the node."""
+"""Sources that report about the connections of the node."""
 LONGEST_MESSAGE = 800
-"""Characters: a person reads it in `kubectl describe node`."""
+"""Characters: people read the message in `kubectl describe node`."""
 WORDS_AFTER = timedelta(minutes=5)
-"""A message that changes while its rule stands (new evidence of the same) is not worth a write to the node at once."""
+"""Delay before a changed message is written while the rule stays the same (new evidence of the same fault): it is not
+worth a write to the node at once."""
 
 _BADNESS = list(Severity)
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """What one condition should say."""
+    """The wanted content of one condition."""
 
     type: str
     status: str
@@ -46,16 +47,17 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def condition_of(rule: str) -> str:
-    """The condition that a finding of *rule* speaks to."""
+    """The condition that a finding of *rule* belongs to."""
     return FABRIC_HEALTHY if _FABRIC.fullmatch(rule) else ACCELERATOR_HEALTHY
 
 
 def state(findings: Sequence[Finding], blind: Mapping[str, str] = NOT_BLIND) -> list[Statement]:
     """
-    What all *findings* of a node, cleared ones included, make its conditions say. *blind*: why sources tell nothing.
+    The conditions for all *findings* of a node, cleared ones included. *blind*: why sources report nothing.
 
-    The worst finding gives reason and message. One that does not take the node out of service leaves the condition
-    True, but is named in it. Where nothing takes the node out and a source is blind, the condition is Unknown.
+    The worst finding gives the reason and the message. A finding that does not take the node out of service leaves the
+    condition True, but is named in it. When no finding takes the node out and a source is blind, the condition is
+    Unknown.
     """
     standing = [finding for finding in findings if finding.cleared_at is None and _speaks_of_the_node(finding)]
     return [
@@ -72,10 +74,10 @@ def to_write(
     current: Sequence[Condition], wanted: Sequence[Statement], now: datetime, *, refresh_after: timedelta
 ) -> list[Condition] | None:
     """
-    All conditions of the node, those of others untouched; None when there is nothing worth a write.
+    All conditions of the node, those of other controllers unchanged; None when no change is worth a write.
 
-    `lastTransitionTime` moves only with the status. What stands is written again after *refresh_after*, so that a
-    condition of an agent that is long gone can be told from one of an agent that lives.
+    `lastTransitionTime` changes only with the status. An unchanged condition is written again after *refresh_after*, so
+    that a reader can distinguish the condition of a live agent from that of an agent that is long gone.
     """
     known = {condition.type: condition for condition in current}
     if not any(_is_due(known.get(one.type), one, now, refresh_after) for one in wanted):
@@ -91,7 +93,7 @@ def _speaks_of_the_node(finding: Finding) -> bool:
 
 
 def _spoken_to(source: str) -> Collection[str]:
-    """The conditions about which a blind *source* leaves us in the dark."""
+    """The conditions that become Unknown when *source* is blind."""
     if source == KERNEL_LOG:
         return CONDITIONS
     return (FABRIC_HEALTHY,) if _NETWORK.fullmatch(source) else (ACCELERATOR_HEALTHY,)

@@ -1,10 +1,10 @@
 """
-Which pods have processes on a node, and which had some and have none any more. Pure.
+Which pods have processes on a node, and which had processes and have none any more. Pure.
 
-The end of a pod's processes is proof for a fence, so it is said only of a pod that was seen alive. A pod whose
-containers have all ended still has its sandbox, one idle process that its runtime keeps (`pause`) until the kubelet
-tells it otherwise; a dead kubelet never does. The sandbox is the oldest container of its pod, has a single task, and
-is learned while another container runs beside it: later, alone, it would look like any program of one task.
+The end of a pod's processes is proof for a fence, so it is reported only for a pod that was observed alive. A pod whose
+containers have all ended still has its sandbox: one idle process (`pause`) that the runtime keeps until the kubelet
+removes it; a dead kubelet never does. The sandbox is the oldest container of its pod and has a single task. It is
+identified while another container runs beside it: later, alone, it would look like any program with one task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from healthd.core.api import PodEnd
 
 QUIET_FOR = timedelta(seconds=15)
-"""How long the sandbox must be alone: a container that crashes is often started again within seconds."""
+"""How long the sandbox must be alone: a container that crashes is often restarted within seconds."""
 KEPT_FOR = timedelta(hours=1)
 KEPT_ENDS = 128
 
@@ -31,7 +31,7 @@ class ContainerTasks(msgspec.Struct, frozen=True):
 
 
 class PodTasks(msgspec.Struct, frozen=True):
-    """A pod as its control groups tell of it; *tasks* are those of the whole pod."""
+    """A pod as its cgroups show it; *tasks* counts the tasks of the whole pod."""
 
     uid: str
     tasks: int
@@ -40,20 +40,20 @@ class PodTasks(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PodLives:
-    """What was seen so far. *live* and *gone* are published; the rest is forgotten with the agent's process."""
+    """What was observed so far. *live* and *gone* are published; the rest is lost when the agent's process ends."""
 
     live: frozenset[str] = frozenset()
     gone: tuple[PodEnd, ...] = ()
     sandboxes: Mapping[str, int] = field(default_factory=dict)
     """Pod uid -> id of its sandbox."""
     quiet_since: Mapping[str, datetime] = field(default_factory=dict)
-    """Pods of which only the sandbox is left -> since when."""
+    """Uid of a pod of which only the sandbox is left -> since when."""
 
     def update(self, pods: Iterable[PodTasks], now: datetime) -> PodLives:
         """
-        Enter one look at all pods of the node. A pod that it does not show has no control group and so no process.
+        Add one sample of all pods of the node. A pod that is not in the sample has no cgroup and so no process.
 
-        A pod that is seen alive again (a kubelet that lives may start its containers anew) is no longer gone.
+        A pod that is alive again (a live kubelet may restart its containers) is no longer gone.
         """
         seen = {pod.uid: pod for pod in pods if pod.tasks > 0}
         sandboxes = {uid: id_ for uid, pod in seen.items() if (id_ := _sandbox(pod, self.sandboxes.get(uid)))}
@@ -78,7 +78,7 @@ def _is_quiet(pod: PodTasks, sandbox: int | None) -> bool:
 
 
 def _ends(before: tuple[PodEnd, ...], ended: frozenset[str], live: frozenset[str], now: datetime) -> tuple[PodEnd, ...]:
-    """Old ends are dropped together with another change: they alone are not worth a write."""
+    """The ends to publish. Old ends are dropped only together with another change: alone they are not worth a write."""
     if not ended and not any(end.uid in live for end in before):
         return before
     kept = [end for end in before if end.uid not in live and end.uid not in ended and now - end.at < KEPT_FOR]

@@ -1,9 +1,9 @@
 """
-Decide whether a node is taken out of service or given back.
+Decides whether a node is taken out of service or returned to service.
 
-Computes only; `healthd.agent.agent` performs it. What healthd did not set, it never takes away, with one exception that
-it cannot see: who cordons a node that is quarantined already changes nothing, so the release undoes that too. To keep a
-node out beyond the repair, taint it, or cordon it again afterwards.
+Only computes; `healthd.agent.agent` acts. healthd never removes what it did not set, with one exception that it cannot
+see: to cordon a node that is already quarantined changes nothing on the node, so the release also undoes that cordon.
+To keep a node out of service after the repair, taint it, or cordon it again afterwards.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ OWNER = "healthd"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The annotation that makes a quarantine ours, and tells a person why."""
+    """The annotation that marks a quarantine as healthd's, with the reason for people."""
 
     owner: str = OWNER
     finding: str
     also: list[str] = []
-    """Further rules that saw the fault. One of them may be what took the node out."""
+    """Further rules that found the fault. One of them may be the reason for the quarantine."""
     watched: bool = False
-    """The finding ends by itself, once all these rules have seen the fault gone for long enough."""
+    """The finding ends by itself, when all these rules have observed no fault for long enough."""
     message: str
     since: Moment
     seen_at: Moment | None = None
-    """When the fault was last seen, which may be long before: a repair in between has put it right."""
+    """When the fault was last observed, which may be long before *since*: a repair in between has fixed it."""
     prior_unschedulable: bool = False
-    """A person had cordoned the node before: it stays so when the quarantine ends."""
+    """The node was already cordoned by a person: it stays cordoned when the quarantine ends."""
 
 
 class Quarantine(msgspec.Struct, frozen=True):
-    """Take the node out of service, once slots of the budget are held."""
+    """Take the node out of service, after the budget slots are taken."""
 
     record: Record
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Take the slots that a quarantine lacks: somebody deleted them. Without them it is not counted any more."""
+    """Take the slots that a quarantine lacks, because they were deleted: without them the budget does not count it."""
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Give the node back, then the slots."""
+    """Return the node to service, then free the slots."""
 
     reason: str
 
 
 class Await(msgspec.Struct, frozen=True):
-    """Leave the node in quarantine until somebody says that it was repaired, though its findings have ended."""
+    """Leave the node in quarantine until a person confirms the repair, although its findings have ended."""
 
     reason: str
 
@@ -74,7 +74,7 @@ Decision = Quarantine | Hold | Release | Await | Keep
 
 
 def read_record(node: Node) -> Record | None:
-    """Our quarantine of *node*, or None. An annotation that is not ours or not readable is nobody's to remove."""
+    """healthd's quarantine of *node*, or None. An annotation that is not ours or not readable is left alone."""
     raw = node.metadata.annotations.get(ANNOTATION_QUARANTINE)
     if raw is None:
         return None
@@ -96,11 +96,11 @@ def decide(
     repaired: datetime | None = None,
 ) -> Decision:
     """
-    What to do about *node*, given all its findings, and when it was last said to be *repaired*.
+    What to do about *node*, from all its findings and the time of the last report that it was *repaired*.
 
-    *holds_slots* without a quarantine is what a crash between taking a slot and cordoning leaves behind: either the
-    finding still stands and the quarantine is finished, or the slot is given back. *lacks_slots* says whether one of
-    the limits does not count the node; None: it needs one slot, and so lacks it where it holds none.
+    *holds_slots* without a quarantine is the result of a crash between taking a slot and cordoning: either the finding
+    still stands and the quarantine is completed, or the slot is freed. *lacks_slots*: whether one of the limits does
+    not count the node; None: the node needs one slot, and lacks it when it holds none.
     """
     ours = read_record(node)
     worst = next((f for f in findings if f.quarantines and f.cleared_at is None), None)
@@ -121,9 +121,10 @@ def decide(
 
 def finding_of(record: Record) -> Finding:
     """
-    What *record* tells of a finding that was never published: a crash came between the quarantine and the report.
+    The finding that *record* describes, when it was never published: a crash came between the quarantine and the
+    report.
 
-    The kernel log, when it still has the record, knows more and takes its place.
+    If the kernel log still has the record, the finding from the log has more detail and replaces this one.
     """
     device, _, rule = record.finding.rpartition("/")
     return Finding(
@@ -143,7 +144,11 @@ def finding_of(record: Record) -> Finding:
 
 
 def cordon_patch(node: Node, record: Record) -> dict[str, Any]:
-    """One merge patch: unschedulable, taint and annotation together. Needs *node*'s resourceVersion as precondition."""
+    """
+    One merge patch: unschedulable, taint and annotation together.
+
+    The write needs *node*'s resourceVersion as precondition.
+    """
     taint = Taint(key=TAINT_QUARANTINED, value=_taint_value(record.finding), time_added=record.since)
     taints = [*(t for t in node.spec.taints if t.key != TAINT_QUARANTINED), taint]
     return {
@@ -153,7 +158,7 @@ def cordon_patch(node: Node, record: Record) -> dict[str, Any]:
 
 
 def uncordon_patch(node: Node, record: Record) -> dict[str, Any]:
-    """Undo exactly what `cordon_patch` did: a cordon that a person had set before stays."""
+    """Undoes exactly what `cordon_patch` did: a cordon that a person had set before stays."""
     taints = [t for t in node.spec.taints if t.key != TAINT_QUARANTINED]
     spec: dict[str, Any] = {"taints": msgspec.to_builtins(taints) or None}
     if not record.prior_unschedulable:
@@ -181,7 +186,7 @@ def _why_released(findings: Sequence[Finding], ours: Record | None) -> str:
 
 
 def _was_repaired(findings: Sequence[Finding], ours: Record, repaired: datetime | None) -> bool:
-    """A word that came before the last fault was about another one."""
+    """Whether the repair was reported after the last fault: an earlier report was about another fault."""
     faults = [finding.last_at for finding in findings if finding.quarantines]
     return repaired is not None and repaired >= max([ours.seen_at or ours.since, *faults])
 

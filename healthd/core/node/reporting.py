@@ -1,8 +1,8 @@
 """
-Decide when what an agent knows is worth a write to its `NodeHealth`. Pure.
+Decides when a change is worth a write to the agent's `NodeHealth`. Pure.
 
-Ten thousand agents share one API server. What others act on is written at once, what they only read later, and what
-nobody needs but the agent's own next life hardly ever.
+Ten thousand agents share one API server. Data that others act on is written at once. Data that others only read is
+written later. Data that only the agent itself needs after a restart is written rarely.
 """
 
 from __future__ import annotations
@@ -15,45 +15,47 @@ import msgspec
 from healthd.core.api import KernelLogCursor, NodeHealth, NodeHealthStatus
 
 PODS_AFTER = timedelta(seconds=2)
-"""Between two writes because pods began or ended."""
+"""Between two writes for pods that began or ended."""
 DETAILS_AFTER = timedelta(seconds=30)
-"""Between two writes because a finding was repeated or records were lost."""
+"""Between two writes for repeated findings or lost records."""
 GROWTH_AFTER = timedelta(minutes=15)
-"""Between two writes because counters of ports grow by another power: work that begins changes them on many nodes."""
+"""Between two writes for port counters that grow by another power of two: new work changes them on many nodes."""
 CURSOR_AFTER = timedelta(minutes=1)
 CURSOR_STRIDE = 256
 """
-Records that the cursor may run ahead of the stored one before it is worth a write, at most once in CURSOR_AFTER.
+How many records the cursor may be ahead of the stored cursor before a write, at most one write per CURSOR_AFTER.
 
-A next life reads on from the stored one. What it judges again is known by its number; but records that the ring has
-dropped by then would seem lost. The smallest ring holds some 1,300.
+After a restart the agent reads on from the stored cursor. It knows the records that it judges again by their number.
+But records that the ring buffer has dropped by then would count as lost. The smallest ring buffer holds about 1,300.
 """
 REFRESH_AFTER = timedelta(hours=1)
-"""The cursor alone, the conditions of a node, and that the agent lives, in quiet times; up to half as much again."""
+"""In quiet times: between two writes of the cursor alone, of the node's conditions, and of the sign that the agent
+lives. May be longer by up to half."""
 SILENT_AFTER = 3 * REFRESH_AFTER
-"""What was said of a node longer ago is not known any more: its agent missed a refresh, by half an hour at least."""
+"""An older report about a node does not count as known any more: its agent missed a refresh, by at least half an
+hour."""
 
 _NO_CURSOR = KernelLogCursor()
 
 
 def is_silent(status: NodeHealthStatus | None, now: datetime) -> bool:
     """
-    Nobody watches over the node: that it is healthy was said too long ago, or never.
+    Whether the node has no live agent: the last report that it is healthy is too old, or there is none.
 
-    What was said against it stands: silence mends nothing.
+    Findings against the node stay valid: silence repairs nothing.
     """
     return status is None or status.seen_at is None or now - status.seen_at > SILENT_AFTER
 
 
 def silence(health: Mapping[str, NodeHealth], now: datetime) -> Callable[[str], bool]:
-    """Tells of a node whether it is silent."""
+    """A function from a node name to whether its agent is silent."""
     return lambda name: is_silent(health[name].status if name in health else None, now)
 
 
 def write_at(
     stored: NodeHealthStatus, known: NodeHealthStatus, *, written: datetime, refresh_after: timedelta = REFRESH_AFTER
 ) -> datetime:
-    """When *known* should be written over *stored*, which was written at *written*."""
+    """When to write *known* over *stored*, which was written at *written*."""
     known = msgspec.structs.replace(known, seen_at=stored.seen_at)
     if _what_others_act_on(stored) != _what_others_act_on(known):
         return written
@@ -74,7 +76,7 @@ def _what_others_act_on(status: NodeHealthStatus) -> tuple[object, ...]:
 
 
 def _details(status: NodeHealthStatus) -> NodeHealthStatus:
-    """All but the cursor and what counters grow by."""
+    """The status without the cursor and without the growth of counters."""
     ports = [msgspec.structs.replace(nic, growth={}) for nic in status.nics]
     return msgspec.structs.replace(status, cursor=_NO_CURSOR, nics=ports)
 

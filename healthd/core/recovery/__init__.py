@@ -1,1 +1,1 @@
-"""The recovery of one gang: one fault, one restart. `decide` is the way in."""
+"""The recovery of one gang: one fault, one restart. `decide` is the entry point."""

@@ -1,5 +1,5 @@
 """
-What a recovery may ask the controller to do. Each act is idempotent: doing it twice is doing it once.
+The actions that a recovery can ask the controller to do. Each action is idempotent: to do it twice is to do it once.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from healthd.core.recovery.gang import StartHint
 
 @dataclass(frozen=True, slots=True)
 class StopGang:
-    """Suspend the root, marked as this recovery's doing."""
+    """Suspend the root, and record on it that this recovery did so."""
 
     recovery: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasePods:
-    """Take our finalizer off pods whose end is proven and recorded."""
+    """Remove healthd's finalizer from pods whose end is proven and recorded."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RemovePods:
-    """Delete pods for good, without their kubelet: their end is proven, and their objects keep new ones from coming."""
+    """Force-delete pods, without their kubelet: their end is proven, and their objects block the new pods."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FindCheckpoint:
-    """Verify the gang's checkpoints, newest first, and record the answer."""
+    """Verify the gang's checkpoints, newest first, and record the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAhead:
-    """Begin to verify the gang's checkpoints: the answer is wanted in a moment."""
+    """Begin to verify the gang's checkpoints now: the recovery needs the result soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpare:
-    """Take *spare* out of the pool in place of *instead_of*."""
+    """Take the node *spare* out of the pool, to replace the node *instead_of*."""
 
     spare: str
     instead_of: str
@@ -50,7 +50,7 @@ class ClaimSpare:
 
 @dataclass(frozen=True, slots=True)
 class StartGang:
-    """Hand the hint to the root and let it run."""
+    """Write the hint to the root and resume it."""
 
     hint: StartHint
 

@@ -1,11 +1,13 @@
 """
-The breaker: faults that come in crowds are a broken switch, store or healthd itself, and restarts make it worse.
+The breaker: many faults at once mean a broken switch, store or healthd itself, and restarts make it worse.
 
-It holds back restarts: a gang that still runs is left running, one that lost a member is stopped, lest its root fails
-for good, and waits. A recovery that was let through goes on to its end; nodes are cleared, and people are told.
+An open breaker holds restarts. A gang that still runs keeps running. A gang that lost a member is stopped and waits:
+without the stop its root would fail for good. A recovery that the breaker let through continues to its end. Nodes are
+still cleared, and people are still notified.
 
-Namespaces are tenants. A crowd in one of them holds its own gangs; those of others it holds only together with crowds
-in further namespaces, and never one that lost hardware because software crashes elsewhere.
+Namespaces are tenants. Many faults in one namespace hold the gangs of that namespace. They hold the gangs of other
+namespaces only together with many faults in further namespaces. A gang that lost hardware is never held because
+software crashes in other namespaces.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from healthd.core.recovery.spares import is_ready
 from healthd.core.recovery.terms import KUBERNETES, Terms
 
 OPEN = "the breaker is open"
-"""Begins the reason of whatever it holds."""
+"""Prefix of the reason of every recovery that the breaker holds."""
 AT_THE_BREAKER = frozenset({Phase.DETECTED, Phase.RESERVING})
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """How many nodes went bad lately and still are, of how many."""
+    """How many nodes went bad recently and are still bad, of how many nodes in total."""
 
     bad: int
     total: int
@@ -46,7 +48,7 @@ def refuses(
     now: datetime,
     terms: Terms = KUBERNETES,
 ) -> str:
-    """Why *recovery* may not restart its gang now; empty when it may, or was let through before."""
+    """Why *recovery* may not restart its gang now; empty when it may, or when it was let through before."""
     if recovery.status.let_through is not None:
         return ""
     return _too_many_nodes(outage, policy, terms) or _too_many_restarts(recovery, all_recoveries, policy, now)
@@ -55,7 +57,7 @@ def refuses(
 def open_over(
     all_recoveries: Iterable[Recovery], outage: Outage, policy: RecoveryPolicy, now: datetime
 ) -> frozenset[BreakerTrigger]:
-    """What there is too much of, in some namespace, for a recovery that would begin now, whether or not one does."""
+    """The triggers that would hold a new recovery now, in at least one namespace; a recovery need not exist."""
     over = {BreakerTrigger.NODES} if _too_many_nodes(outage, policy) else set()
     counts = _by_namespace(all_recoveries, policy, now)
     is_full = any(counts[name].total + _of_others(counts, name, policy) >= policy.breaker_restarts for name in counts)
@@ -63,7 +65,7 @@ def open_over(
 
 
 def hold_of(status: RecoveryStatus) -> Hold | None:
-    """What a recovery in this state waits for; None when it is not held."""
+    """What a recovery with this status waits for; None when it is not held."""
     if status.phase is not Phase.HELD:
         return None
     if status.message.startswith(OPEN):
@@ -84,9 +86,9 @@ _WAITS_FOR = {
 
 def outage_of(nodes: Iterable[Node], health: Mapping[str, NodeHealth], policy: RecoveryPolicy, now: datetime) -> Outage:
     """
-    What went bad among the nodes with accelerators; among all, where no node has any.
+    The bad nodes among the nodes with accelerators; among all nodes when no node has accelerators.
 
-    A node that has been bad for longer than `breaker_fresh` is known to people and waits for them: it does not count.
+    A node that has been bad for longer than `breaker_fresh` does not count: people know it, and it waits for them.
     """
     all_nodes = list(nodes)
     counted = [node for node in all_nodes if _has_devices(node)] or all_nodes
@@ -103,7 +105,7 @@ def _too_many_nodes(outage: Outage, policy: RecoveryPolicy, terms: Terms = KUBER
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """Of the recoveries of one namespace."""
+    """How many recoveries of one namespace began lately, and how many wait."""
 
     begun: int = 0
     waiting: int = 0
@@ -116,7 +118,7 @@ class _Count:
 def _too_many_restarts(
     recovery: Recovery, all_recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime
 ) -> str:
-    """Those that wait in front of it count, too: of several that are let through at once only the oldest go."""
+    """Older recoveries that wait also count: when several could go through at once, only the oldest do."""
     mine, place, namespace = recovery.metadata.uid, _order(recovery), recovery.metadata.namespace
     ahead = (
         other
@@ -134,7 +136,7 @@ def _too_many_restarts(
 
 
 def _counts_elsewhere(other: Recovery, recovery: Recovery) -> bool:
-    """Whether *other*, of another namespace, counts for *recovery*."""
+    """Whether *other*, which is in another namespace, counts when *recovery* is checked."""
     return _lost_hardware(other) or not _lost_hardware(recovery)
 
 
@@ -143,7 +145,7 @@ def _lost_hardware(recovery: Recovery) -> bool:
 
 
 def _of_others(counts: Mapping[str, _Count], namespace: str, policy: RecoveryPolicy) -> int:
-    """What the other namespaces add: no more of each than its share."""
+    """What the other namespaces add: of each at most `breaker_others`."""
     return sum(min(count.total, policy.breaker_others) for name, count in counts.items() if name != namespace)
 
 
@@ -152,7 +154,7 @@ def _by_namespace(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: d
     for each in recoveries:
         namespace = each.metadata.namespace
         if (at := each.status.let_through) is not None:
-            # What seems to come was let through by a clock that was ahead: hours later it would still hold everybody.
+            # A time in the future was written by a clock that was ahead. It would hold every recovery for hours.
             begun[namespace] += -CLOCKS_DIFFER <= now - at < policy.breaker_window
         else:
             waiting[namespace] += _waits(each)
@@ -160,7 +162,7 @@ def _by_namespace(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: d
 
 
 def _waits(recovery: Recovery) -> bool:
-    """It is at one of the two places where the breaker is asked, and not held there for something else."""
+    """It is in one of the two phases that ask the breaker, and it is not held there for another reason."""
     status = recovery.status
     return status.phase in AT_THE_BREAKER or (status.phase is Phase.HELD and status.message.startswith(OPEN))
 
@@ -175,7 +177,7 @@ def _has_devices(node: Node) -> bool:
 
 
 def _bad_since(node: Node, health: NodeHealth | None, now: datetime) -> datetime | None:
-    """The earliest sign that stands: what is known for days does not become new by a reboot during its repair."""
+    """The earliest sign that still stands: a reboot during the repair does not make an old fault new again."""
     since = []
     if record := read_record(node):
         since.append(record.since)

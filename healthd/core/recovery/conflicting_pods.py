@@ -1,8 +1,8 @@
 """
-Who is on a node that is held free, and should not be there: a label and a taint drive nobody out.
+Finds pods that occupy a spare node: a label and a taint do not evict running pods.
 
-A pod that was there before the node became a spare stays, and so does one that tolerates every taint. Where it holds
-the GPUs, the gang that the spare was claimed for would wait for them in vain.
+A pod that ran on the node before it became a spare stays. A pod that tolerates every taint also stays. When such a pod
+holds the GPUs, the gang that claimed the spare would wait for them without end.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from healthd.core.api import Node, Pod
 from healthd.core.recovery.gang import will_not_run
 
 OF_THE_NODE = frozenset({"DaemonSet", "Node"})
-"""Controllers of pods that belong to every node, as they do to a spare. A node controls the static pods on it."""
+"""Kinds of owners whose pods run on every node, also on a spare. A Node owns its static pods."""
 
 
 def occupant(node: Node, pods: Iterable[Pod]) -> str:
     """
-    A pod of *pods* that keeps *node* from being a spare, as `namespace/name`; empty: there is none.
+    A pod of *pods* that makes *node* unusable as a spare, as `namespace/name`; empty: there is none.
 
-    It holds devices such as the node has: the small services of a cluster, which tolerate everything, are in nobody's
-    way. Where a node has no devices, every pod counts but those that belong to it.
+    Such a pod holds devices of a kind that the node has. Small cluster services that tolerate every taint hold no
+    device and do not conflict. On a node without devices every pod counts, except the pods that belong to the node.
     """
     devices = {resource for resource in node.status.capacity if "/" in resource}
     there = (pod for pod in pods if not will_not_run(pod) and not _is_of_the_node(pod))
@@ -34,6 +34,6 @@ def _is_of_the_node(pod: Pod) -> bool:
 
 
 def _held(pod: Pod) -> set[str]:
-    """The devices that *pod* holds. What is asked for with a limit alone is a request, too."""
+    """The devices that *pod* holds. A limit without a request counts as a request."""
     asked = (amounts for c in pod.spec.containers for amounts in (c.resources.requests, c.resources.limits))
     return {name for amounts in asked for name, amount in amounts.items() if "/" in name and amount != "0"}

@@ -2,14 +2,14 @@
 The recovery of one gang: one fault, one restart.
 
     Detected → Stopping → Fencing → Choosing → Reserving → Starting → Confirming → Recovered
-    or Held (left again when what it waits for is there), GaveUp, Superseded.
+    or Held (it leaves Held when what it waits for is there), GaveUp, Superseded.
 
-`decide` computes only; the controller performs. A decision holds *either* a status to record *or* acts to perform,
-never both, so every intent is on record before its act, and a controller that dies anywhere is continued by the next:
-each phase looks at the world, does what is missing, and moves on when its goal is seen.
+`decide` only computes; the controller acts. A decision has *either* a status to record *or* actions to do, never both.
+So every intent is recorded before its action, and when a controller dies at any point, the next one continues: each
+phase reads the current state, does what is missing, and ends when its goal is observed.
 
-Once a member fails the gang is stopped at once and judged later: a root with a small retry limit of its own would be
-Failed for good within seconds.
+When a member fails, the gang is stopped at once and the cause is judged later: a root with a small retry limit would
+be Failed for good within seconds.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ from healthd.core.recovery.stopping import detected, stopping
 __all__ = ["Decision", "Situation", "decide", "open_recovery", "stopped_at"]
 
 _UID_PREFIXES = (5, 8, 36)
-"""Characters of a gang's uid in the names of its recoveries: more only where fewer do not tell it from another."""
+"""Characters of a gang's uid in the names of its recoveries. A longer prefix is used only when a shorter one is not
+unique."""
 
 
 def open_recovery(root: Root, cause: Cause, earlier: Sequence[Recovery] = (), others: Collection[str] = ()) -> Recovery:
     """
-    The object that begins the recovery from *cause*. *earlier* are all recoveries of the gang so far.
+    The Recovery object to create for *cause*. *earlier* are all recoveries of the gang so far.
 
-    Its name follows from the gang and the attempt that it will start, so two controllers that see the same fault
-    create the same object, and the API server lets only one of them. A recovery that ended before it started its
-    attempt (superseded, given up) leaves the name to nobody else: the next one for that attempt is numbered. *others*
-    are the names of recoveries of other gangs, such as those of an earlier gang of the same name.
+    Its name follows from the gang and the attempt that it will start. So two controllers that see the same fault
+    create the same object, and the API server accepts only one of them. The name of a recovery that ended before it
+    started its attempt (superseded, given up) is not used again: the next one for that attempt gets a number. *others*
+    are the names of recoveries of other gangs, such as an earlier gang with the same name.
     """
     attempt, gang = root.attempt + 1, root.ref
     tries = sum(recovery.spec.first_attempt == attempt for recovery in earlier)
@@ -65,13 +66,13 @@ def decide(
     refusal: str = "",
 ) -> Decision:
     """
-    The next move of *recovery*. *faults* are those of the root's present attempt (`core.recovery.faults`); *refusal* is
-    why the breaker would not let it through now.
+    The next decision for *recovery*. *faults* are the faults of the root's present attempt (`core.recovery.faults`);
+    *refusal* is why the breaker would not let it through now, or empty.
     """
     status = recovery.status
     root = view.root
     if not status.timeline:
-        # In one write with what follows at once: a root with a small retry limit is Failed within two seconds.
+        # The first status and the next step are one write: a root with a small retry limit is Failed within 2 s.
         begun = begin(recovery, now)
         then = decide(replace(recovery, status=begun), view, faults, policy, now, refusal)
         return then if then.record is not None else Decision(record=begun, reason=f"{begun.phase}: {begun.message}")

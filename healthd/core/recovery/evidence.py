@@ -1,16 +1,16 @@
 """
-How long the failure of a rank may still turn out to be one of the hardware, and is waited for.
+How long a recovery waits for evidence that a failed rank was a hardware fault.
 
-The kernel tells of a broken GPU about when the rank on it dies, mostly before and sometimes a moment after. So a rank
-that dies of an error of the driver, a signal of its own doing or for no visible reason has the whole of
-`recovery.fault_window`. The window ends early in two cases, each a fact that somebody observed:
+The kernel logs a broken GPU at about the time when the rank on it dies: mostly before, sometimes a moment after. So a
+rank that dies of a driver error, of a signal that it caused itself, or for no visible reason gets the whole
+`recovery.fault_window`. The window ends early in two cases, and each is an observed fact:
 
-- The first of the ranks was ended from outside, by a signal that no fault of a device sends, and every witness has told
-  all that it saw until after that. The kernel itself does end processes so: for want of memory, or because memory of
-  theirs is broken. It says so first, and the log was read.
-- There is no witness: what breaks is never told, however long that is waited for.
+- The first rank was ended from outside, by a signal that no device fault sends, and every witness has reported all that
+  it saw until after that. The kernel also ends processes in this way: out of memory, or a memory error in their pages.
+  It logs that first, and the log was read.
+- There is no witness: a hardware fault is never reported, however long the recovery waits.
 
-What comes later all the same is a fault of its own, and joins the recovery in whatever phase that is.
+Evidence that comes later is a new fault, and it joins the recovery in any phase.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from healthd.core.recovery.fence import CLOCKS_DIFFER
 from healthd.core.recovery.situation import Situation, stopped_at
 
 FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM})
-"""What people, shells and the killer of processes that want memory send, and no fault of a device."""
+"""Signals that people, shells and the OOM killer send. No device fault sends them."""
 SHELL = 128
-"""A shell that runs the program ends with this and the number of the signal that ended the program."""
+"""A shell that runs the program exits with this number plus the signal that ended the program."""
 NOTHING = timedelta(0)
 
 
 def window_left(s: Situation) -> timedelta:
-    """For how long evidence of broken hardware is still waited for; zero: it is not."""
+    """How much longer to wait for evidence of broken hardware; zero: do not wait."""
     if blames_node(s.status.causes[-1]):
         return NOTHING
     left = s.policy.fault_window - (s.now - stopped_at(s.recovery))
-    if not NOTHING < left <= s.policy.fault_window + CLOCKS_DIFFER:  # a clock that was set back is not waited for
+    if not NOTHING < left <= s.policy.fault_window + CLOCKS_DIFFER:  # do not wait for a clock that was set back
         return NOTHING
     return NOTHING if _all_is_told(s) else left
 
@@ -47,13 +47,13 @@ def _all_is_told(s: Situation) -> bool:
         return False
     if all(each.no_witness for each in heard):
         return True
-    stopped = stopped_at(s.recovery)  # whoever had ended by himself had done so, as far as it is known
+    stopped = stopped_at(s.recovery)  # ranks that ended by themselves had ended by then, as far as is known
     moments = [each.until for each in heard if not each.no_witness]
     return _was_ended_from_outside(s) and all(at is not None and stopped <= at <= s.now for at in moments)
 
 
 def _was_ended_from_outside(s: Situation) -> bool:
-    """Before any rank had failed in another way: what fails after it lost its peer."""
+    """Whether the first rank that ended was ended from outside: ranks that fail after it only lost their peer."""
     stopped = stopped_at(s.recovery)
     ends = [end for end in _ends(s) if end.finished_at is not None and end.finished_at <= stopped and end.exit_code]
     outside = [end.finished_at for end in ends if end.finished_at and _is_from_outside(end)]
@@ -62,7 +62,7 @@ def _was_ended_from_outside(s: Situation) -> bool:
 
 
 def _ends(s: Situation) -> Iterable[Terminated]:
-    """How the containers of the attempt that is being stopped have ended."""
+    """How the containers of the attempt that is being stopped ended."""
     fenced = {pod.uid for pod in s.status.pods}
     pods: dict[str, Pod] = {pod.metadata.uid: pod for pod in (*s.view.deleted, *s.view.pods)}
     for uid in fenced & pods.keys():

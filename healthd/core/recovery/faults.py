@@ -1,8 +1,8 @@
 """
-What is wrong with a running gang: broken hardware under it, a rank that failed by itself, or silence.
+Finds the faults of a running gang: broken hardware under it, a rank that failed by itself, or a hang.
 
-Only the members of the root's present attempt count, and of those not what was lost before it was last set going:
-a user may have stopped the gang and let it go on.
+Only members of the root's present attempt count. A member that was lost before the root was last started does not
+count: a user may have suspended and resumed the gang.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from healthd.core.recovery.progress import NO_PROGRESS, has_rhythm, silence_allo
 from healthd.core.recovery.terms import Terms
 
 LATE = 2.0
-"""A step is late after so many of the longest interval between two: a gang that lost a node stands still."""
+"""A step is late after this many times the longest interval between two steps: a gang that lost a node makes no more
+steps."""
 RAN = timedelta(minutes=2)
-"""A container that ended sooner and is started again is still starting: it may wait for its peers or their names."""
+"""A container that ended sooner and restarts is still starting: it may wait for its peers or for their DNS names."""
 DISK_FULL = "DiskFull"
-"""The reason of a pod of `healthd run` whose rank had no room to write: no fault of what it loaded."""
+"""Pod reason under `healthd run`: the rank had no disk space to write. The checkpoint that it loaded is not at
+fault."""
 LOST = "Lost"
-"""Pod reason: whoever supervised its processes went away, and they were ended for that."""
+"""Pod reason: the supervisor of its processes went away, and the processes were ended for that."""
 
 
 def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause]:
     """
-    Every fault of the present attempt, the most telling first: hardware, then interruption, software, hang.
+    Every fault of the present attempt, the most significant first: hardware, then interruption, software, hang.
 
-    A member on a bad node is a hardware fault whether or not its process died already, so the cascade of failing ranks
-    that a dead GPU sets off is not taken for a fault of the software.
+    A member on a bad node is a hardware fault, whether or not its process is dead yet. So the cascade of failing ranks
+    that follows a dead GPU is not taken for a software fault.
     """
     if not _is_going(view.root):
         return []
@@ -51,16 +53,16 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
 
 
 def lost_members(view: GangView) -> list[Pod]:
-    """Members of the present attempt that failed or were deleted: the others wait for them in vain."""
+    """Members of the present attempt that failed or were deleted: the other members wait for them without end."""
     return [*(pod for pod in _unfinished(view) if _is_lost(pod)), *_made_again(view)]
 
 
 def _made_again(view: GangView) -> list[Pod]:
     """
-    The last states of members that are gone, and that somebody has made again while others lived on.
+    The last known states of members that are gone and were created again while other members kept running.
 
-    A StatefulSet does that at once, and nobody may have looked in between. Where every member that there is was made
-    later, the whole gang was, and what was before is history.
+    A StatefulSet creates a pod again at once, maybe between two reads of healthd. When every present member was
+    created later, the whole gang was created again, and the earlier members are history.
     """
     present, root = members(view), view.root
     made = [pod.metadata.creation_timestamp for pod in present if pod.metadata.creation_timestamp is not None]
@@ -78,9 +80,9 @@ def _is_going(root: Root | None) -> bool:
 
 def _unfinished(view: GangView) -> list[Pod]:
     """
-    Members of the present attempt, without those that have done their work and those that are history.
+    Members of the present attempt, without those that succeeded and those that are history.
 
-    Nor those that go, or will, because their owner made the gang smaller: nobody waits for them.
+    Also without those that go, or will go, because their owner made the gang smaller: no member waits for them.
     """
     present, root = members(view), view.root
     if root is None:
@@ -94,12 +96,12 @@ _TELLING = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, Cause
 
 
 def blames_node(cause: Cause) -> bool:
-    """Whether the machine under a member is to blame, and not what ran on it."""
+    """Whether the node under a member is to blame, and not the program on it."""
     return cause.kind is CauseKind.HARDWARE or bool(cause.node)
 
 
 def node_fault(name: str, view: GangView, now: datetime) -> Cause | None:
-    """Why no member may stay on node *name*, which the cause blames; None while it is fit or nobody knows."""
+    """Why no member may stay on node *name*, which the cause blames; None while it is fit or its health is unknown."""
     node = view.nodes.get(name)
     if node is None:
         return Cause(
@@ -123,7 +125,7 @@ def node_fault(name: str, view: GangView, now: datetime) -> Cause | None:
 
 
 def _foreign(view: GangView, name: str, now: datetime) -> Cause | None:
-    """What another detector says. A gang that still makes steps does so without the kubelet that nobody hears."""
+    """What another detector reports. A silent kubelet is no fault while the gang still makes steps without it."""
     sign = view.sign_on(name)
     if sign is None or sign.effect is not Effect.RESTART or (sign.of_readiness and _still_advances(view, sign, now)):
         return None
@@ -131,7 +133,7 @@ def _foreign(view: GangView, name: str, now: datetime) -> Cause | None:
 
 
 def _still_advances(view: GangView, sign: Sign, now: datetime) -> bool:
-    """It made a step since the sign appeared, and no later than its rhythm lets expect the next one."""
+    """The gang made a step since the sign appeared, and its next step is not late yet by its own rhythm."""
     progress = view.root.progress if view.root else NO_PROGRESS
     if progress.at is None or sign.since is None or progress.at <= sign.since or not progress.intervals:
         return False
@@ -151,10 +153,10 @@ def _unhealthy(node: Node, health: NodeHealth, terms: Terms, now: datetime) -> C
 
 def _is_history(pod: Pod, present: Sequence[Pod], root: Root) -> bool:
     """
-    Deleted before the root was last set going, or failed before that and replaced since.
+    Deleted before the root was last started, or failed before that and replaced since.
 
-    The times come from clocks of different machines. A rank that fails right at its start may seem to have done so
-    before it; nobody has taken its place yet, and it counts.
+    The times come from clocks of different machines. A rank that fails right at its start may seem to have failed
+    before the start. Such a rank is not replaced yet, and it counts.
     """
     lost, started = _lost_at(pod), root.started_at
     if lost is None or started is None or lost >= started:
@@ -173,12 +175,12 @@ def _lost_at(pod: Pod) -> datetime | None:
 
 
 def _is_lost(pod: Pod) -> bool:
-    """Failed, deleted under the running gang, or started again alone: either way the others wait for it in vain."""
+    """Failed, deleted under the running gang, or restarted alone: in each case the others wait for it without end."""
     return pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None or _ended_before(pod) is not None
 
 
 def _ended_before(pod: Pod) -> Terminated | None:
-    """How a container ended that had run for a while, and that its kubelet started again: without what it knew."""
+    """How a container ended that had run for a while and that its kubelet restarted: it lost its state."""
     ends = [status.last_state.terminated for status in pod.status.container_statuses if status.restart_count]
     return next((end for end in ends if end is not None and _ran(end) >= RAN), None)
 
@@ -197,7 +199,7 @@ def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
     kind = CauseKind.INTERRUPTED if deleted or pod.status.reason == LOST else CauseKind.SOFTWARE
     how = "was deleted" if deleted else pod.status.message or pod.status.reason
     if ended is not None and kind is CauseKind.SOFTWARE:
-        # What is beyond the exit code: that the command was not found, that the memory ran out.
+        # The pod's message adds to the exit code: the command was not found, or the memory ran out.
         said = f": {pod.status.message}" if pod.status.message and pod.status.reason not in ("", "Error") else ""
         how = (f"was killed (signal {ended.signal})" if ended.signal else f"exited with code {ended.exit_code}") + said
     return Cause(
@@ -208,7 +210,7 @@ def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
 
 
 def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datetime) -> Cause | None:
-    """Also when some members have finished: those that wait for them will wait for ever."""
+    """A hang is also found when some members have finished: members that wait for them wait for ever."""
     root = view.root
     if root is None or not policy.enabled or len(present) < root.world:
         return None
@@ -217,8 +219,8 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
     allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress, policy)
     signs = [root.progress.at, view.last_activity, root.started_at]
     if not is_known:
-        # It may save for the first time in hours, and print nothing till then. That it waits is only told by that it
-        # does nothing at all, where somebody sees that.
+        # It may save for the first time in hours, and print nothing until then. Only one sign shows that it hangs: it
+        # does nothing at all, where that can be observed.
         signs += [view.last_work]
     seen = max((sign for sign in signs if sign is not None), default=None)
     if seen is None or (not is_known and view.last_work is None) or now - seen <= allowed:

@@ -1,16 +1,17 @@
 """
 The fence: proof that a pod of a stopped attempt can no longer write.
 
-A Failed, deleted or force-deleted pod object proves nothing: with a dead kubelet its processes go on. Proof is
+A Failed, deleted or force-deleted pod object proves nothing: with a dead kubelet its processes go on. A proof is
 
-- the word of the kubelet that every container terminated, or that it took none of them in;
+- the kubelet's report that every container terminated, or that it did not admit the pod;
 - another boot of the machine;
-- the word of the agent there, which may live where the kubelet is dead: the pod's last process is gone;
-- the word of whoever cut the power, or of a person who answers for it;
+- the report of the agent on the node, which may live while the kubelet is dead: the pod's last process is gone;
+- a record that the machine was powered off, or a person's confirmation;
 - or that the pod never got a node.
 
-The kubelet's word counts for ever, also when its node is silent now: nobody but a kubelet writes that a container
-terminated. The pod collector, which calls the pods of silent nodes Failed, leaves the containers as it finds them.
+The kubelet's report counts for ever, also when its node is silent now: only a kubelet writes that a container
+terminated. The pod garbage collector, which sets the pods of silent nodes to Failed, does not change the container
+statuses.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ from healthd.core.recovery.gang import GangView, attempt_of, deletion_asked_at, 
 from healthd.core.recovery.terms import KUBERNETES, Terms
 
 REJECTED = "Pod was rejected: "
-"""How a kubelet's message begins for a pod that it did not admit: the GPUs are gone, or the disk is full."""
+"""Prefix of a kubelet's message for a pod that it did not admit: the GPUs are gone, or the disk is full."""
 ENDED_BY_KUBELET = frozenset({"PodFailed", "PodCompleted"})
-"""Reasons of a pod's condition ContainersReady that only a kubelet gives, when the pod is over."""
+"""Reasons of the pod condition ContainersReady that only a kubelet writes, when the pod has ended."""
 CLOCKS_DIFFER = timedelta(minutes=1)
-"""A stamp further in the future is a mistake, and would prove the end of pods that are yet to start."""
+"""A timestamp further in the future is a mistake: it would prove the end of pods that have not started yet."""
 LONGEST_WORD = 200
-"""Characters of a person's word that are kept with each pod."""
+"""Characters of a person's override that are kept with each pod."""
 ALL = "all"
-"""In a person's override: every pod that is still without proof."""
+"""In a person's override: every pod that has no proof yet."""
 
 
 def fence_pods(
     view: GangView, known: Sequence[FencedPod], now: datetime, *, since: datetime | None = None
 ) -> list[FencedPod]:
     """
-    *known* and every further pod that may still write, each with the proof that there is by now, as they were made.
+    *known* and every further pod that may still write, each with its proof so far, in the order of creation.
 
-    A proof once recorded stays, so the pod object may go afterwards. A member of the present attempt whose object
-    vanished is listed, too, unless it was made before *since*: what was last known of it proves its end or does not.
+    A recorded proof stays, so the pod object may be deleted afterwards. A member of the present attempt whose object
+    vanished is also listed, unless it was created before *since*: its last known state proves its end or does not.
     """
     fenced = {pod.uid: pod for pod in known}
     vanished = [pod for pod in view.deleted if _is_of_this_attempt(pod, view) and not _is_older(pod, since)]
@@ -67,16 +68,16 @@ def fence_pods(
 
 
 def unproven(pods: Sequence[FencedPod], terms: Terms = KUBERNETES) -> list[str]:
-    """The pods without proof as a person looks for them: name, and node where they have one."""
+    """The pods without proof, for people: the name, and the node if the pod has one."""
     open_ends = [pod for pod in pods if not pod.proof]
     return [terms.named(pod.name, pod.index) + (f" on {pod.node}" if pod.node else "") for pod in open_ends]
 
 
 def overridden(pods: Sequence[FencedPod], said: str) -> list[FencedPod]:
     """
-    *pods*, where a person's word stands in for the proof that is missing.
+    *pods*, where a person's override replaces each missing proof.
 
-    *said* is the annotation: `all`, or names of nodes, and after a colon whatever he wants to be on record.
+    *said* is the value of the annotation: `all`, or names of nodes; after a colon, any text for the record.
     """
     names = {name for name in re.split(r"[\s,]+", said.partition(":")[0]) if name}
     proof = f"a person answers for it ({ANNOTATION_FENCE_OVERRIDE}: {said.strip()[:LONGEST_WORD]})"
@@ -119,7 +120,7 @@ def _with_proof(fenced: FencedPod, said: Sequence[Pod], view: GangView, now: dat
     if bound is not None and not fenced.node:
         fenced = _fenced(bound)
     if not fenced.node:
-        # One that was recorded by another controller, and that this one has not noticed yet, is not gone.
+        # A pod that another controller recorded may be missing in this controller's cache: that does not prove it gone.
         never_ran = all(will_not_run(pod) for pod in said) if said else view.is_listed
         return replace(fenced, proof="it was never bound to a node" if never_ran else "")
     node, health = view.nodes.get(fenced.node), view.health.get(fenced.node)
@@ -135,9 +136,10 @@ def _with_proof(fenced: FencedPod, said: Sequence[Pod], view: GangView, now: dat
 
 def _with_boots(fenced: FencedPod, node: Node | None, health: NodeHealth | None) -> FencedPod:
     """
-    Note which boot of which machine it is, as soon as either the kubelet or the agent says so.
+    Record the boot id and the machine, as soon as the kubelet or the agent reports them.
 
-    Both are kept: after a boot one of them speaks first, and the other one's later word is no further boot.
+    Both boot ids are kept: after a boot one of the two reports first, and the later report of the other is not a
+    further boot.
     """
     return replace(
         fenced,
@@ -152,7 +154,7 @@ def _kubelets_boot(node: Node | None) -> str:
 
 
 def _rebooted(fenced: FencedPod, node: Node | None, health: NodeHealth | None) -> str:
-    """A node's name that another machine took is no boot of the old one."""
+    """When another machine has taken the node's name, that is not a boot of the old machine."""
     machine = node.status.node_info.system_uuid if node else ""
     if machine and not is_same(fenced.machine, machine):
         return ""
@@ -161,14 +163,14 @@ def _rebooted(fenced: FencedPod, node: Node | None, health: NodeHealth | None) -
 
 
 def is_another_boot(fenced: FencedPod, boot_id: str) -> bool:
-    """Than the one that the pod ran in; an unknown one is not."""
+    """Whether *boot_id* is another boot than the one the pod ran in; an unknown boot is not."""
     return bool(boot_id) and not any(is_same(known, boot_id) for known in (fenced.boot_id, fenced.agent_boot_id))
 
 
 def _without_processes(fenced: FencedPod, said: Sequence[Pod], health: NodeHealth | None) -> str:
     """
-    The agent's word. A pod whose containers are started again when they fail has pauses without any process: only what
-    it saw after the pod was deleted counts, for then its kubelet starts nothing any more, or is dead.
+    The agent's report. A pod whose containers restart when they fail has pauses without any process. So only a report
+    from after the pod's deletion counts: from then on its kubelet starts nothing any more, or is dead.
     """
     end = next((end for end in health.status.gone_pods if end.uid == fenced.uid), None) if health else None
     restarting = [pod for pod in said if pod.spec.restart_policy != "Never"]
@@ -183,7 +185,7 @@ def _was_deleted_by(pod: Pod, at: datetime) -> bool:
 
 
 def _powered_off(fenced: FencedPod, node: Node | None, now: datetime) -> str:
-    """Somebody switched the machine off after the pod had started there, and stamped the node with the time."""
+    """The machine was powered off after the pod had started there, and an annotation on the node has the time."""
     stamp = node.metadata.annotations.get(ANNOTATION_POWERED_OFF, "") if node else ""
     at = _moment(stamp)
     if at is None or fenced.since is None or not fenced.since < at <= now + CLOCKS_DIFFER:
@@ -219,26 +221,26 @@ def _ended_by_kubelet(pod: Pod, terms: Terms) -> str:
 
 def _kubelet_says_over(pod: Pod) -> bool:
     """
-    The kubelet itself says that the pod is over, not only that its containers are down at the moment.
+    The kubelet itself reports that the pod has ended, not only that its containers are down at the moment.
 
-    Where containers are started again after they failed, one that is down may be up again before anybody hears of it.
+    When containers restart after a failure, a container that is down may run again before its status is updated.
     """
     return any(c.type == "ContainersReady" and c.reason in ENDED_BY_KUBELET for c in pod.status.conditions)
 
 
 def _has_ended(status: ContainerStatus) -> bool:
     """
-    Somebody saw it end, or it never ran.
+    Its end was observed, or it never ran.
 
-    A kubelet also calls a container terminated which ran and which it cannot find any more: it counts that as one more
-    restart and knows no time. That its runtime forgot a container does not end the processes in it.
+    A kubelet also reports a container as terminated when it ran and the kubelet cannot find it any more. It then counts
+    one more restart and gives no finish time. The processes of a container do not end because the runtime lost it.
     """
     end = status.state.terminated
     return end is not None and (end.finished_at is not None or status.restart_count == 0)
 
 
 def _never_got_to_run(containers: Iterable[ContainerStatus], before: Iterable[ContainerStatus]) -> bool:
-    """It was ended in its init containers: of those some ended and the rest, as all others, still wait."""
+    """The pod ended in its init phase: some init containers ended; the others, and all main containers, still wait."""
     started = [status for status in before if not _waits(status)]
     return all(map(_waits, containers)) and all(map(_has_ended, started))
 

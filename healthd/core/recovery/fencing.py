@@ -1,4 +1,4 @@
-"""Fencing: until each old member is proven unable to write any more, or a person answers for it."""
+"""The Fencing phase: lasts until each old member is proven unable to write, or a person confirms that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from healthd.core.recovery.stopping import with_latecomers
 
 
 def fencing(s: Situation) -> Decision:
-    """Until every end is proven and on record, and every pod may go."""
+    """Lasts until every end is proven and recorded, and every pod may be removed."""
     pods = with_latecomers(s)
     if pods != s.status.pods:
         return Decision(record=replace(s.status, pods=pods), reason="one more end is proven")
@@ -33,7 +33,8 @@ def fencing(s: Situation) -> Decision:
 
 
 def _overridden(s: Situation) -> Decision | None:
-    """A person answers for old pods. His word was about what he saw then: it does not count for the next attempt."""
+    """A person confirms the end of old pods. That is about what the person saw then: it does not count for the next
+    attempt."""
     said = s.recovery.metadata.annotations.get(ANNOTATION_FENCE_OVERRIDE, "")
     used = s.status.fence_override
     if used is not None and used.said == said and used.attempt != s.status.attempt:
@@ -58,6 +59,6 @@ def _without_proof(s: Situation, open_ends: list[str]) -> Decision:
 
 
 def _gone(s: Situation, pods: Sequence[FencedPod]) -> str:
-    """A rank that was made again while the run was being stopped is one rank."""
+    """The message. A rank that was created again while the gang was being stopped counts as one rank."""
     names = {s.terms.named(pod.name, pod.index) for pod in pods}
     return f"{len(names)} {s.terms.pod}s are proven gone" if len(names) != 1 else f"1 {s.terms.pod} is proven gone"

@@ -1,11 +1,11 @@
 """
-What other detectors say about a node: conditions, taints, labels and annotations that a cluster carries already.
+Signs of other detectors on a node: conditions, taints, labels and annotations that are already in the cluster.
 
-A sign restarts a gang away from its node, or only keeps gangs from being put there, or is only told. It never takes a
-node out of service: whoever gave the sign decides about that. The rows are data (`data/foreign.json`, each with its
-source); an operator may switch rows off and add his own.
+A sign has one of three effects: it restarts gangs on other nodes, it keeps gangs from being placed on the node, or it
+is only shown to people. It never takes a node out of service: its detector decides that. The rows are data
+(`foreign_signs.json`, each with its source). An operator can switch rows off and add rows.
 
-A sign about readiness comes and goes: a node that is not Ready for a few seconds restarts nothing.
+A sign of readiness comes and goes: a node that is not Ready for a few seconds causes no restart.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from healthd.core.api.model import CauseKind
 from healthd.core.config import ForeignPolicy, format_duration, parse_duration
 
 READY = "Ready"
-"""The condition of a node that its kubelet sets, and the node controller when the kubelet is silent."""
+"""The node condition that the kubelet sets; when the kubelet is silent, the node controller sets it."""
 
 
 class Carrier(StrEnum):
-    """Where on a node a sign stands."""
+    """The part of the node object that has the sign."""
 
     CONDITION = "condition"
     TAINT = "taint"
     LABEL = "label"
     ANNOTATION = "annotation"
     DELETION = "deletion"
-    """The node object is being deleted, and something holds it for the moment."""
+    """The node object is being deleted, and a finalizer still holds it."""
 
 
 class Effect(StrEnum):
-    """What follows from a sign, the strongest first."""
+    """The effect of a sign, the strongest first."""
 
     RESTART = "restart"
     """Gangs on the node are restarted elsewhere."""
     AVOID = "avoid"
-    """No gang is put there while there is another node."""
+    """No gang is placed there while another node is available."""
     TELL = "tell"
-    """People are told."""
+    """The sign is only shown to people."""
 
 
 STRENGTH = {effect: strength for strength, effect in enumerate(reversed(Effect))}
@@ -55,8 +55,10 @@ STRENGTH = {effect: strength for strength, effect in enumerate(reversed(Effect))
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    One sign. *values* are those that count: of a condition the status (none named: `True`), else the value (none named:
-    any). *reasons* are those of a condition (none named: any).
+    One rule for a sign.
+
+    *values* are the values that match: for a condition the status (empty: `True`), else the value (empty: any).
+    *reasons* are the reasons of a condition that match (empty: any).
     """
 
     name: str
@@ -65,13 +67,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     values: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     after: str = "0s"
-    """How long it must have stood."""
+    """How long the sign must have been present before it counts."""
     cause: CauseKind = CauseKind.HARDWARE
     effect: Effect
     says: str
-    """In words that follow the name of the node."""
+    """The text of the sign, which follows the name of the node."""
     source: str
-    """Who gives this sign, and where that is written down."""
+    """The detector that sets this sign, and where that is documented."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +86,14 @@ class Sign:
     cause: CauseKind
     message: str
     since: datetime | None = None
-    """When it appeared; None: not known."""
+    """When it appeared; None: unknown."""
     of_readiness: bool = False
-    """Somebody does not hear the kubelet, or the kubelet is unwell: the processes on the node may be well."""
+    """The sign is about the kubelet (silent, or not well): the processes on the node may be well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rows that count, by where they look."""
+    """The active rows, by the carrier and the key that they match."""
 
     rows: Mapping[tuple[Carrier, str], tuple[Row, ...]] = field(default_factory=dict)
 
@@ -100,12 +102,12 @@ class Rules:
         return self.rows.get((carrier, key), ())
 
     def keys(self, carrier: Carrier) -> list[str]:
-        """The keys of *carrier* that any row asks about."""
+        """The keys of *carrier* that at least one row matches."""
         return [key for on, key in self.rows if on is carrier]
 
 
 def rules_of(policy: ForeignPolicy) -> Rules:
-    """The rows that *policy* leaves on, and those that it adds."""
+    """The built-in rows that *policy* does not switch off, and the rows that it adds."""
     if not policy.enabled:
         return Rules()
     rows = [row for row in known_rows().values() if row.name not in policy.off]
@@ -117,7 +119,7 @@ def rules_of(policy: ForeignPolicy) -> Rules:
 
 @cache
 def known_rows() -> Mapping[str, Row]:
-    """The table that comes with healthd, by name."""
+    """The built-in rows, by name."""
     raw = pkgutil.get_data("healthd.core.recovery", "foreign_signs.json")
     assert raw is not None
     return {row.name: row for row in msgspec.json.decode(raw, type=list[Row])}
@@ -128,11 +130,11 @@ _ROW = re.compile(
     r"( reason (?P<reasons>\S+))?( after (?P<after>\S+))? -> (?P<effect>restart|avoid|tell)"
 )
 GRAMMAR = "condition|taint|label|annotation KEY[=VALUE,VALUE…] [reason REASON,…] [after DURATION] -> restart|avoid|tell"
-"""How a row is written in the configuration."""
+"""The syntax of a row in the configuration."""
 
 
 def parse_row(text: str) -> Row:
-    """One row as an operator writes it. Raises ValueError with a text for him."""
+    """Parses one row of the configuration. Raises ValueError with a message for the operator."""
     match = _ROW.fullmatch(" ".join(text.split()))
     if match is None:
         raise ValueError(f"must be a row such as `taint example.com/broken -> restart` ({GRAMMAR}), not {text!r}")
@@ -155,20 +157,20 @@ def parse_row(text: str) -> Row:
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError unless *name* is a row that could be switched off."""
+    """Raises ValueError unless *name* is a row that can be switched off."""
     if name not in known_rows():
         raise ValueError(f"there is no row {name!r}; the rows are {', '.join(sorted(known_rows()))}")
 
 
 def signs_on(node: Node, rules: Rules, now: datetime) -> list[Sign]:
-    """Every sign on *node* that has stood long enough, the strongest first."""
+    """Every sign on *node* that has been present for long enough, the strongest first."""
     found = [*_conditions(node, rules), *_taints(node, rules), *_notes(node, rules)]
     ripe = [_sign(node, row, since, told) for row, since, told in found if _is_ripe(row, since, now)]
     return sorted(ripe, key=lambda sign: STRENGTH[sign.effect], reverse=True)
 
 
 def reader(nodes: Mapping[str, Node], rules: Rules, now: datetime) -> Callable[[str], Sign | None]:
-    """The strongest sign on a node by its name. Looked up only when asked: most nodes never are."""
+    """A function from a node name to the strongest sign there. Computed on demand: most nodes are never asked for."""
 
     def strongest(name: str) -> Sign | None:
         node = nodes.get(name)
@@ -178,7 +180,7 @@ def reader(nodes: Mapping[str, Node], rules: Rules, now: datetime) -> Callable[[
 
 
 Found = tuple[Row, datetime | None, str]
-"""A row that matches, since when, and the words of whoever gave the sign."""
+"""A row that matches, since when, and the detector's own text."""
 
 
 def _conditions(node: Node, rules: Rules) -> Iterator[Found]:
@@ -198,7 +200,7 @@ def _taints(node: Node, rules: Rules) -> Iterator[Found]:
 
 
 def _notes(node: Node, rules: Rules) -> Iterator[Found]:
-    """Labels, annotations, and a deletion that has begun. Of the first two nobody tells when they came."""
+    """Labels, annotations, and a deletion that has begun. The age of labels and annotations is unknown."""
     meta = node.metadata
     for carrier, notes in ((Carrier.LABEL, meta.labels), (Carrier.ANNOTATION, meta.annotations)):
         for key in rules.keys(carrier):
@@ -212,7 +214,7 @@ def _notes(node: Node, rules: Rules) -> Iterator[Found]:
 
 
 def _is_ripe(row: Row, since: datetime | None, now: datetime) -> bool:
-    """A sign of unknown age has not stood for any time yet: what must last is worth nothing at first sight."""
+    """Whether the sign has lasted for `row.after`. A sign of unknown age has an age of zero."""
     wanted = parse_duration(row.after)
     return not wanted or (since is not None and now - since >= wanted)
 

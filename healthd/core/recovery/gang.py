@@ -1,5 +1,5 @@
 """
-A gang as the decisions see it, whatever its kind: a root, its members, and the nodes under them.
+The model of a gang for the decisions, the same for every kind: a root, its members, and the nodes under them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.untrusted import number_or
 
 UNREADABLE = "the gang cannot be read"
-"""Begins the reason of a recovery that is held because its root is invalid."""
+"""Prefix of the reason of a recovery that is held because its root is invalid."""
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -38,17 +38,18 @@ INDEX_KEYS = (
     (ANNOTATION_COMPLETION_INDEX,),
     ("apps.kubernetes.io/pod-index",),
 )
-"""How makers of pods number them: joined, the values of a row tell a member. The first row that is there counts."""
+"""The annotations or labels with which controllers number their pods. The joined values of a row identify a member. The
+first row that is complete on the pod counts."""
 LONGEST_GRACE = 10 * 365 * 86_400
-"""Seconds. More cannot be subtracted from every moment."""
+"""Seconds. A longer grace period cannot be subtracted from every timestamp."""
 LONGEST_INDEX = 320
 """Characters. An index is stored with every pod of a recovery; a JobSet's has a name and two numbers."""
 LABEL_OWN_RESTART = "jobset.sigs.k8s.io/restart-attempt"
-"""On a pod: which restart of its root's own controller made it. Other kinds do not say."""
+"""On a pod: the restart count of its root's own controller when it created the pod. Other kinds have no such label."""
 
 
 class Ending(StrEnum):
-    """How a root ended for good."""
+    """How a root ended permanently."""
 
     NOT_ENDED = ""
     COMPLETE = "complete"
@@ -57,7 +58,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangOptions:
-    """What the owner of a gang asked for, from the annotations on its root."""
+    """The options that the owner of a gang set, from the annotations on its root."""
 
     restart: bool = False
     checkpoint: str = ""
@@ -69,7 +70,7 @@ class GangOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsAs:
-    """As whom the pods of a gang run, and which taints they bear, as they say it themselves. None: they do not say."""
+    """The user and groups that the pods of a gang run as, and their tolerations, from their spec. None: not set."""
 
     user: int | None = None
     group: int | None = None
@@ -80,7 +81,7 @@ class RunsAs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """Where the first container of a gang's pods sees a claim, or the folder *sub_path* of it, and as whom."""
+    """Where the first container of a gang's pods mounts a claim, or the folder *sub_path* of it, and as which user."""
 
     claim: str
     path: str
@@ -89,139 +90,138 @@ class Mount:
 
 
 class Numbered(NamedTuple):
-    """Members whose index is *name*, if any, and a number below each of *sizes*: `workers-1-7`."""
+    """Members whose index is *name* (may be empty) and one number below each of *sizes*: `workers-1-7`."""
 
     name: str
     sizes: tuple[int, ...]
 
     def indexes(self) -> Iterator[str]:
-        """All of them; made when asked for, as a root may name a hundred thousand that never were."""
+        """All indexes, generated on demand: a root may ask for a hundred thousand members that never existed."""
         for numbers in itertools.product(*map(range, self.sizes)):
             yield "-".join([*([self.name] if self.name else []), *map(str, numbers)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """The topmost object that can restart a gang, as its adapter reads it."""
+    """The topmost object that can restart a gang, as read by the adapter of its kind."""
 
     ref: GangRef
     resource_version: str
     suspended: bool
-    """It is asked to have no members."""
+    """Its spec asks for no members."""
     stopped: bool
-    """Its own controller says that it has none, and makes no more."""
+    """Its own controller reports that it has no members and creates no more."""
     stopped_by: str
-    """The recovery that suspended it; empty: nobody or the user."""
+    """The recovery that suspended it; empty: no recovery did, or the user did."""
     attempt: int
     own_restarts: int = 0
-    """How often its own controller restarted it; the pods of earlier restarts are history."""
+    """How often its own controller restarted it. Pods of earlier restarts do not count."""
     world: int
-    """Members that a running gang has."""
+    """The number of members of the running gang."""
     indexes: tuple[str | Numbered, ...] | None = None
-    """What tells its members apart; None: they are numbered from 0; empty: nothing does."""
+    """The indexes that identify its members; None: they are numbered from 0; empty: they have no indexes."""
     generation: int = 0
-    """Counts the changes of what the root asks for."""
+    """Counts the changes of the root's spec."""
     edited_since_stop: bool = False
-    """Somebody changed what it asks for (its size, its image) after healthd stopped it."""
+    """Its spec (its size, its image) was changed after healthd stopped it."""
     placement: Mapping[str, str] = field(default_factory=dict)
-    """Where the present attempt was told to run: completion index -> node name. Empty: the scheduler chose."""
+    """The planned nodes of the present attempt: completion index -> node name. Empty: the scheduler chose."""
     ending: Ending = Ending.NOT_ENDED
     deleting: bool = False
     options: GangOptions = GangOptions()
     progress: Progress = NO_PROGRESS
     saves: Saves = NO_SAVES
     started_at: datetime | None = None
-    """When it was last set going; None: not known."""
+    """When it was last started; None: unknown."""
     gone: tuple[str, ...] = ()
-    """Indexes of members whose objects are gone and that nobody makes again: the others wait for them in vain."""
+    """Indexes of members whose objects are gone and that no controller creates again: the others wait without end."""
     mounts: tuple[Mount, ...] = ()
-    """The claims that its pods mount: a checkpoint on one of them has another path there than here."""
+    """The claims that its pods mount: a checkpoint on a claim has one path in the pods and another path here."""
     companions: Mapping[str, str] = field(default_factory=dict)
-    """Further objects that it consists of: name -> which one of that name, or which version of it, was seen."""
+    """Further objects of the gang: name -> the uid or the version that was read."""
     template_resumes_from: str = ""
-    """The checkpoint that its pod template names, as far as its kind lets us take it from there again."""
+    """The checkpoint that its pod template names, if its kind lets healthd remove it from the template."""
     has_begun: bool = True
-    """False while its own controller has not yet noticed that it may run: every member there is belongs to the past."""
+    """False while its own controller has not yet observed that it may run: all present members are from earlier."""
     terms: Terms = KUBERNETES
     """The words for its parts, for people."""
     invalid: tuple[str, ...] = ()
-    """What of it cannot be read, and why. Nothing is done to such a gang: what its owner wants is not known."""
+    """What cannot be read, and why. healthd does nothing to such a gang: what its owner wants is unknown."""
 
     @property
     def seats(self) -> tuple[str, ...]:
-        """The indexes of all members that can be told apart."""
+        """The indexes of all members that have one."""
         told = (Numbered("", (self.world,)),) if self.indexes is None else self.indexes
         return tuple(index for each in told for index in (each.indexes() if isinstance(each, Numbered) else (each,)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartHint:
-    """What a gang is told when it starts again."""
+    """The input for a gang when it starts again."""
 
     recovery: str
     attempt: int
     checkpoint: ChosenCheckpoint
     placement: Mapping[str, str]
-    """Completion index -> node name. A shorter one than before shrinks the gang."""
+    """Completion index -> node name. Fewer entries than before shrink the gang."""
 
 
 class WitnessReport(NamedTuple):
-    """How much the witnesses of a node's hardware, such as the reader of its kernel log, have told."""
+    """How much the witnesses of a node's hardware, such as the kernel log reader, have reported."""
 
     until: datetime | None = None
-    """All that they saw until then is known, and what follows from it is done; None: that is not known."""
+    """All that they saw until then is reported, and its consequences are applied; None: unknown."""
     no_witness: bool = False
-    """There is none: a fault of the hardware is never told."""
+    """There is no witness: a hardware fault is never reported."""
 
 
 def no_witness_report(node: str) -> WitnessReport:  # noqa: ARG001 - the shape of a reader of witnesses
-    """There may be witnesses, and what they have told so far is not known."""
+    """There may be witnesses; how much they have reported is unknown."""
     return WitnessReport()
 
 
 def none_silent(node: str) -> bool:  # noqa: ARG001 - the shape of `core.node.reporting.silence`
-    """Every agent was heard of lately."""
+    """Every agent reported recently."""
     return False
 
 
 def no_sign(node: str) -> Sign | None:  # noqa: ARG001 - the shape of a reader of signs
-    """No other detector says anything about *node*."""
+    """No other detector reports a sign on *node*."""
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangView:
-    """Everything that a decision about one gang may look at."""
+    """Everything that a decision about one gang may read."""
 
     root: Root | None
     pods: tuple[Pod, ...] = ()
     is_listed: bool = False
-    """*pods* are all that the API server has, asked just now; else those that were noticed: some may be missing."""
+    """*pods* is a fresh, complete list from the API server; else it is from the cache, and some may be missing."""
     deleted: tuple[Pod, ...] = ()
-    """The last known state of members whose objects are gone; the end of their containers may be proven by it."""
+    """The last known state of members whose objects are gone; it may prove the end of their containers."""
     resized_away: Collection[str] = ()
-    """UIDs of pods that had no place when the user made the gang smaller; it may have been made larger again since."""
+    """UIDs of pods that had no place after the user made the gang smaller; it may be larger again since."""
     nodes: Mapping[str, Node] = field(default_factory=dict)
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
     sign_on: Callable[[str], Sign | None] = no_sign
     """The strongest sign of another detector on a node (`core.recovery.foreign_signs.reader`)."""
     busy: Collection[str] = ()
-    """Nodes with members of gangs that have not ended: spares that are looked at last, whatever their labels say."""
+    """Nodes with members of gangs that have not ended: as spares they are the last choice, whatever the labels say."""
     occupied: Mapping[str, str] = field(default_factory=dict)
-    """Spares, as far as they were looked at, with a pod of somebody else's: node -> the pod
-    (`core.recovery.conflicting_pods`)."""
+    """Spares that were checked and have a conflicting pod: node -> the pod (`core.recovery.conflicting_pods`)."""
     heard: Callable[[str], WitnessReport] = no_witness_report
-    """How much the witnesses of a node have told."""
+    """How much the witnesses of a node have reported."""
     is_silent: Callable[[str], bool] = none_silent
-    """Whether the agent of a node has not been heard of for long: what it said for the node is not known any more."""
+    """Whether the agent of a node has been silent for long: its last report does not count as known any more."""
     taken: Mapping[str, str] | None = None
-    """Nodes that the gang was to run on, with a pod of somebody else's: node -> the pod. None: nobody looked."""
+    """Planned nodes of the gang that have a conflicting pod: node -> the pod. None: not checked."""
     newest: ChosenCheckpoint | None = None
-    """The newest verified checkpoint, where somebody looked."""
+    """The newest verified checkpoint, if one was searched for."""
     last_activity: datetime | None = None
-    """When a member was last seen doing something (output, GPU, NIC)."""
+    """When activity of a member was last observed (output, GPU, NIC)."""
     last_work: datetime | None = None
-    """When a member was last seen to use a processor, in vain or not; None: nobody can tell."""
+    """When a member was last observed to use a processor, usefully or not; None: unknown."""
 
     @property
     def terms(self) -> Terms:
@@ -230,12 +230,12 @@ class GangView:
 
 
 def attempt_of(pod: Pod) -> int:
-    """The attempt that a pod belongs to; 0 for pods that were started before healthd knew the gang."""
+    """The attempt that a pod belongs to; 0 for pods that started before healthd knew the gang."""
     return number_or(pod.metadata.annotations.get(ANNOTATION_ATTEMPT, ""), 0)
 
 
 def index_of(pod: Pod) -> str:
-    """What tells a pod from the other members of its gang; empty where nothing does."""
+    """The index that identifies a pod among the members of its gang; empty when it has none."""
     meta = pod.metadata
     for keys in INDEX_KEYS:
         marks = [mark for key in keys if (mark := meta.annotations.get(key) or meta.labels.get(key))]
@@ -246,7 +246,7 @@ def index_of(pod: Pod) -> str:
 
 
 def deletion_asked_at(pod: Pod) -> datetime | None:
-    """When somebody asked for its deletion: its timestamp is when its grace ends. The grace is the tenant's choice."""
+    """When its deletion was requested: the deletion timestamp minus the grace period. The tenant sets the grace."""
     meta = pod.metadata
     if meta.deletion_timestamp is None:
         return None
@@ -255,15 +255,15 @@ def deletion_asked_at(pod: Pod) -> datetime | None:
 
 
 def is_plain_member(pod: Pod) -> bool:
-    """It is of a gang by its label alone: no controller makes it again, or minds its name."""
+    """It belongs to a gang only by its label: no controller creates it again or depends on its name."""
     return LABEL_GANG in pod.metadata.labels and not any(owner.controller for owner in pod.metadata.owner_references)
 
 
 def left_stopped(root: Root, recoveries: Collection[str]) -> str:
     """
-    Why *root* stays stopped though none of its *recoveries*, by name, is there to start it; empty where that is not so.
+    Why *root* stays stopped although none of its *recoveries* (names) exists to start it; empty when that is not so.
 
-    A reinstallation deletes the recoveries, and with them what they knew of the old pods.
+    A reinstallation deletes the recoveries, and with them their records about the old pods.
     """
     if not (root.suspended and root.stopped_by) or root.stopped_by in recoveries:
         return ""
@@ -282,7 +282,7 @@ def will_not_run(pod: Pod) -> bool:
     """
     It has ended, or it was deleted before it got a node.
 
-    An API server binds no pod that is being deleted, so there is no kubelet that would ever call such a pod ended.
+    The API server binds no pod that is being deleted, so no kubelet will ever report the end of such a pod.
     """
     return is_terminal(pod) or (not pod.spec.node_name and pod.metadata.deletion_timestamp is not None)
 
@@ -296,11 +296,11 @@ def members(view: GangView) -> tuple[Pod, ...]:
 
 
 def with_seats(pods: Collection[Pod], root: Root) -> list[Pod]:
-    """Those of *pods* that the gang still has a place for: one that its user made smaller leaves pods behind."""
+    """The *pods* that the gang still has a place for: a gang that its user made smaller leaves pods behind."""
     seats = {"", *root.seats} if pods else set()
     return [pod for pod in pods if len(seats) == 1 or index_of(pod) in seats]
 
 
 def _restart_of(pod: Pod) -> int:
-    """The restart by its own controller that made the pod."""
+    """The number of the restart, by the root's own controller, that created the pod."""
     return number_or(pod.metadata.labels.get(LABEL_OWN_RESTART, ""), 0)

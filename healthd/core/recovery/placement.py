@@ -1,5 +1,5 @@
 """
-Where the next attempt runs: every member stays where it was, only bad nodes are replaced.
+Where the next attempt runs: every member stays on its node, and only bad nodes are replaced.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_unknown,
 from healthd.core.recovery.terms import Terms
 
 BESIDE = "+"
-"""Begins the index of a member beside those that are counted, a launcher: it needs a node as they do."""
+"""Prefix of the index of a member that is not numbered, such as a launcher: it also needs a node."""
 NO_NODE = "member "
-"""Begins what stands for the node of a member that never had one."""
+"""Prefix of the placeholder for the node of a member that never had one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A place for every member. *replacements* is bad node -> spare."""
+    """A node for every member. *replacements* is bad node -> spare."""
 
     placement: dict[str, str]
     replacements: dict[str, str]
@@ -33,18 +33,18 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What is missing for the gang to run."""
+    """There are too few nodes for the gang; *message* says what is missing."""
 
     message: str
 
 
 def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, policy: RecoveryPolicy) -> Plan | Shortage:
     """
-    Plan the next attempt of the gang whose last one had the pods of *status*.
+    Plan the next attempt of the gang whose last attempt had the pods of *status*.
 
-    What another detector advises against is left where a spare can be had, and used where none can.
+    A node that another detector advises against is replaced when a spare is available, and used when none is.
 
-    With too few spares the gang shrinks where its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
+    With too few spares the gang shrinks if its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
     a gang that waits for a missing member wastes every other node.
     """
     before = _last_places(status.pods, root)
@@ -71,9 +71,10 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
 
 def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
     """
-    The nodes that a gang holds: those that its members are on. While not all of them have one, also those that it was
-    told to run on: a scheduler may put members elsewhere, and a spare that was claimed in vain is free again. One that
-    its user has made smaller leaves nodes.
+    The nodes that a gang holds: the nodes of its members. While a member has no node, also the planned nodes.
+
+    When every member has a node, a planned node without a member is not held: the scheduler may place members on other
+    nodes, and a claimed spare that was not needed is free again. A gang that its user made smaller gives up nodes.
     """
     placed = [pod for pod in pods if attempt_of(pod) == root.attempt and pod.spec.node_name]
     if len(placed) > root.world:
@@ -84,20 +85,20 @@ def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
 
 def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
     """
-    The node that each member was on, by index. *pods* are in the order in which they were made.
+    The node that each member was on, by index. *pods* are in the order of creation.
 
-    A member that was made again elsewhere was on its last node. One without a node gets one that the gang has left;
-    when there is none it stands for itself, as if `member N` were a bad node.
+    For a member that was created again on another node, that is its last node. A member without a node gets a node
+    that the gang has left over; when there is none, its node is the placeholder `member N`, as if that were a bad node.
     """
     if root.indexes == ():
-        # Nothing tells them apart: any numbers will do, and the newest pods are those that were there at last.
+        # The members have no indexes: any numbers are right, and the newest pods are the last members.
         pods = [replace(pod, index=str(number)) for number, pod in enumerate(pods[-root.world :])]
     extra = max(0, root.world - len(root.seats)) if root.seats else 0
     beside = {pod.uid: f"{BESIDE}{number}" for number, pod in enumerate(_without_index(pods, extra))}
     pods = [replace(pod, index=beside.get(pod.uid, pod.index)) for pod in pods]
     indexes = dict.fromkeys([*(root.seats or map(str, range(root.world))), *beside.values()])
     if not any(pod.index in indexes for pod in pods):
-        return {}  # members without numbers: the scheduler alone knows what to do with them
+        return {}  # members without numbers: only the scheduler can place them
     stays = [*root.placement.items(), *((pod.index, pod.node) for pod in pods if pod.node)]
     alone = _have_nodes_of_their_own(pods)
     places: dict[str, str] = {}
@@ -111,7 +112,7 @@ def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
 
 
 def _without_index(pods: Sequence[FencedPod], most: int) -> list[FencedPod]:
-    """The newest that are members without being counted among the others, at *most* so many: a launcher."""
+    """The newest members that have no index, at most *most* of them: a launcher."""
     found = [pod for pod in pods if not pod.index]
     return found[-most:] if most else []
 
@@ -120,8 +121,8 @@ def _have_nodes_of_their_own(pods: Sequence[FencedPod]) -> bool:
     """
     Whether no two members of the gang share a node.
 
-    Members that failed and were made again may have been on one node after each other, so both the first pods of all
-    members and the last ones must share before it counts.
+    Members that failed and were created again may have used one node one after the other. So a shared node counts only
+    when both the first pods of all members and the last pods share nodes.
     """
     firsts = [node for node in {pod.index: pod.node for pod in reversed(pods)}.values() if node]
     lasts = [node for node in {pod.index: pod.node for pod in pods}.values() if node]
@@ -137,7 +138,7 @@ def _told(spares: dict[str, str], view: GangView, terms: Terms) -> str:
 
 
 def _in_vain(missing: str, view: GangView, policy: RecoveryPolicy) -> str:
-    """The spares that are there, and why none of them is taken."""
+    """The spares that exist, and why none of them is used."""
     reasons = [f"{node} ({why})" for node, why in obstacles(missing, view, policy).items()]
     return f"; held free, but not used: {some(reasons)}" if reasons else ""
 

@@ -1,4 +1,4 @@
-"""Choosing and Reserving: from which checkpoint the gang goes on, and on which nodes."""
+"""The phases Choosing and Reserving: which checkpoint the gang resumes from, and on which nodes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from healthd.core.recovery.stopping import join_hardware
 
 
 def choosing(s: Situation) -> Decision:
-    """Until it is known from where to go on; the answer is recorded by `core.recovery.resume_point`."""
+    """Lasts until the resume point is known; `core.recovery.resume_point` records it."""
     if joined := join_hardware(s):
         return joined
     if left := window_left(s):
-        # Which checkpoint it is, and whether to try again at all, depends on what is to blame; to read does not.
+        # Which checkpoint is used, and whether to retry at all, depends on the cause. Reading them does not: start now.
         return Decision(actions=(ReadAhead(),), reason="waiting for evidence of broken hardware", recheck=left)
     return Decision(actions=(FindCheckpoint(),), reason="find the newest checkpoint that will load")
 
 
 def reserving(s: Situation) -> Decision:
-    """Until every member has a place, and every spare among them is claimed."""
+    """Lasts until every member has a node, and every spare among the nodes is claimed."""
     if joined := join_hardware(s):
         return joined
     if s.status.let_through is None:

@@ -1,5 +1,5 @@
 """
-Training progress as the checkpoints tell it, and how long a gang's own rhythm lets it be silent.
+Training progress from the steps of checkpoints, and how long a gang may be silent by its own rhythm.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from healthd.core.config import HangPolicy
 from healthd.core.untrusted import AttemptNumber, Moment, Step
 
 KEPT_INTERVALS = 16
-"""Enough to know the longest usual interval; small enough for an annotation."""
+"""Enough to find the longest usual interval; small enough for an annotation."""
 
 
 def is_beyond(newer: ChosenCheckpoint, older: ChosenCheckpoint) -> bool:
-    """Whether *newer* holds progress over *older*: a later step or, where steps are not known, a later save."""
+    """Whether *newer* has progress over *older*: a later step or, when steps are unknown, a later save."""
     if newer.step != older.step:
         return newer.step > older.step
     return newer.step < 0 and newer.saved_ns > older.saved_ns
@@ -31,7 +31,7 @@ Interval = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_INTERVAL)]
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The last step seen in a gang's checkpoints. *intervals* are seconds between new steps, oldest first."""
+    """The last step observed in a gang's checkpoints. *intervals* are the seconds between new steps, oldest first."""
 
     step: Step = -1
     at: Moment | None = None
@@ -40,15 +40,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 NO_PROGRESS = Progress()
-"""No step was ever seen."""
+"""No step was observed so far."""
 
 
 def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progress:
     """
-    *progress* after *step* was seen at *now*.
+    *progress* after *step* was observed at *now*.
 
-    An interval counts only between two steps of one attempt: a restart is not the gang's rhythm. A new attempt that
-    finds the step of an earlier one has not made any progress yet.
+    An interval counts only between two steps of one attempt: a restart is not part of the gang's rhythm. A new attempt
+    that finds the step of an earlier attempt has made no progress yet.
     """
     if step == progress.step:
         return progress
@@ -60,13 +60,13 @@ def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progr
 
 
 def has_rhythm(progress: Progress, policy: HangPolicy) -> bool:
-    """Whether the gang has shown how often it makes a step."""
+    """Whether enough intervals were observed to know how often the gang makes a step."""
     return len(progress.intervals) >= policy.min_intervals
 
 
 def silence_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> timedelta:
     """
-    How long *attempt* may show no progress. While the gang's rhythm is not known: how long it may do nothing at all.
+    How long *attempt* may show no progress. While the gang's rhythm is unknown: how long it may show no activity.
     """
     if not has_rhythm(progress, policy):
         return max(policy.floor, policy.first_step)

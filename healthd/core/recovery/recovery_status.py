@@ -1,8 +1,8 @@
 """
-What people and the API server read from a recovery without following its story: conditions, a line, a hint for pods.
+The derived parts of a recovery's status, for people and the API server: conditions, summary fields, the hint for pods.
 
-All of it follows from the rest of the status, and `dressed` adds it to every status that is written. Lists are kept
-bounded here, too: an object that grows with every fault would one day be too large to be written at all.
+All of it follows from the rest of the status, and `dressed` adds it to every status that is written. The lists are
+bounded here, too: an object that grows with every fault would at some time be too large to write.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from healthd.core.recovery.spares import reservation
 T = TypeVar("T")
 
 KEPT_ENTRIES = 200
-"""Of a timeline: some ten restarts. The first ones are kept, as they tell how it began."""
+"""Entries of a timeline: about ten restarts. The first entries are kept: they show how the recovery began."""
 KEPT_CAUSES = 60
-"""Besides those that blame a node: each node is blamed once at a time, and a forgotten one would be blamed again."""
+"""Causes that blame no node. Causes that blame a node are kept besides: each node is blamed only once, and a dropped
+cause would be added again."""
 KEPT_ATTEMPTS = 20
 KEPT_PLACES = 2000
-"""Over all attempts: only the newest keep theirs, and gangs of thousands none."""
+"""Placement entries over all attempts: only the newest attempts keep theirs; gangs of thousands keep none."""
 KEPT_NODES = 500
-"""In a hint. What the pods are kept off is also out of service or tainted, and the scheduler looks at that."""
+"""Nodes in a hint. The nodes to avoid are also out of service or tainted, and the scheduler respects that."""
 
 
 def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> RecoveryStatus:
-    """*status* as it is to be written over that of *recovery*."""
+    """*status* with all derived fields, ready to be written over the status of *recovery*."""
     ended = status.phase in ENDED
     ended_at = (recovery.status.ended_at or status.phase_since or now) if ended else None
     began = status.timeline[0].at if status.timeline else None
@@ -67,19 +68,19 @@ def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recove
 
 
 def running_since(status: RecoveryStatus) -> datetime | None:
-    """Since when all members of the newest attempt run; None while they do not."""
+    """The time since which all members of the newest attempt run; None while they do not."""
     if status.phase not in (Phase.CONFIRMING, Phase.RECOVERED):
         return None
     return next((entry.at for entry in reversed(status.timeline) if entry.phase is Phase.CONFIRMING), None)
 
 
 def gang_text(gang: GangRef) -> str:
-    """A root as `kubectl` takes it: `job/llama`."""
+    """A root in the form that `kubectl` accepts: `job/llama`."""
     return f"{gang.kind.lower()}/{gang.name}"
 
 
 def kind_named(said: str) -> str:
-    """A kind in the singular, as `gang_text` names it, however a user spells it."""
+    """The kind in the singular, as in `gang_text`, for any spelling that a user types."""
     return _SPELLINGS.get(said.lower(), said.lower())
 
 
@@ -97,16 +98,16 @@ _SPELLINGS = {
 
 
 def label_value(name: str) -> str:
-    """A name as the value of a label: what is too long loses its end."""
+    """A name as the value of a label: a name that is too long is cut at the end."""
     return re.sub(r"[^A-Za-z0-9]+$", "", name[:63])
 
 
 def _hint_now(gang: GangRef, status: RecoveryStatus) -> PodHint | None:
     """
-    What pods are told from now on: renewed before each start, and silent about the checkpoint once it is over.
+    The hint for pods from now on: renewed before each start, and without the checkpoint when the recovery has ended.
 
-    Nobody renews it after that. A gang that its user suspends and resumes weeks later, or that its own controller
-    restarts, would go back to the old checkpoint and lose all that was trained since.
+    The hint is not renewed after the end. With the checkpoint in it, a gang that its user suspends and resumes weeks
+    later, or that its own controller restarts, would go back to the old checkpoint and lose all training since.
     """
     if status.phase is Phase.STARTING:
         return _hint(gang, status)
@@ -116,7 +117,7 @@ def _hint_now(gang: GangRef, status: RecoveryStatus) -> PodHint | None:
 
 
 def _hint(gang: GangRef, status: RecoveryStatus) -> PodHint:
-    """What every pod of the attempt that is about to start is told."""
+    """The hint for every pod of the attempt that starts next."""
     checkpoint = status.checkpoint or ChosenCheckpoint()
     prefer = sorted({status.stand_ins.get(node, node) for node in status.placement.values()})
     return PodHint(
@@ -130,7 +131,7 @@ def _hint(gang: GangRef, status: RecoveryStatus) -> PodHint:
 
 
 def blamed(status: RecoveryStatus) -> list[str]:
-    """The nodes that are to blame, or that were replaced, in the order in which they turned out so."""
+    """The nodes that are to blame, or that were replaced; the blamed ones come first, in the order of the causes."""
     causes = [cause.node for cause in status.causes if cause.node]
     return list(dict.fromkeys([*causes, *status.replacements]))
 
@@ -141,14 +142,14 @@ def _bad_nodes(status: RecoveryStatus) -> str:
 
 
 def _took(duration: timedelta) -> str:
-    """As kubectl tells ages: to the second, `2m13s`, and finer where it was quick, `4.6s`."""
+    """A duration as kubectl prints ages: to the second, `2m13s`; below 10 s with one decimal, `4.6s`."""
     if duration >= timedelta(seconds=10):
         return format_duration(duration - duration % timedelta(seconds=1))
     return f"{max(0.0, duration // timedelta(milliseconds=100) / 10):g}s"
 
 
 def _conditions(before: Sequence[Condition], status: RecoveryStatus, now: datetime) -> list[Condition]:
-    """`Recovered` is Unknown until the end: `kubectl wait` must not take a recovery under way for one that failed."""
+    """`Recovered` is Unknown until the end: `kubectl wait` must not read a running recovery as a failed one."""
     ended, held = status.phase in ENDED, status.phase is Phase.HELD
     recovered = ("True" if status.phase is Phase.RECOVERED else "False") if ended else "Unknown"
     says = {"Progressing": str(not ended and not held), "Held": str(held), "Recovered": recovered}
@@ -164,7 +165,7 @@ def _condition(before: Condition | None, kind: str, says: str, status: RecoveryS
 
 
 def _bounded_causes(causes: Sequence[Cause]) -> list[Cause]:
-    """Of those that blame a node, the newest for each; of the others, the first and the newest. In their order."""
+    """Of the causes that blame a node, the newest for each node; of the others, the first and the newest. In order."""
     if len(causes) <= KEPT_CAUSES:
         return list(causes)
     blaming = {cause.node: number for number, cause in enumerate(causes) if cause.node}

@@ -1,10 +1,10 @@
 """
-Stand-ins: spares for members that find no node when the gang has been started.
+Replacement nodes: spares for members that find no node after the gang was started.
 
-Nobody holds the nodes of a gang while it is stopped, and a pod of somebody else may take one: it fits there. The
-members prefer their nodes and may be put on any, so whose node is taken does not matter, only how many are. A node that
-is merely not in use yet is no reason: what the scheduler refuses for another cause (a quota, a volume) a spare does not
-mend, and all spares would be gone for nothing.
+Nothing reserves the nodes of a gang while it is stopped, so a pod of another owner may take one. The members prefer
+their nodes but may run on any of them: it does not matter which node is taken, only how many. A node that is only not
+in use yet is no reason for a spare: when the scheduler refuses a member for another cause (a quota, a volume), a spare
+does not help, and all spares would be used for nothing.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from healthd.core.recovery.gang import GangView, members
 from healthd.core.recovery.spares import choose, is_fit, origin, read_claim
 
 MOST_LEFT = 50
-"""Nodes of a plan without a member. With more the scheduler is not done yet, or refuses them all for one cause."""
+"""Planned nodes without a member. With more, the scheduler is not done yet, or it refuses all members for one cause."""
 
 
 def refused(view: GangView) -> list[Pod]:
-    """Members of the present attempt that the scheduler finds no node for. One that was told its node has to wait."""
+    """Members of the present attempt that the scheduler finds no node for. A member with a fixed node has to wait."""
     return [p for p in members(view) if _refused_since(p) and ANNOTATION_PLACEMENT not in p.metadata.annotations]
 
 
 def stranded(view: GangView, after: timedelta, now: datetime) -> tuple[int, timedelta | None]:
-    """How many were refused for at least *after*, and how long until there is one more."""
+    """How many members were refused for at least *after*, and the time until there is one more."""
     waited = [now - (_refused_since(pod) or now) for pod in refused(view)]
     coming = [after - each for each in waited if each < after]
     return len(waited) - len(coming), min(coming, default=None)
 
 
 def deserted(status: RecoveryStatus, view: GangView, recovery: str) -> list[str]:
-    """The nodes of the plan that no member is on, and no stand-in was claimed for; none while they are too many."""
+    """Planned nodes without a member and without a claimed replacement; empty while they are too many."""
     left = set(status.placement.values()) - _in_use(view) - _claimed(status, view, recovery).keys()
     return sorted(left) if len(left) <= MOST_LEFT else []
 
@@ -42,10 +42,10 @@ def stand_ins(
     late: int, status: RecoveryStatus, view: GangView, recovery: str, policy: RecoveryPolicy
 ) -> tuple[dict[str, str], list[str]]:
     """
-    Node that is taken -> the spare in its stead: what was claimed for this attempt, and enough for *late* members. And
-    the taken nodes for which there is no spare.
+    Two results. First: taken node -> the spare that replaces it; these are the spares that are claimed for this attempt
+    already, and enough more for *late* members. Second: the taken nodes for which there is no spare.
 
-    While nobody has looked who is on the nodes (`GangView.taken` is None), every deserted one counts as taken.
+    While the pods on the nodes were not checked (`GangView.taken` is None), every deserted node counts as taken.
     """
     in_use, claimed = _in_use(view), _claimed(status, view, recovery)
     on_their_way = set(claimed.values()) - in_use
@@ -58,10 +58,10 @@ def stand_ins(
 
 def is_claimed(spare: str, bad: str, view: GangView, recovery: str) -> bool:
     """
-    *recovery*, of the gang of *view*, holds the spare, and instead of the node *bad*.
+    Whether *recovery*, of the gang of *view*, holds the spare as the replacement of the node *bad*.
 
-    A plan may change after a spare was claimed. A claim that names the node of the plan before would keep the node that
-    the spare really stands in for out of the pool, for ever.
+    The plan may change after a spare was claimed. If the claim named the node of the earlier plan, the node that the
+    spare really replaces would stay out of the pool for ever.
     """
     node, gone = view.nodes.get(spare), bad not in view.nodes
     claim = read_claim(node) if node else None

@@ -1,7 +1,7 @@
 """
-What a stopped gang resumes from, how long it waits before that, and when it was restarted in vain too often.
+Decides what a stopped gang resumes from, how long it waits before that, and when there were too many useless restarts.
 
-Computes only: what there is, and whether it will load, the controller found out before (`healthd.checkpoints`).
+Only computes: the controller found out before which checkpoints exist and whether they load (`healthd.checkpoints`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.situation import Decision, Situation, told
 
 EARLY_FAILURES = 2
-"""Of starts from one checkpoint, after which it is doubted."""
+"""Early failures after starts from one checkpoint, from which on the checkpoint is doubted."""
 KEPT_DOUBTED = 16
 
 
 def doubted(recovery: Recovery, previous: Recovery | None) -> list[ChosenCheckpoint]:
     """
-    The checkpoints that are resumed from only where there is no older one: the gang failed early after loading them,
-    whether its user or healthd had started it.
+    The checkpoints to resume from only when there is no older one: the gang failed early after it loaded them, whether
+    its user or healthd had started it.
 
-    Those of the recovery before this one count while their files stay as they were. After any other end of it than
-    progress a person has looked at the gang.
+    The doubted checkpoints of the recovery before this one count while their files are unchanged. They count only when
+    that recovery ended with progress: after any other end a person has checked the gang.
     """
     before = previous.status.doubted if previous is not None and previous.status.phase is Phase.RECOVERED else []
     early = [each.checkpoint for each in recovery.status.attempts if each.failed_early and each.checkpoint.path]
@@ -54,12 +54,13 @@ def choose_checkpoint(
     now: datetime,
 ) -> Decision:
     """
-    The decision that follows `FindCheckpoint`. *previous* is the gang's recovery before this one.
+    The decision after `FindCheckpoint`. *previous* is the gang's recovery before this one.
 
-    What was refused at an earlier look and has vanished since was still saved: without it nothing begins again at 0.
+    A checkpoint that was rejected earlier and has vanished since counts as saved: the gang does not begin again at 0
+    because it is gone.
 
-    Counts restarts in a row from the same step. Only those for which no hardware was to blame count: a job must not be
-    given up because its nodes break.
+    Counts restarts in a row from the same step. Only restarts without a hardware cause count: healthd must not give up
+    a job because its nodes break.
     """
     seen = _furthest_step(root, recovery, previous)
     vanished = [] if found or rejected else recovery.status.rejected
@@ -88,17 +89,17 @@ def choose_checkpoint(
 
 
 def _doubt(found: ChosenCheckpoint, status: RecoveryStatus) -> Decision:
-    """Look again, for one before *found*: what was saved last before a state that is bad may be as bad."""
+    """Search again, for a checkpoint before *found*: the last save before a bad state may be bad, too."""
     record = replace(status, doubted=[*status.doubted, found][-KEPT_DOUBTED:], bad_state=False)
     return Decision(record=record, reason=f"{told(found)} is doubted: the gang said that its state is bad")
 
 
 ASK_AGAIN = timedelta(seconds=1)
-"""While somebody else verifies: he is asked with one small request."""
+"""Poll interval while another process verifies: one poll is one small request."""
 
 
 def await_answer(recovery: Recovery, why: str) -> Decision:
-    """The decision that follows `FindCheckpoint` while it is not known yet; *why* is said once."""
+    """The decision after `FindCheckpoint` while its result is not known yet; *why* is recorded once."""
     status = recovery.status
     if status.phase is Phase.HELD or status.message == why:
         return Decision(reason=why, recheck=ASK_AGAIN)
@@ -107,8 +108,8 @@ def await_answer(recovery: Recovery, why: str) -> Decision:
 
 def await_read(recovery: Recovery, location: str, after: timedelta) -> Decision:
     """
-    The decision while a read of the checkpoints goes on for longer than *after*; said once. Its end tells by itself,
-    so nobody asks meanwhile.
+    The decision while a read of the checkpoints takes longer than *after*; recorded once. No recheck: the end of the
+    read triggers the next decision.
     """
     why = (
         f"the checkpoints at {location} have been read for more than {after.total_seconds():.0f} s, without an answer "
@@ -118,12 +119,12 @@ def await_read(recovery: Recovery, location: str, after: timedelta) -> Decision:
 
 
 def unread(root: Root, why: str) -> list[RejectedCheckpoint]:
-    """What stands for the checkpoints of *root* while they cannot be read: not the same as that there are none."""
+    """The placeholder for the checkpoints of *root* while they cannot be read: not the same as no checkpoint."""
     return [RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)]
 
 
 def why_unread(root: Root, rejected: Sequence[RejectedCheckpoint]) -> str:
-    """Why the checkpoints of *root* cannot be read, where that is what *rejected* says; empty where they can."""
+    """Why the checkpoints of *root* cannot be read, if *rejected* has that placeholder; empty when they can be read."""
     first = rejected[0] if rejected else None
     is_place = first is not None and (first.path, first.step) == (root.options.checkpoint, -1)
     where = root.terms.located(root.options.checkpoint)
@@ -134,7 +135,7 @@ RUNS_UNSEEN = "all of it runs, but whether training moves on cannot be seen: "
 
 
 def tell_unread(recovery: Recovery, why: str | None) -> Decision | None:
-    """While a gang that was started is waited for: *why* its checkpoints cannot be read, and that they can again."""
+    """While a started gang is confirmed: record *why* its checkpoints cannot be read, and later that they can again."""
     is_told = recovery.status.message.startswith(RUNS_UNSEEN)
     if why:
         decision = await_answer(recovery, RUNS_UNSEEN + why)
@@ -145,7 +146,7 @@ def tell_unread(recovery: Recovery, why: str | None) -> Decision | None:
 
 
 def _furthest_step(root: Root, recovery: Recovery, previous: Recovery | None) -> int:
-    """The furthest step that was ever written down; -1 when none was."""
+    """The furthest step on record; -1 when there is none."""
     known = [recovery.status, *([previous.status] if previous else [])]
     loaded = [attempt.checkpoint.step for status in known for attempt in status.attempts]
     seen = [step for status in known for step in (status.step_at_fault, status.confirmed_step)]
@@ -153,14 +154,14 @@ def _furthest_step(root: Root, recovery: Recovery, previous: Recovery | None) ->
 
 
 def _loaded(recovery: Recovery, previous: Recovery | None) -> str:
-    """The last checkpoint that was resumed from, whether or not its step is known; empty when there was none."""
+    """The last checkpoint that the gang resumed from, with or without a known step; empty when there was none."""
     known = [*([previous] if previous else []), recovery]
     paths = [attempt.checkpoint.path for one in known for attempt in one.status.attempts]
     return next((path for path in reversed(paths) if path), "")
 
 
 def _saved(root: Root) -> str:
-    """What was seen of saves while the gang ran; empty when nothing was."""
+    """What was observed of saves while the gang ran, in words; empty when nothing was."""
     return root.saves.refused or ("a good one" if root.saves.good else "")
 
 
@@ -182,16 +183,16 @@ def _none_loads(root: Root, seen: str, rejected: Sequence[RejectedCheckpoint]) -
 
 def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: Recovery | None) -> int:
     """
-    Restarts already made from *checkpoint* or beyond, in a row, before the one being prepared.
+    The number of restarts in a row from *checkpoint* or beyond, before the one that is being prepared.
 
-    A step that was saved again after going back behind a doubted one is no progress: a program that always fails at
-    that step would be restarted for ever.
+    When the gang goes back behind a doubted checkpoint and saves the same step again, that is no progress: a program
+    that always fails at that step would be restarted for ever.
     """
     status = recovery.status
     if status.attempts:
         loaded, count, causes = status.attempts[-1].checkpoint, status.no_advance, status.causes
     elif previous is not None and previous.status.attempts and previous.status.phase is Phase.RECOVERED:
-        # After any other end a person started the gang again, and the count with it.
+        # After any other end a person started the gang again: the count starts at 0.
         last = previous.status
         loaded, count, causes = last.attempts[-1].checkpoint, last.no_advance, status.causes
     else:

@@ -1,5 +1,5 @@
 """
-Which recoveries are kept for people to read, and which are deleted.
+Which recoveries are kept for people, and which are deleted.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ def outdated(
     recoveries: Iterable[Recovery], living: Collection[GangRef], policy: RecoveryPolicy, now: datetime
 ) -> list[Recovery]:
     """
-    The recoveries that nobody needs any more. *living* are the gangs whose roots are there.
+    The recoveries to delete. *living* are the gangs whose roots exist.
 
-    Recoveries that began at the same attempt are numbered by how many there are, so they are kept or deleted together:
-    a name that is free again would be taken for that of a fault which somebody else has seen already.
+    Recoveries that began at the same attempt are kept or deleted together: their number is the count of the existing
+    ones. If one of them were deleted, its name would be free again, and a new fault would be taken for the old one,
+    which another controller has handled already.
     """
     of_gang: dict[GangRef, list[Recovery]] = defaultdict(list)
     for recovery in recoveries:

@@ -1,4 +1,4 @@
-"""What every phase of a recovery decides from, and what a decision is."""
+"""The input of every phase of a recovery (Situation), and its output (Decision)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from healthd.core.recovery.terms import Terms
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do about one recovery now. *recheck* is when time alone may change the answer."""
+    """What to do about one recovery now. *recheck* is the delay after which time alone may change the decision."""
 
     record: RecoveryStatus | None = None
     actions: tuple[Action, ...] = ()
@@ -28,7 +28,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One recovery, the world around it, and the time: what every phase decides from."""
+    """One recovery, the state of its cluster, and the time: the input of every phase."""
 
     recovery: Recovery
     status: RecoveryStatus
@@ -42,7 +42,7 @@ class Situation:
 
     @property
     def name(self) -> str:
-        """The recovery's own name, which marks what it did."""
+        """The recovery's own name, which is written on what it changes."""
         return self.recovery.metadata.name
 
     @property
@@ -52,7 +52,7 @@ class Situation:
 
     @property
     def stopped_by_us(self) -> bool:
-        """The root is suspended, and by this recovery."""
+        """Whether the root is suspended by this recovery."""
         return self.root.suspended and self.root.stopped_by == self.name
 
     def enter(self, phase: Phase, message: str, **changes: object) -> Decision:
@@ -60,7 +60,7 @@ class Situation:
         return enter(replace(self.status, **changes), phase, message, self.now)
 
     def hold(self, message: str) -> Decision:
-        """Wait for the world to change; recorded once for each reason."""
+        """Wait until the state of the cluster changes; recorded once for each reason."""
         message = printable(message)
         if self.status.phase is Phase.HELD and self.status.message == message:
             return Decision(reason=message)
@@ -68,7 +68,7 @@ class Situation:
 
 
 def begin(recovery: Recovery, now: datetime) -> RecoveryStatus:
-    """The first status, with the cause as its first line."""
+    """The first status, with the cause as the first entry of the timeline."""
     cause = recovery.spec.cause
     status = replace(recovery.status, causes=[cause], attempt=recovery.spec.first_attempt)
     return _entered(status, Phase.DETECTED, f"{cause.kind}: {cause.message}", now)
@@ -80,12 +80,12 @@ def enter(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> 
 
 
 def _entered(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> RecoveryStatus:
-    message = printable(message)  # some of it was said by pods and nodes, and people read it on terminals
+    message = printable(message)  # parts of it come from pods and nodes, and people read it on terminals
     entry = TimelineEntry(phase=phase, at=now, message=message)
     held_in = status.held_in if phase is Phase.HELD else None
     timeline = status.timeline
     if phase is Phase.HELD and status.phase is Phase.HELD:
-        # One entry however often the reason changes: a fence of thousands of pods opens one by one.
+        # One entry, however often the reason changes: with thousands of pods, the proofs come one by one.
         entry, timeline = replace(timeline[-1], message=message), timeline[:-1]
     return replace(
         status,
@@ -98,7 +98,7 @@ def _entered(status: RecoveryStatus, phase: Phase, message: str, now: datetime) 
 
 
 def began(s: Situation, phase: Phase) -> datetime:
-    """When *phase* began for this attempt, whatever it was held for since."""
+    """When *phase* began for this attempt; times in Held do not change that."""
     return _began(s.status, phase)
 
 
@@ -108,7 +108,7 @@ def _began(status: RecoveryStatus, phase: Phase) -> datetime:
 
 
 def stopped_at(recovery: Recovery) -> datetime:
-    """When the stop of the present attempt began, or the recovery, whatever it was held for since."""
+    """When the stop of the present attempt began, else when the recovery began; times in Held do not change that."""
     return _began(recovery.status, Phase.STOPPING)
 
 

@@ -1,8 +1,8 @@
 """
-Spares: healthy nodes held free for recoveries. Which to take, how to claim one, and when it goes back.
+Spares: healthy nodes that are held free for recoveries. Which one to take, how to claim it, when to return it.
 
-A claim is one conditional write to the spare itself, so two recoveries can never hold the same node. The node that a
-spare stands in for becomes the spare when it is repaired: the gang is not disturbed a second time.
+A claim is one conditional write to the spare itself, so two recoveries can never hold the same node. When the bad node
+is repaired, it becomes the spare in place of the node that replaced it: the gang is not restarted a second time.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     gang: str
     gang_uid: str
     instead_of: str
-    """The bad node whose place it takes."""
+    """The bad node that it replaces."""
 
 
 def reservation(gang: str, uid: str) -> str:
     """
-    The value of the taint on the spares of one gang, which its pods tolerate: the root's name, for people, and its uid.
+    The value of the taint on the spares of one gang. The gang's pods tolerate it.
 
-    Gangs of the same name live in several namespaces, and a node is in none. At most 63 characters, as a label value.
+    It has the root's name, for people, and the root's uid: gangs in several namespaces may have the same name, and a
+    node is in no namespace. At most 63 characters, as a label value.
     """
     return f"{gang[:54]}-{uid[:8]}".rstrip("-._")
 
@@ -61,26 +62,26 @@ def read_claim(node: Node) -> Claim | None:
 
 
 def is_spare(node: Node) -> bool:
-    """Held free for recoveries and not claimed."""
+    """Whether the node is held free for recoveries and not claimed."""
     return node.metadata.labels.get(LABEL_SPARE) == "true" and ANNOTATION_CLAIM not in node.metadata.annotations
 
 
 def is_ready(node: Node) -> bool:
-    """Its kubelet says so; a node that does not report yet is not ready."""
+    """Whether its kubelet reports Ready; a node that does not report yet is not ready."""
     return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
 
 
 def is_fit(node: Node | None, health: NodeHealth | None, sign: Sign | None = None) -> bool:
     """
-    May a gang be started on *node*? *sign* is the strongest that another detector gave of it.
+    Whether a gang may be started on *node*. *sign* is the strongest sign of another detector on it.
 
-    Unknown is not unhealthy: a node whose agent says nothing is fit, one that is out of service is not.
+    Unknown is not unhealthy: a node whose agent reports nothing is fit, a node that is out of service is not.
     """
     return not unfitness(node, health, sign)
 
 
 def unfitness(node: Node | None, health: NodeHealth | None, sign: Sign | None) -> str:
-    """Why no gang may be started on *node*, in a few words; empty: it may."""
+    """Why no gang may be started on *node*, in a few words; empty when one may."""
     if node is None:
         return "deleted"
     if (record := read_record(node)) is not None:
@@ -104,11 +105,12 @@ def choose(
     used: Collection[str] = (),
 ) -> dict[str, str]:
     """
-    A spare for each node of *bad*, as far as there are any: bad node -> spare.
+    A spare for each node of *bad*, while there are any: bad node -> spare.
 
-    It has the same hardware as the node that it replaces, and is as near to it as there is one. *used* are nodes that
-    the gang is on already, a spare of an earlier attempt among them.
-    Choices in *kept* stand while their spare is fit and free or already ours, so that a repeated decision is the same.
+    The spare has the same hardware as the node that it replaces, and is the nearest one to it. *used* are nodes that
+    the gang is on already, such as a spare of an earlier attempt.
+    Choices in *kept* stay while their spare is fit, and free or already ours: so a repeated decision gives the same
+    result.
     """
     in_use = set(used)
     pool = {n: node for n, node in view.nodes.items() if n not in in_use and _is_free(n, node, view, recovery)}
@@ -116,7 +118,7 @@ def choose(
     chosen: dict[str, str] = {}
     taken: set[str] = set()
     alike: dict[str, list[str]] = {}
-    for name in sorted(bad, key=lambda name: name not in kept):  # what is kept is not there for the others
+    for name in sorted(bad, key=lambda name: name not in kept):  # kept spares are not available for the others
         model = view.nodes.get(name) or usual
         kind = model.metadata.name if model else ""
         if kind not in alike:
@@ -131,7 +133,7 @@ def choose(
 
 
 def obstacles(bad: str, view: GangView, policy: RecoveryPolicy) -> dict[str, str]:
-    """Why none of the nodes that are held free takes the place of *bad*: spare -> the reason, in a few words."""
+    """Why no spare replaces *bad*: spare -> the reason, in a few words."""
     model = view.nodes.get(bad)
     return {n: _obstacle(n, node, model, view, policy) for n, node in sorted(view.nodes.items()) if is_spare(node)}
 
@@ -146,20 +148,22 @@ def _obstacle(name: str, node: Node, model: Node | None, view: GangView, policy:
 
 def _doubts(name: str, view: GangView) -> tuple[bool, bool, bool]:
     """
-    Unknown is not unhealthy: a node that no agent calls good is used where there is no other. So is one with pods of
-    another gang: they may hold no device, and where they do that is seen before the claim.
+    The sort key of the doubts about a node: nodes with doubts are used only when there is no other.
+
+    Unknown is not unhealthy: so a node that no agent reports as healthy can be used. A node with pods of another gang
+    can be used, too: the pods may hold no device, and if they do, that is found before the claim.
     """
     return is_avoided(name, view), name in view.busy, is_unknown(name, view)
 
 
 def is_unknown(name: str, view: GangView) -> bool:
-    """Whether its agent says nothing, or cannot see enough to say whether the node is good."""
+    """Whether its agent is silent, or cannot see enough to report whether the node is healthy."""
     health = view.health.get(name)
     return view.is_silent(name) or (health is not None and health.status.verdict is Verdict.UNKNOWN)
 
 
 def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:
-    """Held free and fit, or claimed by this *recovery* and fit."""
+    """Whether the node is fit, and held free or claimed by this *recovery*."""
     if not is_spare(node) and ANNOTATION_CLAIM not in node.metadata.annotations:
         return False
     if not is_fit(node, view.health.get(name), view.sign_on(name)):
@@ -172,20 +176,20 @@ def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:
 
 
 def _is_like(spare: Node, model: Node | None, policy: RecoveryPolicy) -> bool:
-    """Whether *spare* has the hardware of *model*: the same product, and no less of what is counted."""
+    """Whether *spare* has the hardware of *model*: the same product, and at least as many devices of each kind."""
     if model is None:
         return True
     mark = next((label for label in policy.spare_like if label in model.metadata.labels), None)
     if mark is not None and spare.metadata.labels.get(mark) != model.metadata.labels[mark]:
         return False
-    # A GPU that is lost is no longer in `allocatable`, and may be in `capacity` still.
+    # A lost GPU is no longer in `allocatable`, but may still be in `capacity`.
     need, offer = Counter(_devices(model.status.capacity)), _devices(spare.status.allocatable)
     need |= Counter(_devices(model.status.allocatable))
     return all(offer.get(resource, 0) >= count for resource, count in need.items())
 
 
 def _devices(amounts: Mapping[str, str]) -> dict[str, int]:
-    """Extended resources, such as `nvidia.com/gpu`: they have a domain in their name and come in whole pieces."""
+    """Extended resources, such as `nvidia.com/gpu`: they have a domain in their name and are whole numbers."""
     return {name: number_or(amount, 0) for name, amount in amounts.items() if "/" in name}
 
 
@@ -195,13 +199,13 @@ def _distance(spare: Node, model: Node | None, policy: RecoveryPolicy) -> list[b
 
 
 def is_avoided(name: str, view: GangView) -> bool:
-    """Another detector advises against the node."""
+    """Whether another detector advises against the node."""
     sign = view.sign_on(name)
     return sign is not None and sign.effect is Effect.AVOID
 
 
 def claim_patch(node: Node, claim: Claim) -> dict[str, Any]:
-    """Take *node* out of the pool for one gang. Needs its resourceVersion as precondition."""
+    """Take *node* out of the pool for one gang. The write needs the node's resourceVersion as precondition."""
     taints = _without(node.spec.taints, LABEL_SPARE, TAINT_RESERVED)
     taints.append(Taint(key=TAINT_RESERVED, value=reservation(claim.gang, claim.gang_uid)))
     return {
@@ -214,7 +218,7 @@ def claim_patch(node: Node, claim: Claim) -> dict[str, Any]:
 
 
 def return_patch(node: Node) -> dict[str, Any]:
-    """Put *node* into the pool. Needs its resourceVersion as precondition."""
+    """Put *node* into the pool. The write needs the node's resourceVersion as precondition."""
     taints = [*_without(node.spec.taints, LABEL_SPARE, TAINT_RESERVED), Taint(key=LABEL_SPARE)]
     return {
         "metadata": {"labels": {LABEL_SPARE: "true"}, "annotations": {ANNOTATION_CLAIM: None}},
@@ -223,7 +227,7 @@ def return_patch(node: Node) -> dict[str, Any]:
 
 
 def settle_patch(node: Node) -> dict[str, Any]:
-    """Make a claimed spare an ordinary node: its stand-in is in the pool now. Needs its resourceVersion."""
+    """Make a claimed spare an ordinary node: the repaired node is in the pool now. Needs the node's resourceVersion."""
     taints = _without(node.spec.taints, LABEL_SPARE, TAINT_RESERVED)
     return {
         "metadata": {"annotations": {ANNOTATION_CLAIM: None}},
@@ -239,14 +243,14 @@ class ReturnSpare(msgspec.Struct, frozen=True):
 
 
 class SettleSpare(msgspec.Struct, frozen=True):
-    """This claimed spare is an ordinary node of its gang from now on."""
+    """Make this claimed spare an ordinary node of its gang."""
 
     node: str
     reason: str
 
 
 def origin(bad: str, nodes: Mapping[str, Node], gang_uid: str) -> str:
-    """Whose place a spare takes that replaces *bad*; if *bad* stands in for another node itself, that one's."""
+    """The node that a replacement of *bad* stands in for: if *bad* is itself a spare, the node that *bad* replaced."""
     node = nodes.get(bad)
     claim = read_claim(node) if node else None
     return claim.instead_of if claim is not None and claim.gang_uid == gang_uid else bad
@@ -262,14 +266,14 @@ def settle(
     sign_on: Callable[[str], Sign | None] = no_sign,
 ) -> list[ReturnSpare | SettleSpare]:
     """
-    What to do about claims whose time is over.
+    What to do about claims that are no longer needed.
 
-    *placements* are the nodes that each living gang, by the uid of its root, was told to run on; a gang that ended or
-    was given up is not in it. *recovering* are the gangs whose recovery goes on: it may still change its plan.
-    *busy* names the nodes with live pods, and those that a gang is to run on.
+    *placements* are the planned nodes of each living gang, by the uid of its root; a gang that ended or was given up is
+    not in it. *recovering* are the gangs whose recovery goes on: it may still change its plan. *busy* names the nodes
+    with live pods, and the planned nodes of gangs.
 
-    The swap of a repaired node is two writes: first it joins the pool, then its stand-in becomes ordinary; a crash
-    between them leaves a state in which the second alone is decided.
+    The swap of a repaired node is two writes: first the repaired node joins the pool, then its replacement becomes an
+    ordinary node. After a crash between the two, only the second write is decided.
     """
     steps: list[ReturnSpare | SettleSpare] = []
     for name, node in sorted(nodes.items()):
@@ -285,7 +289,7 @@ def settle(
 
 
 def unheld(nodes: Iterable[Node]) -> list[ReturnSpare]:
-    """Spares that a person has only labelled: without the taint other pods would be put there."""
+    """Spares that a person has labelled but not tainted: without the taint other pods would be placed there."""
     why = f"labelled {LABEL_SPARE}: the taint of that name keeps other pods off"
     labelled = [node for node in nodes if is_spare(node)]
     return [ReturnSpare(n.metadata.name, why) for n in labelled if all(t.key != LABEL_SPARE for t in n.spec.taints)]

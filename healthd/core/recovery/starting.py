@@ -1,4 +1,4 @@
-"""Starting and Confirming: until every member runs again and training moved on, or a fault of the new attempt joins."""
+"""The phases Starting and Confirming: until all members run and training advances, or the new attempt has a fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from healthd.core.recovery.stopping import members_to_fence
 
 
 def starting(s: Situation) -> Decision:
-    """Set the gang going once, and wait until every member runs."""
+    """Start the gang once, and wait until every member runs."""
     if s.root.attempt < s.status.attempt:
         return _start(s)
     if faulted := _faulted_again(s):
@@ -44,7 +44,7 @@ def starting(s: Situation) -> Decision:
 
 
 def _helped(s: Situation, late: int) -> Decision | None:
-    """A spare for each of *late* members whose nodes others took while the gang was stopped, while there are any."""
+    """A spare for each of *late* members whose nodes other pods took while the gang was stopped, if there is one."""
     if not late:
         return (
             s.enter(Phase.STARTING, f"every {s.terms.member} has a {s.terms.node}")
@@ -76,21 +76,21 @@ def _running(s: Situation) -> int:
 
 
 def _with_places(s: Situation) -> list[Attempt]:
-    """The attempts so far, the last one with where its members are: the scheduler may have chosen other nodes."""
+    """The attempts so far; the present one with the real nodes of its members: the scheduler may choose other nodes."""
     places = {index_of(pod) or pod.metadata.name: pod.spec.node_name for pod in members(s.view)}
     return [replace(each, ran_on=places) if each.number == s.status.attempt else each for each in s.status.attempts]
 
 
 def _start(s: Situation) -> Decision:
-    """The last look before the gang runs: the world may have changed since the spares were claimed."""
+    """The last check before the gang runs: the cluster may have changed since the spares were claimed."""
     if not s.stopped_by_us:
         return s.enter(Phase.SUPERSEDED, f"somebody else started the {s.terms.gang} again")
     plan = place(s.status, s.view, s.root, s.name, s.policy)
     if isinstance(plan, Shortage) or plan.placement != s.status.placement:
-        # The intent stays on record until there is a better one: another controller may be about to start by it.
+        # The intent stays recorded until there is a better one: another controller may start the gang by it now.
         return s.enter(Phase.RESERVING, f"a {s.terms.node} of the plan went bad before the start")
     if s.now - (s.status.phase_since or s.now) >= s.policy.start_deadline / 2:
-        # Its members have the whole deadline, also when the API server or a clock that was set held up the start.
+        # Members get the whole deadline, also when the API server, or a clock that was set, delayed the start.
         return s.enter(Phase.STARTING, "the start was held up")
     hint = StartHint(
         recovery=s.name,
@@ -102,7 +102,7 @@ def _start(s: Situation) -> Decision:
 
 
 def confirming(s: Situation) -> Decision:
-    """Until training moved past the checkpoint, or runs on where nobody can tell."""
+    """Lasts until training is past the checkpoint or, where steps cannot be seen, until it has run for long enough."""
     resumed = s.status.checkpoint or ChosenCheckpoint()
     if s.view.newest is not None and is_beyond(s.view.newest, resumed):
         return s.enter(Phase.RECOVERED, _moved_on(s.view.newest), confirmed_step=s.view.newest.step)
@@ -122,9 +122,9 @@ def _moved_on(newest: ChosenCheckpoint) -> str:
 
 def _without_a_step(s: Situation) -> Decision | None:
     """
-    A gang that saves its first step in hours, or never, has recovered when it still shows life after a while.
+    A gang that saves its first step after hours, or never, has recovered when it is still active after a while.
 
-    One whose rhythm is known is waited for: should it stay silent, that is a hang.
+    When the gang's rhythm is known, the recovery waits for a step: silence is then a hang.
     """
     if s.root.progress.intervals or s.view.last_activity is None or _running(s) < s.root.world:
         return None
@@ -137,17 +137,17 @@ def _without_a_step(s: Situation) -> Decision | None:
 
 
 def _faulted_again(s: Situation) -> Decision | None:
-    """A fault of the attempt that this recovery started joins it, and the gang is stopped once more."""
+    """A fault of the attempt that this recovery started joins the recovery, and the gang is stopped again."""
     if not s.faults:
         return None
-    # The most telling come first; ranks that fail beside a broken GPU are only consequences.
+    # The most significant faults come first; ranks that fail beside a broken GPU are only consequences.
     causes = [fault for fault in s.faults if fault.kind is s.faults[0].kind]
     by_itself = causes[0].kind is CauseKind.SOFTWARE and not _had_no_room(s)
     return _again(s, causes, early=by_itself and _is_early(s))
 
 
 def _had_no_room(s: Situation) -> bool:
-    """A full disk ended a member: another checkpoint would fare no better."""
+    """Whether a full disk ended a member: another checkpoint would not help."""
     return any(pod.status.reason == DISK_FULL for pod in members(s.view))
 
 
@@ -169,5 +169,5 @@ def _again(s: Situation, causes: Sequence[Cause], *, early: bool = False) -> Dec
 
 
 def _is_early(s: Situation) -> bool:
-    """While members start and load, or before they ran for as long as counts for a gang whose steps are not seen."""
+    """Whether the fault came while members start and load, or before they ran for `confirm_after`."""
     return s.status.phase is Phase.STARTING or s.now - (s.status.phase_since or s.now) < s.policy.confirm_after

@@ -1,4 +1,4 @@
-"""Somebody else decided about the gang, whatever phase its recovery is in: its owner, its own end, a controller."""
+"""Ends a recovery, in any phase, when the gang's owner, its own end or another controller has decided about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BEFORE_START = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESERVING})
 
 
 def stepped_aside(s: Situation) -> Decision | None:
-    """Somebody else decided about this gang: its owner, its own end, or another controller."""
+    """The decision that ends the recovery because its owner, its own end or another controller decided; else None."""
     if s.root.ending is Ending.COMPLETE:
         if s.phase in (Phase.STARTING, Phase.CONFIRMING) and s.root.attempt == s.status.attempt:
             return s.enter(Phase.RECOVERED, f"the {s.terms.gang} finished its work")
@@ -20,10 +20,10 @@ def stepped_aside(s: Situation) -> Decision | None:
     if s.root.ending is Ending.FAILED:
         return s.enter(Phase.GAVE_UP, "the root is failed for good and may not be rebuilt")
     if s.root.suspended and not s.stopped_by_us:
-        # Also where the mark of an earlier recovery is left over from when that one gave the gang up.
+        # Also when the mark of an earlier recovery, which gave the gang up, is still on the root.
         return s.enter(Phase.SUPERSEDED, _stopped_by_its_user(s))
     if not s.root.options.restart:
-        # His way to keep a gang stopped that healthd has stopped: there is no other mark that he could set on it.
+        # This is how a user keeps a gang stopped that healthd has stopped: there is no other mark for that.
         left = "it stays stopped" if s.stopped_by_us else "it is left as it is"
         return s.enter(Phase.SUPERSEDED, f"restarts of the gang were switched off ({ANNOTATION_RESTART}); {left}")
     if s.stopped_by_us and s.root.edited_since_stop:
@@ -31,7 +31,7 @@ def stepped_aside(s: Situation) -> Decision | None:
         return s.enter(Phase.SUPERSEDED, message)
     if s.phase in _BEFORE_START and not s.stopped_by_us:
         if s.root.attempt == s.status.attempt:
-            # Another controller had read the recovery before this one went back to its plan.
+            # Another controller had read the recovery before this recovery went back to an earlier phase.
             return s.enter(Phase.STARTING, "the start was on its way already")
         return s.enter(Phase.SUPERSEDED, f"somebody else started the {s.terms.gang} again")
     if s.phase in (Phase.DETECTED, Phase.STOPPING) and s.root.attempt >= s.status.attempt:

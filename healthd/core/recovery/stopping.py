@@ -1,7 +1,7 @@
 """
-Detected and Stopping: whether a gang is to be stopped, and until no member of it runs and none can follow.
+The phases Detected and Stopping: whether to stop the gang, and until no member runs and no new member can start.
 
-Hardware that turns out bad until the gang is started joins the recovery, here and in the phases after.
+Hardware that is found bad before the gang is started again joins the recovery, here and in the later phases.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.recovery.spares import is_ready
 
 BAD_STATE = 65
-"""Exit code of a member that finds its own state bad, such as a loss that is no number: `EX_DATAERR` of sysexits."""
+"""Exit code of a member that finds its own state bad, such as a loss that is NaN: `EX_DATAERR` of sysexits."""
 OVERDUE = timedelta(minutes=1)
-"""How long after its grace a pod may take to end before that is said: clocks differ, and busy machines are slow."""
+"""How long after its grace period a pod may take to end before it counts as overdue: clocks differ, and busy machines
+are slow."""
 
 
 def detected(s: Situation) -> Decision:
-    """A fault was seen: is the gang to be stopped for it, now?"""
+    """A fault was observed: decides whether to stop the gang for it now."""
     first = s.status.causes[0]
     passes = blames_node(first) or first.kind is CauseKind.HANG
     if not s.faults and (passes or s.status.phase is Phase.HELD):
@@ -52,7 +53,7 @@ def detected(s: Situation) -> Decision:
 
 
 def _fell_from(s: Situation) -> str:
-    """The checkpoint that it was told to load, where it failed soon after by itself."""
+    """The checkpoint that its pod template names, if the gang failed by itself soon after its start; else empty."""
     first, began = s.status.causes[0], s.root.started_at
     is_early = began is not None and first.at - began < s.policy.confirm_after
     return s.root.template_resumes_from if first.kind is CauseKind.SOFTWARE and is_early else ""
@@ -63,7 +64,7 @@ def _lost_some(s: Situation) -> bool:
 
 
 def _began_anew(s: Situation) -> bool:
-    """Every member is younger than the fault: a root with a failure policy of its own was faster."""
+    """Whether every member is younger than the fault: the root's own failure policy was faster."""
     present = members(s.view)
     if s.faults or len(present) < s.root.world:
         return False
@@ -72,13 +73,13 @@ def _began_anew(s: Situation) -> bool:
 
 
 def _is_out_of_service(s: Situation, node_name: str) -> bool:
-    """The budget is healthd's own: what another detector says of a node does not wait for it."""
+    """Whether the node is out of service. The budget is healthd's own: signs of other detectors do not wait for it."""
     node, sign = s.view.nodes.get(node_name), s.view.sign_on(node_name)
     return node is None or node.spec.unschedulable or (sign is not None and sign.effect is Effect.RESTART)
 
 
 def stopping(s: Situation) -> Decision:
-    """Until no member runs any more, and whoever makes members has said that he makes no more."""
+    """Lasts until no member runs any more, and the root's controller has reported that it creates no more members."""
     pods = with_latecomers(s)
     if pods != s.status.pods:
         return Decision(record=replace(s.status, pods=pods), reason="one more pod to see the end of")
@@ -103,13 +104,16 @@ def stopping(s: Situation) -> Decision:
 
 
 def _bad_state(status: RecoveryStatus) -> RecoveryStatus:
-    """What was loaded loaded well: the fault is in what was saved after it."""
+    """The checkpoint that was loaded is good: the fault is in what was saved after it."""
     attempts = [*status.attempts[:-1], *(replace(last, failed_early=False) for last in status.attempts[-1:])]
     return replace(status, bad_state=True, fell_from="", attempts=attempts)
 
 
 def _says_bad_state(s: Situation) -> bool:
-    """Whichever of them fell first: its peers fail with other codes for want of it. An end of long ago is history."""
+    """
+    Whether a member exited with BAD_STATE, in any order of the ends: its peers fail with other codes because it is
+    gone. An end from long ago does not count.
+    """
     present = members(s.view)
     gone = members(dataclasses.replace(s.view, pods=s.view.deleted))
     states = [status for pod in (*present, *gone) for status in pod.status.container_statuses]
@@ -127,32 +131,35 @@ def members_to_fence(s: Situation) -> list[FencedPod]:
     """
     The pods of the attempt that is to be stopped.
 
-    What vanished before the gang was last set going is history: its user did that, without a new attempt. A pod of an
-    earlier attempt that this controller still takes for a living one keeps the proof that was recorded.
+    A pod that vanished before the gang was last started is history: its user did that, without a new attempt. A pod of
+    an earlier attempt that this controller still has as alive in its cache keeps the recorded proof.
     """
     proven = {pod.uid: pod for pod in s.status.pods if pod.proof}
     return [proven.get(pod.uid, pod) for pod in fence_pods(s.view, [], s.now, since=s.root.started_at)]
 
 
 def with_latecomers(s: Situation) -> list[FencedPod]:
-    """The pods on record, and those that were made while the gang was being stopped."""
+    """The recorded pods, and the pods that were created while the gang was being stopped."""
     return fence_pods(s.view, s.status.pods, s.now, since=began(s, Phase.STOPPING) - CLOCKS_DIFFER)
 
 
 def _has_kubelet(s: Situation, node_name: str) -> bool:
-    """Whether somebody is there who will soon say himself that a pod ended."""
+    """Whether the node has a live kubelet, which will soon report that a pod ended."""
     node = s.view.nodes.get(node_name)
     return node is not None and is_ready(node)
 
 
 def _is_overdue(pod: Pod, now: datetime) -> bool:
-    """Nobody will say that it ended: its machine is dead, or a process in it cannot be. The fence must tell."""
+    """
+    Whether no report of its end will come: its machine is dead, or a process in it cannot be killed. The fence must
+    prove the end.
+    """
     deadline = pod.metadata.deletion_timestamp
     return deadline is not None and now - deadline >= OVERDUE
 
 
 def join_hardware(s: Situation) -> Decision | None:
-    """While the gang is being stopped, hardware that turns out bad joins; failing ranks are only consequences."""
+    """While the gang is being stopped, newly found bad hardware joins; failing ranks are only consequences."""
     known = {cause.node for cause in s.status.causes if blames_node(cause)}
     nodes = sorted({pod.node for pod in s.status.pods if pod.node} - known)
     found = [fault for node in nodes if (fault := node_fault(node, s.view, s.now))]

@@ -1,8 +1,8 @@
 """
-The words for the parts of a gang: those of Kubernetes in a cluster, those of one server under `healthd run`.
+The words for the parts of a gang in messages: Kubernetes terms in a cluster, terms of one server under `healthd run`.
 
-A decision is the same in both worlds, and its reason is read by people of one of them. So each root says in which terms
-it is spoken of (`Root.terms`), and a message takes its nouns from there.
+The decisions are the same in both cases, but the readers of a message know only one of them. So each root has its
+terms (`Root.terms`), and a message takes its nouns from there.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ class Terms:
 
     gang: str
     member: str
-    """One that makes progress with the others."""
+    """A unit that makes progress together with the others."""
     pod: str
-    """A member as an object with a name of its own."""
+    """A member as an object with its own name."""
     node: str
     by_index: bool
     """People know a member by its index, and not by the name of its pod."""
 
     def named(self, name: str, index: str) -> str:
-        """One member, by what people know it by: the *name* of its pod, or its *index*."""
+        """One member, as people know it: by the *name* of its pod, or by its *index*."""
         return f"{self.member} {index}" if self.by_index and index else name
 
     def worded(self, finding: str) -> str:
-        """What a *finding* says, which rules word for the node of a cluster, as people say it of one server."""
+        """The text of a *finding*. Rules write it for a node of a cluster; here it is reworded for one server."""
         return _of_one_server(finding) if self.by_index else finding
 
     @property
     def refusal(self) -> str:
-        """Why a node that asks for it may not be in quarantine."""
+        """Why a node that needs quarantine may not be in quarantine."""
         return "the budget is used up" if self.by_index else "the budget is used up, or healthd may not cordon"
 
     def located(self, place: str) -> str:
-        """Where checkpoints are, as people write it there."""
+        """The location of checkpoints, as people write it: on one server without `file://`."""
         return unquote(place.removeprefix("file://")) if self.by_index else place
 
     def ended_on(self, node: str) -> str:
-        """The proof that the program which ran a member there saw all of it end."""
+        """The proof text: the program that ran a member there saw all of its processes end."""
         return "all of its processes were seen to end" if self.by_index else _KUBELET_SAW.format(node=node)
 
 

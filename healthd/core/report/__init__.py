@@ -1,1 +1,1 @@
-"""What people read: `explain` and `doctor`."""
+"""The reports for people: `explain` and `doctor`."""

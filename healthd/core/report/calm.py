@@ -1,7 +1,7 @@
 """
-Tell what a fault would cost a gang to which nothing has happened: the other half of `healthd explain`.
+Explains a gang without an incident: what a fault would cost. The other half of `healthd explain`.
 
-Computes only; what is not known is said to be so, with the reason as far as the root tells it.
+Only computes. When a value is unknown, the text says so, with the reason if the root shows one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from healthd.core.report.explain_text import Section, next_fault, wrap
 
 
 def tell_calm(root: Root, stake: Stake | None, *, width: int = 100) -> list[Section]:
-    """A headline, and what the first fault would cost."""
+    """A headline, and the cost of the first fault."""
     headline = Section(f"{_named(root)}: no recovery so far", [])
     if stake is not None:
         return [headline, next_fault(stake, width, root.terms)]

@@ -1,8 +1,8 @@
 """
-Explain one recovery: what happened, what was decided and why, what was done, and how we know.
+Explains one recovery: what happened, what was decided and why, what was done, and the evidence for it.
 
-Gathers facts from recorded objects alone, so it tells the same to whoever asks and whenever; `core.report.explain_text`
-puts them into words. What the objects no longer tell is left out, never guessed.
+Reads facts only from recorded objects, so the result is the same for every caller at every time.
+`core.report.explain_text` puts the facts into words. What the objects no longer show is left out, never guessed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from healthd.core.recovery.recovery_status import running_since
 
 
 class EvidenceLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was seen. *record* is the kernel record's number, or -1; *at* is the kernel's own time."""
+    """One observation. *record* is the number of the kernel record, or -1; *at* is the kernel's own time."""
 
     at: datetime
     source: str
@@ -41,7 +41,7 @@ class EvidenceLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CauseDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """One cause, with the evidence of its finding where that is still on record."""
+    """One cause, with the evidence of its finding if that is still on record."""
 
     kind: CauseKind
     message: str
@@ -49,12 +49,12 @@ class CauseDetail(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     finding: str = ""
     quarantined_at: datetime | None = None
-    """When its node was taken out of service for it, where that is still on record."""
+    """When its node was taken out of service for it, if that is still on record."""
     evidence: list[EvidenceLine] = []
 
 
 class PhaseSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """One stay in a phase; *ms* is None for the one that has not been left."""
+    """One period in a phase; *ms* is None while the phase has not ended."""
 
     phase: Phase
     at: datetime
@@ -63,26 +63,26 @@ class PhaseSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BadNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that is to blame, as it is now. *quarantined_since* is None when it is not in quarantine."""
+    """The present state of a node that is to blame. *quarantined_since* is None when it is not in quarantine."""
 
     node: str
     gone: bool = False
-    """There is no such node any more."""
+    """The node does not exist any more."""
     cordoned: bool = False
-    """It takes no new pods, whoever saw to that."""
+    """It accepts no new pods, by healthd or by another."""
     quarantined_since: datetime | None = None
     findings: list[str] = []
-    """Ids of the findings that stand and are reason enough to keep it out of service."""
+    """Ids of the standing findings that keep it out of service."""
     lesser_findings: list[str] = []
-    """Ids of the others that stand."""
+    """Ids of the other standing findings."""
     silent: bool = False
-    """Its agent has not been heard of lately: what it said for the node is not known any more."""
+    """Its agent has been silent: its last report about the node does not count as known any more."""
     agent_seen: datetime | None = None
-    """When its agent was last heard of."""
+    """When its agent last reported."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is on record about one recovery. Times are UTC, durations milliseconds."""
+    """Everything on record about one recovery. Times are UTC, durations are milliseconds."""
 
     recovery: str
     namespace: str
@@ -95,34 +95,34 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     began: datetime | None
     ended: datetime | None
     ms: float | None
-    """From the first entry of the timeline to the last; None until it ended."""
+    """From the first entry of the timeline to the last; None until the recovery has ended."""
     running_since: datetime | None
-    """Since when every member runs again, confirmed or not."""
+    """The time since which every member runs again, confirmed or not."""
     running_ms: float | None
-    """How long that took."""
+    """How long it took until then."""
     causes: list[CauseDetail]
     nodes: list[BadNode]
     timeline: list[PhaseSpan]
     phases: dict[str, float]
-    """Milliseconds in each phase, over all stays."""
+    """Milliseconds in each phase, over all periods in it."""
     pods: list[FencedPod]
     checkpoint: ChosenCheckpoint | None
     rejected: list[RejectedCheckpoint]
     lost_ms: float | None
-    """Work to do again: from when the checkpoint was saved, or from a later start, to the first fault. Until one is
-    chosen it is the newest that was seen to be good before. None where that is not known."""
+    """Work to do again: from the save of the checkpoint, or from a later start, to the first fault. Until a checkpoint
+    is chosen, the newest one that was known to be good before counts. None when that is unknown."""
     lost_steps: int | None
-    """From the newest checkpoint, whole or not, back to the one that was loaded; None where a step is not known."""
+    """From the newest checkpoint, complete or not, back to the loaded one; None when a step is unknown."""
     replacements: dict[str, str]
     """Bad node -> spare."""
     stand_ins: dict[str, str]
-    """Node that others took while the gang was stopped -> the spare in its stead."""
+    """Node that other pods took while the gang was stopped -> the spare that replaces it."""
     attempts: list[Attempt]
     no_advance: int
     not_before: datetime | None
     confirmed_step: int | None
     at_stake: Stake | None = None
-    """What the next fault would cost, where the gang runs and this is its newest recovery."""
+    """What the next fault would cost, if the gang runs and this is its newest recovery."""
 
 
 def explain(
@@ -135,9 +135,9 @@ def explain(
     stake: Stake | None = None,
 ) -> Explanation:
     """
-    Gather what *recovery* and the objects of its nodes tell. Without *now* no agent is called silent.
+    The facts from *recovery* and from the objects of its nodes. Without *now* no agent counts as silent.
 
-    *good_before* is when the newest good checkpoint was saved, as its root remembers it.
+    *good_before* is when the newest good checkpoint was saved, as recorded on the root.
     """
     status, spec = recovery.status, recovery.spec
     timeline = laps(status.timeline)
@@ -177,7 +177,7 @@ def explain(
 
 
 def laps(timeline: Sequence[TimelineEntry]) -> list[PhaseSpan]:
-    """The entries of a timeline, each with the time until the next."""
+    """The entries of a timeline, each with the time until the next entry."""
     lengths: list[float | None] = [milliseconds(after.at - entry.at) for entry, after in pairwise(timeline)]
     return [
         PhaseSpan(phase=entry.phase, at=entry.at, message=entry.message, ms=ms)
@@ -186,7 +186,7 @@ def laps(timeline: Sequence[TimelineEntry]) -> list[PhaseSpan]:
 
 
 def phases(timeline: Sequence[PhaseSpan]) -> dict[str, float]:
-    """Milliseconds in each phase, in the order in which they were first entered."""
+    """Milliseconds in each phase, in the order in which the phases first began."""
     total: dict[str, float] = {}
     for lap in timeline:
         if lap.ms is not None:
@@ -195,7 +195,7 @@ def phases(timeline: Sequence[PhaseSpan]) -> dict[str, float]:
 
 
 def milliseconds(duration: timedelta) -> float:
-    """To the microsecond."""
+    """A duration in milliseconds, rounded to the microsecond."""
     return round(duration / timedelta(milliseconds=1), 3)
 
 
@@ -204,7 +204,7 @@ def _why(
 ) -> CauseDetail:
     finding = _finding(cause, health)
     record = read_record(nodes[cause.node]) if cause.node in nodes else None
-    # A quarantine that began after the recovery was over is another story.
+    # A quarantine that began after the end of the recovery does not belong to it.
     since = record.since if record and (ended is None or record.since <= ended) else None
     return CauseDetail(
         kind=cause.kind,
@@ -250,7 +250,7 @@ def _bad_node(name: str, nodes: Mapping[str, Node], health: Mapping[str, NodeHea
 
 
 def _saved(chosen: ChosenCheckpoint | None, good_before: datetime | None) -> datetime | None:
-    """When what is resumed from was saved; before it is chosen, the newest good one."""
+    """When the chosen checkpoint was saved; before one is chosen, the time of the newest good one."""
     if chosen is None:
         return good_before
     return datetime.fromtimestamp(chosen.saved_ns / 1e9, tz=UTC) if chosen.path and chosen.saved_ns > 0 else None

@@ -1,8 +1,8 @@
 """
-Put an explanation into words for a person who was woken by it: cause, decision, actions, proof, and what is left to do.
+Puts an explanation into words for the person on call: cause, decision, actions, proof, and what is left to do.
 
-Plain text; whoever prints it may make the titles bold. Text that came from outside (kernel log, paths) is made
-harmless for a terminal here.
+Plain text; the caller may print the titles in bold. Text from outside (kernel log, paths) is made safe for a terminal
+here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from healthd.core.report.explain import BadNode, CauseDetail, Explanation, milli
 from healthd.core.untrusted import number_or
 
 KEPT_PLACES = 64
-"""That many ranks of an attempt are named; `--json` has them all."""
+"""At most this many ranks of an attempt are listed; `--json` has all of them."""
 
 
 class Section(NamedTuple):
@@ -34,7 +34,7 @@ class Section(NamedTuple):
 
 
 def tell(story: Explanation, *, width: int = 100, terms: Terms = KUBERNETES) -> list[Section]:
-    """The whole story, no line longer than *width* unless a single word is."""
+    """The whole text of *story*. No line is longer than *width*, except for a single word that is longer."""
     parts = [
         Section(_headline(story, terms), []),
         Section("Cause", [line for number, why in enumerate(story.causes) for line in _cause(why, width, number)]),
@@ -48,12 +48,12 @@ def tell(story: Explanation, *, width: int = 100, terms: Terms = KUBERNETES) -> 
 
 
 def next_fault(stake: Stake, width: int, terms: Terms = KUBERNETES) -> Section:
-    """What it would cost."""
+    """The section with the cost of the next fault."""
     return Section("The next fault", [line for told in tell_stake(stake, terms) for line in wrap(told, width)])
 
 
 def row(recovery: Recovery) -> tuple[str, ...]:
-    """One line about a recovery, under `columns`."""
+    """One table row for a recovery, under the titles of `columns`."""
     status = recovery.status
     cause = (status.causes or [recovery.spec.cause])[0]
     began = status.timeline[0].at if status.timeline else None
@@ -85,7 +85,7 @@ def columns(terms: Terms = KUBERNETES) -> tuple[str, ...]:
 
 
 def duration(ms: float) -> str:
-    """Short and exact enough: `4.2 ms`, `212 ms`, `2.41 s`, `3 min 20 s`."""
+    """A duration, short but exact enough: `4.2 ms`, `212 ms`, `2.41 s`, `3 min 20 s`."""
     if ms < 10:
         return f"{ms:.1f} ms"
     if ms < 1000:
@@ -121,7 +121,7 @@ def _cause(why: CauseDetail, width: int, number: int) -> Iterator[str]:
 
 
 def _taken(why: CauseDetail, at: datetime) -> str:
-    """Out of service only where that is on record: the budget may have refused it."""
+    """Says "out of service" only when that is on record: the budget may have refused it."""
     taken = "taken out of service" if why.quarantined_at else "found unfit"
     reason = f" for {why.finding}" if why.finding else ""
     first = why.evidence[0] if why.evidence else None
@@ -169,11 +169,11 @@ _BLAME = {
     CauseKind.SOFTWARE: "a fault of the software, no {node} is to blame",
     CauseKind.HANG: "everything is alive and nothing moves",
 }
-"""The most telling kind first."""
+"""The most significant kind first."""
 
 
 def _plan(story: Explanation, terms: Terms) -> str:
-    """What follows from the blame, as far as it is on record."""
+    """The plan that follows from the blame, as far as it is on record."""
     if story.stopped_attempt is None:
         has = "has not stopped" if story.phase not in ENDED else "did not stop"
         return f"healthd {has} the {terms.gang}"
@@ -207,7 +207,7 @@ def _lost(story: Explanation) -> Iterator[str]:
 
 
 def _work(ms: float) -> str:
-    """Hours are lost where training saves seldom, and milliseconds in a demonstration."""
+    """A duration of lost work: hours when training saves rarely, milliseconds in a demonstration."""
     return duration(ms) if ms < 120_000 else spoken(timedelta(milliseconds=ms))
 
 
@@ -238,7 +238,7 @@ def _started(attempt: Attempt) -> str:
 
 
 def _places(attempt: Attempt) -> str:
-    """Where its ranks ran; before that is known, where they were to run."""
+    """The nodes on which its ranks ran; before these are known, the planned nodes."""
     places = attempt.ran_on or attempt.placement
     told = [f"{index} on {node}" for index, node in sorted(places.items(), key=_by_number)]
     more = f" and {len(told) - KEPT_PLACES} more" if len(told) > KEPT_PLACES else ""
@@ -307,7 +307,7 @@ def _silence_of(bad: BadNode) -> str:
 
 
 def _not_quarantined(bad: BadNode, terms: Terms, *, refused: bool) -> str:
-    """*refused*: the recovery waits for the quarantine, whatever findings are on record."""
+    """*refused*: the recovery waits for the quarantine, with or without findings on record."""
     if bad.gone:
         return f"there is no {terms.node} {bad.node} any more"
     if bad.cordoned:
@@ -323,7 +323,7 @@ def _not_quarantined(bad: BadNode, terms: Terms, *, refused: bool) -> str:
 
 
 def _standing(bad: BadNode) -> str:
-    """Every finding that a repair has to see to."""
+    """Every finding that a repair must fix."""
     lesser = f"lesser: {_all(bad.lesser_findings)}" if bad.lesser_findings else ""
     return "; ".join(part for part in (_all(bad.findings), lesser) if part)
 
@@ -341,7 +341,7 @@ def _clock(at: datetime | None) -> str:
 
 
 def wrap(text: str, width: int, *, indent: int = 2, hanging: int = 2) -> Sequence[str]:
-    """Lines of a section, harmless for a terminal."""
+    """The lines of a section, safe for a terminal."""
     return textwrap.wrap(
         printable(text),
         width,
