@@ -1,13 +1,14 @@
 """
 The agent of one node: observe → judge → quarantine → publish.
 
-`take_in` and `sample` hand what probes read to the judge (`judge.py`); `cycle` looks at the node and does what follows
-from its findings. What must not be forgotten stands in the node's `NodeHealth`: findings and cursor are written
-together, so a record is judged once, also across restarts. The quarantine is committed before the verdict is published:
-it is what keeps work off the node. On the way back the verdict comes first: a node in service with the report of its
-fault would pass for bad again.
+`ingest_records` and `ingest_sample` hand what probes read to the judge (`judge.py`). `cycle` reads the node and does
+what its findings ask for. Findings and the cursor in the kernel log are stored in the node's `NodeHealth`. They are
+written together, so a record is judged once, also across restarts. The quarantine is committed before the verdict is
+published, because the quarantine keeps work off the node. When the node returns to service, the verdict is published
+first: a node in service with an old report of its fault would look unhealthy again.
 
-While the cluster cannot be reached everything stays in memory and is judged on; what then still stands is done.
+While the cluster cannot be reached, the agent keeps everything in memory and goes on judging. Once the cluster can be
+reached again, the agent acts on the findings that are still active.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ from healthd.telemetry.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 CHECK_AGAIN = timedelta(seconds=30)
-"""How often an agent looks at its node when nothing happens: findings fade, people repair."""
+"""How often an agent checks its node when nothing happens: findings fade, people repair."""
 TRY_AGAIN = timedelta(seconds=1)
-"""After a request that failed; doubles up to TRY_AT_LEAST while requests fail."""
+"""Wait after a failed request. Doubles up to TRY_AT_LEAST while requests fail."""
 TRY_AT_LEAST = timedelta(seconds=30)
 TRIES = 3
-"""Within one sample, when others write to the node at the same moment: its kubelet and controllers do."""
+"""Within one cycle, when the kubelet or a controller writes to the node at the same moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:
-    """What was read of the kernel log since the last time; *lost* records are missing before it."""
+    """New records of the kernel log since the last batch. *lost* records are missing before it."""
 
     records: Sequence[KernelRecord] = ()
     last_sequence: int = -1
@@ -64,11 +65,11 @@ class Agent:
     """
     Judges and guards the node *node_name*.
 
-    *owns*, *job* and *trust_user_space* are for its judge's `Bench`, *rules* are those about readings. *sources* says
-    what the configuration expects to be told. *view* is where
-    the agent looks at its node; the default asks the cluster each time. In the second half of *report_within* after a
-    quarantine, done or refused, its report follows and then the event on the node: where many fail at once, what the
-    first have to say must not hold up the cordons of the last. *repair*: the command that says that the node is well.
+    *owns*, *job* and *trust_user_space* go to the judge's `Bench`. *rules* are the rules about readings. *sources*
+    holds the sources that should have readings by the configuration. *view* is how the agent reads its node; the
+    default asks the cluster each time. After a quarantine, done or refused, the report follows in the second half of
+    *report_within*, and then the event on the node: where many nodes fail at once, the reports of the first nodes must
+    not delay the cordons of the last. *repair* is the command that marks the node as repaired.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Agent:
         self._report_at: datetime | None = None
         self._announce = announce
         self._unsaid: list[tuple[str, str, str]] = []
-        """What was done since the last report: type, reason and message of the events on the node."""
+        """The actions since the last report: type, reason and message of the events on the node."""
         self._try_again = Backoff(TRY_AGAIN, TRY_AT_LEAST, jitter)
         self._trouble = ""
 
@@ -137,27 +138,27 @@ class Agent:
 
     @property
     def trouble(self) -> str:
-        """Why the last cycle could not do what follows from the findings; empty where it could."""
+        """Why the last cycle could not act on the findings. Empty where it could."""
         return self._trouble
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """All that stand, and those cleared not long ago."""
+        """All active findings, and those cleared not long ago."""
         return self._judge.findings
 
     @property
     def seen_this_boot(self) -> tuple[Sequence[Device], Sequence[Nic]]:
-        """GPUs and ports that an earlier life of this agent saw since the node booted: they should still be there."""
+        """GPUs and ports that an earlier run of this agent saw since the node booted. They should still be there."""
         return self._seen_this_boot
 
     def expecting(self, sample: Sample) -> Sample:
-        """*sample* beside what this node had at its best."""
+        """*sample*, with what this node had at its best added."""
         return expecting(sample, self._status.best)
 
     async def load(self, now: datetime) -> None:
-        """Take up what an earlier life of this agent knew. Raises ClusterError."""
+        """Load the state of an earlier run of this agent. Raises ClusterError."""
         known = await self._reporter.read(now)
-        node = await self._view.node()  # last: a repair that it tells of counts from now, unless it was before
+        node = await self._view.node()  # last: a repair found on it counts from now, unless it was known before
         self._sources.hear(node)
         if known is not None:
             if known.boot_id == self._boot_id:
@@ -184,11 +185,11 @@ class Agent:
         self._note_repair(node)
 
     def set_log_readable(self, readable: bool, why: str = "it cannot be read") -> None:
-        """Whether the kernel log can be read: an agent that sees nothing must not say healthy."""
+        """Set whether the kernel log can be read: an agent that cannot read it must not report healthy."""
         self._log_trouble = "" if readable else why
 
     def begin(self, sources: Iterable[str], now: datetime) -> None:
-        """These sources of readings will be looked at: until then nobody knows what they would tell."""
+        """These sources of readings will be sampled. Until their first sample their state is unknown."""
         self._sources.begin(sources, now)
 
     def set_gpus(self, gpus: Sequence[Device]) -> None:
@@ -202,9 +203,9 @@ class Agent:
 
     def ingest_pods(self, pods: Sequence[PodTasks], now: datetime) -> bool:
         """
-        Enter which pods have processes. True when one began or ended, so that `cycle` should run.
+        Record which pods have processes. True when one began or ended, so that `cycle` should run.
 
-        The same list as before says that nothing changed; then only a pod that is quiet may end.
+        The same list as before means that nothing changed. Then only a quiet pod can end.
         """
         if pods is self._pods and not self._lives.quiet_since:
             return False
@@ -216,7 +217,7 @@ class Agent:
         return (before.live, before.gone) != (self._lives.live, self._lives.gone)
 
     def ingest_records(self, news: RecordBatch, now: datetime) -> bool:
-        """Judge what was read. True when a finding changed, so that `cycle` should run at once."""
+        """Judge new kernel records. True when a finding changed, so that `cycle` should run at once."""
         known = (self.cursor.boot_id, self.cursor.source) == (self._boot_id, news.source)
         seen = self.cursor.sequence if known else -1
         changed = self._judge.hear([one for one in news.records if one.sequence > seen], now, lost=news.lost)
@@ -228,16 +229,16 @@ class Agent:
         return changed
 
     def ingest_sample(self, sample: Sample, now: datetime) -> bool:
-        """Judge what another probe read. True when the verdict may be another, so that `cycle` should run at once."""
+        """Judge a sample of another probe. True when the verdict may change, so that `cycle` should run at once."""
         self._sources.take(sample)
         if (best := grown(self._status.best, sample)) is not self._status.best:
             self._status = msgspec.structs.replace(self._status, best=best)
         changed = self._judge.sample(sample, now)
-        # Not with each of the sources that answer for the first time: a start would be a write for every one of them.
+        # Not at the first answer of each source: a start would cost one write for every source.
         return changed or bool(self._see(now)) != bool(self._blind)
 
     async def cycle(self, now: datetime) -> timedelta:
-        """Sample at the node and do what its findings ask for. Returns when to look again if nothing happens."""
+        """Read the node and do what its findings ask for. Returns the time until the next cycle if nothing happens."""
         try:
             await self._look(now)
         except Unusable:
@@ -250,7 +251,7 @@ class Agent:
         return self._look_again(now)
 
     async def report_all(self, now: datetime) -> None:
-        """Write down everything, also what could wait: the agent is about to end. Raises ClusterError."""
+        """Write everything, also what could wait: the agent is about to stop. Raises ClusterError."""
         node = await self._view.node()
         self._say(node)
         await self._reporter.report(node, self._known(), now, even_details=True)
@@ -282,7 +283,7 @@ class Agent:
 
     def _tell(self, error: ClusterError) -> timedelta:
         self._metrics.api_errors.labels(type(error).__name__).inc()
-        if str(error) != self._trouble:  # one that lasts is told once
+        if str(error) != self._trouble:  # a lasting error is logged once
             log.warning("agent.retry", node=self.node_name, error=str(error), kind=type(error).__name__)
         self._trouble = str(error)
         return self._try_again.next()
@@ -292,15 +293,16 @@ class Agent:
         return min([CHECK_AGAIN, *(max(date - now, timedelta(0)) for date in dates)])
 
     def _fade(self, node: Node, now: datetime) -> None:
-        """What people and time clear."""
+        """Clear the findings that people or time clear."""
         self._note_repair(node)
         self._judge.fade(now)
 
     def _note_repair(self, node: Node) -> None:
-        """Also one that was said while this agent was down, or by a clock that is ahead of ours."""
+        """Also a repair from the time when this agent was down, or one stamped by a clock that is ahead of this one."""
         stamp, known = repaired_at(node), self._status.repair_seen
         if stamp is not None and (known is None or stamp != known.stamp):
-            # Never later than when it was first seen: a stamp ahead of time must not hide later faults, from no life.
+            # Never later than the first time it was seen: a timestamp in the future must not hide later faults, in any
+            # run.
             now = self._clock.now()
             seen = RepairSeen(stamp=stamp, at=min(stamp, now))
             self._status = msgspec.structs.replace(self._status, repair_seen=seen)
@@ -326,7 +328,7 @@ class Agent:
             self._view.wrote(written)
 
     def _say(self, node: Node) -> None:
-        """Tell people what was done; nothing waits for it."""
+        """Publish the events of what was done. Nothing waits for it."""
         unsaid, self._unsaid = self._unsaid, []
         for kind, reason, message in unsaid:
             self._announce(about(node), kind, reason, message)

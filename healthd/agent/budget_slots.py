@@ -1,9 +1,10 @@
 """
-Take and give back slots of the budget: one Lease each, whose creation fails where the slot is taken.
+Take and give back slots of the budget. Each slot is a Lease; its creation fails where the slot is taken.
 
-A slot is taken before the cordon and given back after it, so there are never more cordons than slots. A crash between
-two writes leaves a slot without a cordon, which the agent's next cycle finishes or gives back. A node that is taken out
-of the cluster has no agent that could: the slot belongs to the Node object, and is collected with it.
+A slot is taken before the cordon and given back after the uncordon, so there are never more cordons than slots. A crash
+between two writes leaves a slot without a cordon; the agent's next cycle finishes the cordon or gives the slot back. A
+node that is deleted from the cluster has no agent to do so. Its slots are owned by the Node object and are garbage
+collected with it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from healthd.core.node.budget import SlotSet, slot_sets
 
 MOST_BLIND_TRIES = 4
 SLOTS_WORTH_A_TRY = 100
-"""To list so many slots costs the API server as much as one try more."""
+"""A list of this many slots costs the API server as much as one more try."""
 TRIES_A_LIST = 4
 
 
 class Taken(NamedTuple):
-    """The slots that a node holds now. With a *refusal*, which limit is used up, not all that it needs."""
+    """The slots that a node holds now. With a *refusal*: the limit that is used up, not all that the node needs."""
 
     slots: frozenset[str]
     refusal: str = ""
@@ -37,7 +38,7 @@ async def held_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> 
 
 
 def lacks_slots(node: Node, policy: QuarantinePolicy, held: frozenset[str]) -> bool:
-    """Whether one of the limits would not count *node*, with the slots that it has."""
+    """Whether *node* lacks a slot for one of its limits."""
     return any(slots.names and not slots.held(held) for slots in slot_sets(node, policy))
 
 
@@ -51,11 +52,11 @@ async def take_slots(
     is_out: bool = False,
 ) -> Taken:
     """
-    Hold one slot of every set that *node* needs; *held* are those that it has.
+    Hold one slot of every set that *node* needs. *held* are the slots that it has.
 
-    After a refusal it holds no slot at all: a node that cannot be quarantined must not use up the budget of another.
-    One that *is_out* already keeps what it has, and is counted where that is possible. Takes one request where the slot
-    that the node prefers is free.
+    After a refusal the node holds no slot at all: a node that cannot be quarantined must not use up the budget of
+    others. A node that *is_out* already keeps its slots, and is counted where that is possible. Takes one request where
+    the slot that the node prefers is free.
     """
     refusal = ""
     for slots in slot_sets(node, policy):
@@ -76,7 +77,7 @@ async def take_slots(
 async def give_back_slots(cluster: Cluster, node: Node, policy: QuarantinePolicy) -> None:
     """Free every slot that *node* holds."""
     for lease in await _leases_of(cluster, node, policy):
-        with suppress(NotFound):  # a Conflict is the caller's: it must look again whether the slot is still held
+        with suppress(NotFound):  # a Conflict goes to the caller: it must check again whether the slot is still held
             await cluster.delete(Lease, lease.metadata.name, namespace=policy.namespace, uid=lease.metadata.uid)
 
 
@@ -89,10 +90,11 @@ async def _take_one(
     cluster: Cluster, slots: SlotSet, node: Node, policy: QuarantinePolicy, now: datetime
 ) -> str | None:
     """
-    The first free slot in the order that the node's name decides; None when there is none.
+    The first free slot, in an order that the node's name decides. None when there is none.
 
-    First without looking: the slot that the node prefers, and more of a large budget, whose list costs as much as
-    several tries. Then by a list, which is made again when others were faster a few times.
+    It first tries without a list: the slot that the node prefers, and more slots of a large budget, whose list costs as
+    much as several tries. Then it lists the slots, and lists them again when other nodes took the free ones several
+    times.
     """
     order = list(slots.by_preference(node.metadata.name))
     if not order:

@@ -1,8 +1,8 @@
 """
-The agent of a Kubernetes node, put together: what a DaemonSet's pod runs until it is told to stop.
+The agent of a Kubernetes node, put together: what a pod of the DaemonSet runs until it is stopped.
 
-It watches its own Node and nothing else, so an idle node costs the API server one request in some minutes. Trouble with
-a source is not the end: it is told, shown in `/readyz`, and tried again. Only a program error or a configuration that
+It watches its own Node and nothing else, so an idle node costs the API server one request every few minutes. A failing
+source does not stop the agent: it is logged, shown in `/readyz`, and tried again. Only a bug or a configuration that
 can never work ends the process.
 """
 
@@ -46,37 +46,37 @@ LOOK_AT_PODS = timedelta(seconds=2)
 FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
 REPORT_WITHIN = timedelta(seconds=5)
-"""After a quarantine. Its own reason is on the node at once; the full report can wait until others are out, too."""
+"""After a quarantine. Its reason is on the node at once. The full report waits until other nodes are out too."""
 LAST_WORDS = 0.5
-"""Seconds in which an agent that was told to stop may still write down what it knows."""
+"""Seconds that a stopping agent has to write its state."""
 
 
 def warm_up() -> None:
-    """Judge something: catalogues are read at their first use, and that should not be the first fault."""
+    """Judge one message: catalogues are loaded at their first use, and that should not be the first fault."""
     message = parse_message("NVRM: Xid (PCI:0000:00:00): 79, pid=0, warming up")
     assert message is not None
     judge(message)
 
 
 def no_probes(gpus: Sequence[Device], nics: Sequence[Nic]) -> Sequence[Probe]:  # noqa: ARG001 - what they are made by
-    """The kernel log is enough."""
+    """No probes: the kernel log is enough."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSources:
-    """What is read of this node; passed in, so that a test can have another one. All of them block."""
+    """What is read on this node. Passed in, so that a test can replace it. All of these calls block."""
 
     boot_id: str
     open_kernel_log: Callable[[KernelLogCursor], KernelLog]
-    """After a cursor. Raises CannotRead."""
+    """Reads the kernel log after a cursor. Raises CannotRead."""
     read_inventory: Callable[[], Inventory]
     read_pods: Callable[[], Sequence[PodTasks]]
     """Raises CannotRead."""
     read_nics: Callable[[], Sequence[Nic]] = tuple
     """Raises OSError."""
     make_probes: Callable[[Sequence[Device], Sequence[Nic]], Sequence[Probe]] = no_probes
-    """Everything else that is read, by the GPUs and ports that were there earlier in this boot."""
+    """All other probes, made from the GPUs and ports that were there earlier in this boot."""
 
 
 class AgentDaemon:
@@ -115,16 +115,16 @@ class AgentDaemon:
         self._listener = Listener([self._agent], clock, self.metrics, self._wake.set)
 
     def stop(self) -> None:
-        """End soon. May be called from a signal handler of the event loop."""
+        """Stop soon. May be called from a signal handler of the event loop."""
         self._stop.set()
 
     @property
     def ready_checks(self) -> dict[str, Callable[[], str | None]]:
-        """What `/readyz` asks: each answers why not, or None."""
+        """The checks of `/readyz`: each returns why it fails, or None."""
         return {"state": self._not_loaded, "watch": self._view.trouble, "kernel_log": self._listener.trouble}
 
     async def run(self) -> None:
-        """Until `stop`. Raises Unusable, AddressError."""
+        """Run until `stop`. Raises Unusable, AddressError."""
         self.metrics.quarantine_budget.set(self._config.quarantine.budget)
         async with serving(self._config.http, self.metrics, self.ready_checks), asyncio.TaskGroup() as group:
             work = [
@@ -144,11 +144,11 @@ class AgentDaemon:
             group.create_task(self._listen(), name="kernel log")
             group.create_task(self._take_inventory(), name="inventory")
             group.create_task(self._look_around(), name="probes")
-            await self._listener.decided()  # else every start would say something else first
+            await self._listener.decided()  # else every start would first report another verdict
             await cycle_when_woken(self._clock, self._agent.cycle, self._wake)
 
     async def _load(self) -> None:
-        """What was known before must be known again, before anything is judged: the kernel keeps its log meanwhile."""
+        """Load the stored state before anything is judged. The kernel keeps its log meanwhile."""
         await self._view.seen()
         backoff = Backoff(FIRST_RETRY, LONGEST_RETRY, self._jitter)
         while not self._is_loaded:
@@ -162,7 +162,7 @@ class AgentDaemon:
                 await self._clock.sleep(backoff.next())
 
     async def _listen(self) -> None:
-        """Read the kernel log; when it cannot be read or breaks, again and again from where it was left."""
+        """Read the kernel log. When it cannot be read or breaks, try again from where reading stopped."""
         backoff = Backoff(FIRST_RETRY, LONGEST_RETRY, self._jitter)
         while True:
             cursor = common_cursor([self._agent], self._sources.boot_id)
@@ -193,7 +193,7 @@ class AgentDaemon:
             log.info("gpus.none", why=found.reason, so="findings name devices by their PCI address alone")
         for gpu in found.unreadable:
             log.warning("gpu.unreadable", why=gpu)
-        if found.devices:  # an empty list is no news of GPUs that were there before
+        if found.devices:  # an empty list does not mean that known GPUs are gone
             self._agent.set_gpus(found.devices)
         try:
             if nics := await in_thread(self._sources.read_nics, "ports"):

@@ -1,9 +1,9 @@
 """
 Take a node out of service and give it back, as its findings ask for and the budget allows.
 
-`core.node.quarantine` decides, here it is done. A slot comes before the cordon and goes after it, so there are never
-more cordons than slots. On the way back the report of the node's health goes first of all: a node in service with the
-report of its fault would pass for bad again.
+`core.node.quarantine` decides; this module does it. A slot is taken before the cordon and given back after the
+uncordon, so there are never more cordons than slots. When the node returns to service, the report of its health is
+written first: a node in service with an old report of its fault would look unhealthy again.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from healthd.telemetry.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 ASK_AGAIN = timedelta(seconds=30)
-"""After the budget had no slot; doubles up to ASK_AT_LEAST. Hundreds may be waiting for a slot at once."""
+"""After the budget had no slot. Doubles up to ASK_AT_LEAST. Hundreds of nodes may wait for a slot at once."""
 ASK_AT_LEAST = timedelta(minutes=5)
 COUNT_AGAIN = timedelta(minutes=5)
-"""While slots are held: a person may delete them, and a node without one is not counted in the budget any more."""
+"""While slots are held: a person may delete them, and the budget does not count a node without one."""
 
 Report = Callable[[Node, datetime], Awaitable[None]]
 Say = Callable[[str, str, str], None]
@@ -41,7 +41,7 @@ Say = Callable[[str, str, str], None]
 
 
 class Guarded(NamedTuple):
-    """The node as it is then, and whether it was taken out of service, or refused that, just now."""
+    """The node after the call, and whether it was quarantined, or refused a quarantine, in this call."""
 
     node: Node
     is_news: bool = False
@@ -49,10 +49,10 @@ class Guarded(NamedTuple):
 
 class Guard:
     """
-    Guards one node. *report* writes what is known of its health before it is given back, *say* tells people.
+    Guards one node. *report* writes its health before it is given back. *say* publishes events.
 
-    Errors of the cluster are the caller's, who tries again: what was begun is finished or taken back then. *repair* is
-    the command by which a person says that the node is well.
+    Errors of the cluster go to the caller, which tries again; an unfinished change is then finished or reverted.
+    *repair* is the command that marks the node as repaired.
     """
 
     def __init__(
@@ -79,20 +79,20 @@ class Guard:
         self._began = clock.now()
         self._node_uid = ""
         self._slots: frozenset[str] | None = None
-        """Budget slots that the node holds; None: not known, after a start or a request that failed."""
+        """Budget slots that the node holds. None: unknown, after a start or a failed request."""
         self._counted: datetime | None = None
-        """When they were last seen, by the clock of this machine, which may be set back."""
+        """When the slots were last seen, by the clock of this machine, which may be set back."""
         self._refusal = ""
         """Why the node is not in quarantine, although a finding asks for it."""
         self._awaited = ""
-        """Why it still is, although none does."""
+        """Why the node is still in quarantine, although no finding asks for it."""
         self._ask_again = Backoff(ASK_AGAIN, ASK_AT_LEAST, jitter)
         self.ask_at: datetime | None = None
         """While the budget is used up: when to ask for a slot again."""
 
     @property
     def remark(self) -> str:
-        """What has to be said beside the verdict of the node; empty when its service follows from that."""
+        """What to report beside the verdict of the node. Empty when its service state follows from the verdict."""
         if self._refusal:
             return f"Not quarantined: {self._refusal}."
         return f"Still in quarantine: {self._awaited}." if self._awaited else ""
@@ -100,8 +100,8 @@ class Guard:
     async def guard(
         self, node: Node, findings: Sequence[Finding], now: datetime, *, repaired: datetime | None
     ) -> Guarded:
-        """Quarantine *node* or give it back, as its *findings* say. Raises ClusterError."""
-        if node.metadata.uid != self._node_uid:  # made anew: what belonged to the old one went with it
+        """Quarantine *node* or give it back, as its *findings* ask for. Raises ClusterError."""
+        if node.metadata.uid != self._node_uid:  # created anew: the slots of the old node were deleted with it
             self._node_uid, self._slots = node.metadata.uid, None
         if self._slots is None or (self._slots and not self._was_counted(now)):
             self._slots, self._counted = await budget_slots.held_slots(self._cluster, node, self._policy), now
@@ -155,12 +155,12 @@ class Guard:
         return Guarded(node, is_news=True)
 
     async def _refused(self, node: Node, now: datetime, *, is_out: bool = False) -> str:
-        """Take the slots that a quarantine needs. Answers why not; empty when they are held."""
+        """Take the slots that a quarantine needs. Returns why not; empty when they are held."""
         if not self._policy.cordon:
             return "quarantine.cordon is off: this is what would be done"
         if self.ask_at is not None and now < self.ask_at:
             return self._refusal
-        held, self._slots = self._slots or frozenset(), None  # not known, should a request fail
+        held, self._slots = self._slots or frozenset(), None  # unknown, should a request fail
         taken = await budget_slots.take_slots(self._cluster, node, self._policy, now, held=held, is_out=is_out)
         self._slots, self._counted = taken.slots, now
         self.ask_at = now + self._ask_again.next() if taken.refusal else None
@@ -171,7 +171,7 @@ class Guard:
         self._ask_again.reset()
 
     def _about_old(self, finding: Finding) -> str:
-        """What is to be said of a fault that was over before anybody watched, for all that is known."""
+        """What to report about a fault that was last seen before this agent started."""
         if finding.last_at >= self._began or finding.watched:
             return ""
         return (
@@ -198,7 +198,7 @@ class Guard:
             node = await self._write(node, quarantine.uncordon_patch(node, ours))
             self._say(NORMAL, "Returned", reason)
             log.warning("node.returned", node=node.metadata.name, why=reason)
-        self._slots = None  # not known, should a request fail
+        self._slots = None  # unknown, should a request fail
         await budget_slots.give_back_slots(self._cluster, node, self._policy)
         self._slots = frozenset()
         return node
@@ -210,7 +210,7 @@ class Guard:
 
 
 def _evidence(finding: Finding) -> dict[str, str]:
-    """The last thing that was seen of it, word for word, and when."""
+    """The last evidence of the finding, word for word, and its time."""
     if not finding.evidence:
         return {}
     seen = finding.evidence[-1]

@@ -1,8 +1,8 @@
 """
-What an agent holds about its node's hardware: kernel records and samples go in, findings come out. No requests.
+The state of one node's hardware: kernel records and samples go in, findings come out. It sends no requests.
 
-The rules are in `healthd.core`; here is what they need to know of this node (which devices are its own, what runs on
-it, when it was last repaired), and the telling: metrics and log.
+The rules are in `healthd.core`. This module holds what the rules need to know of the node (which devices are its own,
+what runs on it, when it was last repaired), and writes metrics and logs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 def owns_everything(device: str) -> bool:  # noqa: ARG001 - the signature of `owns`
-    """An agent that has the machine for itself."""
+    """For an agent that has the machine for itself."""
     return True
 
 
@@ -40,9 +40,9 @@ class Bench:
     """
     What a judge knows of its node.
 
-    *owns* says which PCI addresses belong to it, and with `node` whether it is the whole machine: where the GPUs of one
-    machine are separate nodes, every agent reads the same kernel log. *job* names what runs on the node, so that
-    repeats from different jobs can be told apart.
+    *owns* decides which PCI addresses belong to the node, and for `node` whether the node is the whole machine: where
+    the GPUs of one machine are separate nodes, every agent reads the same kernel log. *job* names the job that runs on
+    the node, so that repeats from different jobs can be distinguished.
     """
 
     node: str
@@ -53,7 +53,7 @@ class Bench:
 
 
 class Judge:
-    """The findings of one node. *rules* are those about readings; the kernel log's own are always applied."""
+    """The findings of one node. *rules* are the rules about readings. The kernel log's rules are always applied."""
 
     def __init__(self, bench: Bench, policy: JudgePolicy, rules: Iterable[Rule], metrics: Metrics) -> None:
         self._bench = bench
@@ -67,11 +67,11 @@ class Judge:
 
     @property
     def findings(self) -> list[Finding]:
-        """All that stand, and those cleared not long ago."""
+        """All active findings, and those cleared not long ago."""
         return self._ledger.findings
 
     def knows(self, finding: str) -> bool:
-        """Whether there is a finding with this id, standing or cleared."""
+        """Whether a finding has this id, active or cleared."""
         return finding in self._ledger.entries
 
     def finding(self, finding: str) -> Finding:
@@ -79,20 +79,21 @@ class Judge:
         return self._ledger.entries[finding]
 
     def verdict(self, blind: Mapping[str, str]) -> tuple[Verdict, str]:
-        """What all standing findings add up to, with the worst as the reason; *blind*: why sources tell nothing."""
+        """The verdict of all active findings, with the worst as the reason. *blind*: why sources have no readings."""
         return self._ledger.verdict(blind)
 
     def load(self, findings: Iterable[Finding], now: datetime) -> None:
-        """Take up what an earlier life published, but for what a reboot put right, or the policy leaves out now."""
+        """Load the findings of an earlier run, without those that a reboot cleared or that the policy leaves out."""
         ledger = Ledger.of(findings, self._ledger.policy).clear_by_reboot(self._bench.boot_id, now)
         self._ledger = ledger.clear_left_out(now)
 
     def believe(self, finding: Finding) -> None:
         """
-        A finding that is told elsewhere and not known here; one about readings ends by itself as any other.
+        Add a finding that is stored elsewhere and not known here. A finding about readings ends by itself like any
+        other.
 
-        One of an older version does not say whether it does, nor who else saw it. Where it takes the node out and its
-        own rule does not, another witness asked for that; only a repair ends it.
+        A finding of an older version does not record whether it ends by itself, nor which other sources saw it. Where
+        it takes the node out and its own rule does not, another source asked for that; only a repair ends it.
         """
         if self._ledger.policy.leaves_out(finding.rule):
             return
@@ -106,7 +107,7 @@ class Judge:
         self._ledger = self._ledger.believe(finding)
 
     def hear(self, records: Sequence[KernelRecord], now: datetime, *, lost: int = 0) -> bool:
-        """Judge kernel records, before which *lost* others are missing. True when a finding changed."""
+        """Judge kernel records. *lost* other records are missing before them. True when a finding changed."""
         before = self._ledger.entries
         for record in records:
             self._keep(
@@ -138,7 +139,7 @@ class Judge:
         return self._ledger.entries != before
 
     def measure(self, nics: Sequence[Nic], now: datetime) -> list[Nic] | None:
-        """The ports with what their counters grew by; None while it is not time to measure that."""
+        """The ports with the growth of their counters. None while the next measurement is not due."""
         if not self._meter.is_due(now):
             return None
         counts = {port_count(nic, reading) for nic in nics for reading in watched_of(nic)}
@@ -148,27 +149,30 @@ class Judge:
         return [with_growth(nic, hourly) for nic in nics]
 
     def repaired(self, at: datetime, noticed: datetime | None = None) -> None:
-        """Somebody repaired the node, which became known just now, at *noticed*: nothing from before acts any more."""
+        """The node was repaired; the agent noticed it at *noticed*. No earlier evidence counts any more."""
         self._repaired_at = at
         self._ledger = self._ledger.clear_by_repair(at, noticed)
         self._engine.settle(at, noticed)
         self._meter.settle()
 
     def fade(self, now: datetime) -> None:
-        """What time clears."""
+        """Clear the findings that end with time."""
         self._ledger = self._ledger.decay(now)
 
     def _is_settled(self, sample: Sample, now: datetime) -> bool:
-        """Whether *sample* is older than the last repair, and does not only seem so since the clock was set back."""
+        """Whether *sample* is older than the last repair, and not only appears so because the clock was set back."""
         repaired = self._repaired_before(now)
         return repaired is not None and sample.at <= repaired
 
     def _repaired_before(self, now: datetime) -> datetime | None:
-        """The last repair; None where the clock was set back beyond it: everything new would seem to be older."""
+        """
+        The last repair. None where the clock was set back beyond it: every new sample would appear older than the
+        repair.
+        """
         return self._repaired_at if self._repaired_at is not None and self._repaired_at <= now else None
 
     def _keep(self, after: Ledger) -> None:
-        """Take over *after*, but for devices of other nodes, and tell what is new."""
+        """Take over *after*, without devices of other nodes, and log what is new."""
         before = self._ledger
         if after is before:
             return
@@ -187,7 +191,7 @@ class Judge:
 
 
 def _put_right(node: str, finding: Finding) -> dict[str, str]:
-    """What is said of a fault that a reset ended, or a load of the driver: which record told of it, and when."""
+    """The log fields of a fault that a reset or a load of the driver ended: which record showed it, and when."""
     told = finding.evidence[-1] if finding.evidence else None
     return {
         "node": node,

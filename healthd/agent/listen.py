@@ -1,8 +1,8 @@
 """
 Hand the kernel log to the agents of this machine.
 
-One reader serves all agents. A log that cannot be read is said once, with the way to allow it, and leaves the agents
-half blind: they go on with what else they have, and no node of theirs is called healthy.
+One reader serves all agents. A log that cannot be read is logged once, with the way to allow it. The agents go on with
+their other sources, and none of their nodes is reported healthy.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ log = structlog.get_logger(__name__)
 
 
 LONGEST_BACKLOG = timedelta(seconds=2)
-"""A ring is read in milliseconds; in a flood its end may never be seen."""
+"""The kernel ring is read in milliseconds. In a flood of records its end may never be reached."""
 TELL_EVERY = timedelta(seconds=10)
-"""Between two words about lost records. In a flood every batch has lost some, a hundred times a second."""
+"""Between two log messages about lost records. In a flood every batch has lost some, a hundred times a second."""
 
 
 class Losses:
-    """Lost records that nobody was told of yet."""
+    """Lost records that are not logged yet."""
 
     def __init__(self) -> None:
         self._untold = 0
         self._told_at: datetime | None = None
 
     def to_tell(self, lost: int, now: datetime) -> int:
-        """Of how many to tell now, with *lost* more; 0 while the last word is too fresh."""
+        """How many lost records to log now, with *lost* more. 0 while the last message is too recent."""
         self._untold += lost
         if self._told_at is not None and timedelta(0) <= now - self._told_at < TELL_EVERY:
             return 0
@@ -49,7 +49,7 @@ class Losses:
 
 
 class Listener:
-    """Reads one kernel log for *agents* and calls *on_news* when a finding changed. *also* is given all records."""
+    """Reads one kernel log for *agents* and calls *on_news* when a finding changed. *also* receives all records."""
 
     def __init__(
         self,
@@ -73,30 +73,30 @@ class Listener:
 
     @property
     def heard_until(self) -> datetime | None:
-        """Every record from before this moment was handed to the agents; None: not known (`ask`)."""
+        """Every record from before this moment was handed to the agents. None: not known (`ask`)."""
         return self._heard_until
 
     @property
     def is_blind(self) -> bool:
-        """It was tried, and nobody reads the kernel log."""
+        """Reading the kernel log was tried and failed."""
         return self._decided.is_set() and self._trouble is not None
 
     def ask(self) -> bool:
-        """Have `heard_until` brought up to now; the agents are woken then. Whether there will be an answer."""
+        """Request that `heard_until` is brought up to now. The agents are woken then. Whether an answer will come."""
         if self._log is not None and not self._asked and (number := self._log.ask()):
             self._asked[number] = self._clock.now()
         return bool(self._asked)
 
     def trouble(self) -> str | None:
-        """Why the kernel log is not being read; None while it is. A check of `/readyz`."""
+        """Why the kernel log is not being read. None while it is. A check of `/readyz`."""
         return self._trouble
 
     async def decided(self) -> None:
-        """Return once it is known whether the kernel log can be read, for the first time."""
+        """Return once it is first known whether the kernel log can be read."""
         await self._decided.wait()
 
     def blind(self, why: str) -> None:
-        """Nobody reads the kernel log, because of *why*. Told once, however often it is tried again."""
+        """The kernel log is not being read, because of *why*. Logged once, however often it is tried again."""
         self._log = None
         self._asked.clear()
         if why == self._trouble:
@@ -110,7 +110,7 @@ class Listener:
         self._on_news()
 
     async def follow(self, kernel_log: KernelLog) -> None:
-        """Read until the log ends or breaks, then say so."""
+        """Read until the log ends or breaks, then log that."""
         self._trouble, self._log = None, kernel_log
         self._asked.clear()
         self._decided.set()
@@ -130,7 +130,10 @@ class Listener:
             self.blind("it ended")
 
     def _take_answer(self, answered: int) -> None:
-        """After the records that came with it. A moment is that of the question: what followed may not be read yet."""
+        """
+        Runs after the records that came with the answer. It counts from the time of the question: later records may be
+        unread.
+        """
         moments = [self._asked.pop(number) for number in list(self._asked) if number <= answered]
         if moments:
             self._heard_until = max(moments)
@@ -145,7 +148,7 @@ class Listener:
             log.warning("kernel_log.lost", records=lost)
         changed = [
             agent.ingest_records(news, now) for agent in self._agents
-        ]  # all of them, whatever the first one says
+        ]  # all agents, whatever the first one returns
         if any(changed):
             self._on_news()
 
@@ -154,8 +157,8 @@ async def _news(
     source: str, batches: AsyncIterator[Batch], metrics: Metrics, clock: Clock
 ) -> AsyncIterator[tuple[RecordBatch, int]]:
     """
-    What *batches* tell, and the last question that is answered by it. The backlog at once: what an old record says may
-    be taken back by one a minute younger, and a node must not go out of service in between.
+    The records of *batches*, and the last question that they answer. The backlog is handed over as one: a record a
+    minute younger may withdraw an old one, and a node must not go out of service in between.
     """
     waiting: list[Batch] = []
     began = clock.now()
@@ -185,7 +188,7 @@ def _as_one(source: str, batches: Sequence[Batch]) -> tuple[RecordBatch, int]:
 
 
 def common_cursor(agents: Sequence[Agent], boot_id: str) -> KernelLogCursor:
-    """Where a reader for all *agents* begins: at the one that has seen least. Each skips what it knows."""
+    """Where a reader for all *agents* begins: at the oldest of their cursors. Each agent skips the records it knows."""
     cursors = [agent.cursor for agent in agents]
     if any(cursor.boot_id != boot_id for cursor in cursors) or len({cursor.source for cursor in cursors}) != 1:
         return KernelLogCursor()

@@ -1,6 +1,4 @@
-"""
-Where an agent looks at its node: in the cluster each time, or in a watch that costs an idle cluster nothing.
-"""
+"""How an agent reads its node: with a request each time, or from a watch that costs an idle cluster nothing."""
 
 from __future__ import annotations
 
@@ -21,44 +19,44 @@ from healthd.telemetry.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 STALE_AFTER = timedelta(minutes=4)
-"""Without a word of the watch. An API server sends a bookmark about every minute."""
+"""Without an event of the watch. An API server sends a bookmark about every minute."""
 FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
 
 
 class NodeView(Protocol):
-    """How an agent sees its node."""
+    """How an agent reads its node."""
 
     async def node(self) -> Node:
-        """The node as it was last seen; what is written by it needs a precondition. Raises ClusterError."""
+        """The node as last seen. A write based on it needs a precondition. Raises ClusterError."""
         ...
 
     async def reread(self) -> Node:
-        """The node as it stands in the cluster now. Raises ClusterError."""
+        """The node as it is in the cluster now. Raises ClusterError."""
         ...
 
     def wrote(self, node: Node) -> None:
-        """The cluster's answer to a write of ours: newer than what was seen."""
+        """The cluster's answer to a write of this agent: newer than what was seen before."""
         ...
 
 
 class AskedNode:
-    """Asks the cluster each time."""
+    """Reads the node from the cluster each time."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
         self._name = name
 
     async def node(self) -> Node:
-        """The node as it stands now."""
+        """The node as it is in the cluster now."""
         return await self._cluster.get(Node, self._name)
 
     async def reread(self) -> Node:
-        """The same."""
+        """The same as `node`."""
         return await self.node()
 
     def wrote(self, node: Node) -> None:
-        """Nothing is remembered."""
+        """Does nothing: no node is cached."""
 
 
 class WatchedNode:
@@ -91,7 +89,7 @@ class WatchedNode:
         await self._seen.wait()
 
     async def node(self) -> Node:
-        """The node as the watch last told it. Raises what keeps it from being known."""
+        """The node as of the last watch event. Raises the error that keeps it unknown."""
         if self._node is None:
             raise self._trouble
         return self._node
@@ -103,12 +101,12 @@ class WatchedNode:
         return node
 
     def wrote(self, node: Node) -> None:
-        """Take it over, unless the watch has told something newer meanwhile."""
+        """Store it, unless the watch has meanwhile delivered something newer."""
         if self._node is None or _is_newer(node, self._node):
             self._node = node
 
     def trouble(self) -> str | None:
-        """Why what is known may be out of date; None while the watch lives. A check of `/readyz`."""
+        """Why the cached node may be out of date. None while the watch works. A check of `/readyz`."""
         if self._node is None:
             return str(self._trouble)
         silent = STALE_AFTER if self._heard is None else self._clock.now() - self._heard
@@ -131,7 +129,7 @@ class WatchedNode:
     async def _follow_once(self) -> None:
         listed = await self._cluster.list(Node, fields=self._fields)
         self._hear()
-        self._node = None  # a list is always the newest word, also of a server whose numbers went back to a backup
+        self._node = None  # a list is always newest, also from a server whose versions went back to a backup
         self._see(listed.items[0] if listed.items else None)
         events: Any = self._cluster.watch(Node, since=listed.resource_version, fields=self._fields)
         async with aclosing(events):
@@ -146,7 +144,7 @@ class WatchedNode:
         self._metrics.watch_heard.set(self._heard.timestamp())
 
     def _see(self, node: Node | None) -> None:
-        """What the watch tells comes in order, but later than the answers to our own writes."""
+        """Watch events arrive in order, but later than the answers to the agent's own writes."""
         if node is None:
             self._node, self._trouble = None, NotFound(f"there is no node {self._name} in the cluster")
         elif self._node is not None and not _is_newer(node, self._node):
@@ -158,7 +156,7 @@ class WatchedNode:
 
 
 def _is_newer(node: Node, than: Node) -> bool:
-    """Versions of one object are numbers that grow; of a node that was made anew the last word counts."""
+    """Versions of one object are numbers that grow. Of a node that was created anew, the last to arrive counts."""
     new, old = node.metadata.resource_version, than.metadata.resource_version
     if node.metadata.uid != than.metadata.uid or not (new.isdigit() and old.isdigit()):
         return True

@@ -1,10 +1,10 @@
 """
-Looks at every source but the kernel log, each at its own pace, and hands the samples to the judge.
+Samples every source but the kernel log, each at its own pace, and hands the samples to the judge.
 
 Sources that are due at about the same time are read together: one timer, one thread, and one way back to the event loop
-for all of them, as most of them are read in microseconds and waking costs more. A source that does not come back at
-once keeps its thread and holds up no other. One that does not come back in time is told as trouble of its source;
-nothing is asked of it again before it has come back.
+for all of them. Most sources are read in microseconds, and waking costs more than that. A slow source keeps its thread
+and does not delay the others. A source that misses its deadline is reported as failed; it is not read again before that
+read has returned.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 DEADLINE = timedelta(seconds=15)
-"""Longer than any source takes that works: the slowest have time limits of their own."""
+"""Longer than any working source takes: the slowest have time limits of their own."""
 
 TOGETHER = timedelta(milliseconds=200)
-"""A source is read so much too early where another one is read then anyway."""
+"""A source is read this much too early where another source is read at that time anyway."""
 
 LATE = timedelta(seconds=1)
-"""How often those are thought of that have not come back."""
+"""How often overdue reads are checked."""
 
 
 class Probe(Protocol):
-    """One source, or one part of it. No two probes may name the same *source*."""
+    """One source, or one part of it. No two probes may have the same *source*."""
 
     @property
     def source(self) -> str:
-        """Its name in samples, metrics and messages."""
+        """The source's name in samples, metrics and messages."""
         ...
 
     @property
@@ -51,25 +51,25 @@ class Probe(Protocol):
         ...
 
     def sample(self, now: datetime) -> Sample:
-        """What it shows now. Blocks; raises nothing that a machine may do."""
+        """A sample now. Blocks. Raises nothing, whatever the state of the machine."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll(Generic[T]):
-    """Something that is read now and then: how often, how, and what becomes of the answer or of what was raised."""
+    """Something that is read periodically: how often, how, and who takes the result or the error."""
 
     name: str
     every: Callable[[], timedelta]
-    """Asked at each read: how long after its beginning the next one begins."""
+    """Called at each read: the time from its beginning to the beginning of the next one."""
     read: Callable[[datetime], T]
-    """In a thread. It is given the time at which it began."""
+    """Runs in a thread. Its argument is the time at which the read began."""
     take: Callable[[T | None, BaseException | None, datetime], None]
-    """In the event loop: the answer or the error, and when the read began."""
+    """Runs in the event loop: the result or the error, and when the read began."""
 
 
 class Prober:
-    """Looks at *probes* for ever and calls *take* with each sample. *also*: what else is read at a pace of its own."""
+    """Samples *probes* for ever and calls *take* with each sample. *also*: other polls, each at its own pace."""
 
     def __init__(
         self,
@@ -91,18 +91,18 @@ class Prober:
         self._last: dict[str, Sample] = {}
         self._due: dict[str, datetime] = {}
         self._asked: dict[str, datetime] = {}
-        """By name: since when a read has not come back."""
+        """By name: the start of a read that has not returned."""
         self._fault: Exception | None = None
 
     @property
     def troubles(self) -> dict[str, str]:
-        """By source: why it cannot be read. What it would tell is unknown."""
+        """By source: why it cannot be read. Its readings are unknown."""
         return dict(self._troubles)
 
     async def run(self) -> None:
-        """Until cancelled. Raises what *take* raised."""
+        """Run until cancelled. Raises what *take* raised."""
         worker = Worker("probes")
-        # Agents that were started together do not ask what they share, such as a hypervisor, at the same moments.
+        # Agents that were started together do not query what they share, such as a hypervisor, at the same moments.
         await self._clock.sleep(timedelta(seconds=1) * self._jitter())
         try:
             while self._fault is None:
@@ -112,7 +112,7 @@ class Prober:
                 await self._clock.sleep(self._next(now) - self._clock.now())
             raise self._fault
         finally:
-            self._asked.clear()  # what comes back now is not for us
+            self._asked.clear()  # results that arrive from now on are dropped
 
     def _poll_of(self, probe: Probe) -> Poll[Sample]:
         return Poll(
@@ -133,28 +133,28 @@ class Prober:
     def _end(self, poll: Poll[T], began: datetime, answer: T | None, error: BaseException | None) -> None:
         if self._asked.pop(poll.name, None) is None:
             return
-        self._due[poll.name] = began + poll.every()  # what it saw may have changed its pace
+        self._due[poll.name] = began + poll.every()  # the read may have changed its pace
         try:
             poll.take(answer, error, began)
         except Exception as fault:
             self._fault = fault
 
     def _next(self, now: datetime) -> datetime:
-        """When to wake. What was begun just now will be back by then."""
+        """When to wake. Reads that began just now will have returned by then."""
         late = {name for name, began in self._asked.items() if began < now}
         return min(
             (now + LATE if poll.name in late else self._due[poll.name] for poll in self._polls), default=now + LATE
         )
 
     def _tell_of_late(self, now: datetime) -> None:
-        """Tell of probes that do not come back."""
+        """Report probes that are overdue."""
         for source in self._sources:
             if now - self._asked.get(source, now) >= DEADLINE and source not in self._troubles:
                 trouble = f"it did not answer within {DEADLINE.total_seconds():g} s"
                 self._enter(Sample(source=source, at=now, trouble=trouble))
 
     def _take_look(self, source: str, sample: Sample | None, error: BaseException | None, began: datetime) -> None:
-        if sample is None:  # a fault of ours in one probe must not blind the others
+        if sample is None:  # a bug in one probe must not stop the others
             log.error("probe.failed", source=source, error=repr(error), exc_info=error)
             sample = Sample(source=source, at=began, trouble=f"the probe failed: {error!r}")
         self._enter(sample)
@@ -168,7 +168,7 @@ class Prober:
             else:
                 del self._troubles[sample.source]
                 log.info("probe.sees_again", source=sample.source)
-        if sample is not self._last.get(sample.source):  # a probe may have nothing new
+        if sample is not self._last.get(sample.source):  # a probe may return its last sample again
             self._metrics.probe_up.labels(sample.source).set(0 if sample.trouble else 1)
             self._last[sample.source] = sample
             self._take(sample)

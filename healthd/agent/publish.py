@@ -1,6 +1,4 @@
-"""
-Write what the agent knows to its `NodeHealth` and to the conditions of its node; neither more often than worth it.
-"""
+"""Write what the agent knows to its `NodeHealth` and to the conditions of its node, and no more often than needed."""
 
 from __future__ import annotations
 
@@ -22,24 +20,24 @@ from healthd.core.untrusted import Moment
 
 class Reporter:
     """
-    The one writer of a node's health object, so that no precondition is needed: the last word is always the newest.
+    The only writer of a node's health object, so no precondition is needed: the last write is always the newest.
 
-    It remembers what is stored, and forgets it while a write is on its way: one whose answer is lost may have taken
-    effect.
+    It remembers the stored state, and forgets it while a write is in flight: a write whose answer is lost may have
+    succeeded.
     """
 
     def __init__(self, cluster: Cluster, node_name: str, *, jitter: Jitter) -> None:
         self._cluster = cluster
         self._node_name = node_name
-        self._refresh_after = REFRESH_AFTER * (1 + jitter() / 2)  # not all agents that began together
+        self._refresh_after = REFRESH_AFTER * (1 + jitter() / 2)  # agents that start together spread their writes
         self._stored: NodeHealthStatus | None = None
         self._node_uid = ""
         self._written: datetime | None = None
         self.due: datetime | None = None
-        """When what could wait must be written; None: nothing waits."""
+        """When delayed changes must be written. None: nothing waits."""
 
     async def read(self, now: datetime) -> NodeHealthStatus | None:
-        """What is stored; None when nothing was ever published. Raises ClusterError."""
+        """The stored status. None when nothing was published yet. Raises ClusterError."""
         try:
             health = await self._cluster.get(NodeHealth, self._node_name)
         except NotFound:
@@ -48,8 +46,8 @@ class Reporter:
         return health.status
 
     async def report(self, node: Node, known: NodeHealthStatus, now: datetime, *, even_details: bool = False) -> None:
-        """Store *known* when that is due, or with *even_details* when it differs at all. Raises ClusterError."""
-        if self._node_uid not in ("", node.metadata.uid):  # made anew: the object of the old one went with it
+        """Store *known* when a write is due, or with *even_details* when it differs at all. Raises ClusterError."""
+        if self._node_uid not in ("", node.metadata.uid):  # created anew: the old node's object was deleted with it
             self._stored = None
         self._node_uid = node.metadata.uid
         self.due = self._due(known, now)
@@ -67,12 +65,12 @@ class Reporter:
     async def show(
         self, node: Node, findings: Sequence[Finding], blind: Mapping[str, str], now: datetime
     ) -> Node | None:
-        """Set the node's conditions. Answers the node as written, None when that was not due. Raises ClusterError."""
+        """Set the node's conditions. Returns the node as written, None when no write was due. Raises ClusterError."""
         wanted = conditions.state(findings, blind)
         to_write = conditions.to_write(node.status.conditions, wanted, now, refresh_after=self._refresh_after)
         if to_write is None:
             return None
-        # A merge patch replaces the whole list, so nobody else may have written a condition since it was read.
+        # A merge patch replaces the whole list, so it must fail if another writer changed a condition since the read.
         return await self._cluster.patch(
             Node,
             self._node_name,
@@ -85,7 +83,7 @@ class Reporter:
         if self._stored is None or self._written is None:
             return now
         if max(self._written, self._stored.seen_at or now) > now:
-            return now  # the clock was set back, and what is stored was said at a time that is still to come
+            return now  # the clock was set back, so the stored time is in the future
         return write_at(self._stored, known, written=self._written, refresh_after=self._refresh_after)
 
     def _differs(self, known: NodeHealthStatus) -> bool:
@@ -106,7 +104,7 @@ class Reporter:
 
 
 def repaired_at(node: Node) -> datetime | None:
-    """When somebody said that *node* was repaired; None when nobody did or the time is not readable."""
+    """When a person marked *node* as repaired. None when none did or the time cannot be parsed."""
     try:
         return msgspec.convert(node.metadata.annotations.get(ANNOTATION_REPAIRED), Moment | None)
     except msgspec.ValidationError:

@@ -1,1 +1,1 @@
-"""One look at this machine for a person, and active checks of a machine on which nothing runs."""
+"""A status of this machine for a person from one sample, and active checks of a machine on which nothing runs."""

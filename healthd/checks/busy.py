@@ -1,8 +1,8 @@
 """
-Whether anybody computes on this machine's GPUs: no check may disturb a gang.
+Whether any process computes on this machine's GPUs: no check may disturb a gang.
 
-NVML counts the processes on each GPU. /proc names them: whoever computes has `/dev/nvidia-uvm` open, which few monitors
-have. In a container both see only what runs in it, unless it shares the host's processes.
+NVML counts the processes on each GPU. /proc names them: a process that computes has `/dev/nvidia-uvm` open, which few
+monitors have. In a container both see only what runs in it, unless it shares the host's processes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from healthd.checks.devices import Gpu
 
 _UVM = "/dev/nvidia-uvm"
 MONITORS = frozenset({"nvidia-persiste", "nv-hostengine", "nv-fabricmanage", "dcgm-exporter"})
-"""Daemons that may have it open all the same, by the names that the kernel cuts; NVML counts what really computes."""
+"""Daemons that may have it open too, by their names as the kernel cuts them. NVML counts what really computes."""
 _POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that computes on a GPU; *pod* is the uid of its pod, where it has one."""
+    """A process that computes on a GPU. *pod* is the uid of its pod, where it has one."""
 
     pid: int
     name: str
@@ -35,7 +35,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def workers(proc: Path = Path("/proc")) -> list[Worker]:
-    """Those that this process may see; others' descriptors need root."""
+    """The processes that this process may see. Those of other users need root."""
     return sorted(_workers(proc), key=lambda worker: worker.pid)
 
 
@@ -57,7 +57,7 @@ def _computes(folder: Path) -> bool:
     try:
         with os.scandir(folder / "fd") as descriptors:
             return any(_target(one.path) == _UVM for one in descriptors)
-    except OSError:  # ended meanwhile, or somebody else's
+    except OSError:  # ended meanwhile, or owned by another user
         return False
 
 

@@ -1,8 +1,8 @@
 """
-What a check is: a name, what it needs, and a run that answers pass, fail or skip with a reason and figures.
+What a check is: a name, its needs, and a run that returns pass, fail or skip with a reason and figures.
 
-A check that cannot be done because something is not there (no GPU, no tool) is skipped. One that should have answered
-and did not has failed: whoever asks wants to put a node into service, and no answer is no good news.
+A check that cannot run because something is not there (no GPU, no tool) is skipped. A check that should have got an
+answer and got none has failed: the caller wants to put a node into service, and no answer is no good news.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from healthd.checks.devices import Gpu, Places, Port
 
 Figures = dict[str, dict[str, float | str]]
-"""By device, then by name; the unit is part of the name."""
+"""By device, then by name. The unit is part of the name."""
 
 
 class Outcome(StrEnum):
@@ -31,7 +31,7 @@ class Outcome(StrEnum):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """*why* says what is wrong, or why it was skipped; of a check that passed, what was seen."""
+    """*why*: what is wrong, or why it was skipped. For a check that passed: what was seen."""
 
     status: Outcome
     why: str = ""
@@ -39,12 +39,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InUse(Exception):
-    """Somebody works on a device that a check was about to load; says who or where."""
+    """A device that a check was about to load is in use. The message names the user or the place."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What somebody says a node should have; None: nobody does, and what is there is compared with itself."""
+    """What an operator states a node should have. None: not stated; the devices are compared with each other."""
 
     gpus: int | None = None
     ports: int | None = None
@@ -63,24 +63,24 @@ class Bench:
     expected: Expected = Expected()
     sys: Path = Path("/sys")
     environ: Mapping[str, str] = field(default_factory=dict)
-    """For programs that are run."""
+    """For the programs that checks run."""
     ends: float = float("inf")
     may_disturb: bool = False
-    """Somebody insists, though others may work on the devices."""
+    """An operator insists on the checks, although other programs may use the devices."""
 
     @property
     def seconds_left(self) -> float:
-        """Until everything must be done; never below zero."""
+        """Until everything must be done. Never below zero."""
         return max(0.0, self.ends - time.monotonic())
 
     @property
     def usable(self) -> list[Gpu]:
-        """GPUs that the driver calls well."""
+        """GPUs that the driver reports as healthy."""
         return [gpu for gpu in self.gpus if gpu.state == "ok"]
 
 
 class Check(Protocol):
-    """One check. *needs* is what it cannot do without, for a person; *is_deep*: it puts load on the devices."""
+    """One check. *needs*: what it cannot run without, for a person. *is_deep*: it puts load on the devices."""
 
     @property
     def name(self) -> str: ...
@@ -92,7 +92,7 @@ class Check(Protocol):
     def is_deep(self) -> bool: ...
 
     def run(self, bench: Bench) -> Result:
-        """Do it. Raises InUse."""
+        """Run the check. Raises InUse."""
         ...
 
 
@@ -112,5 +112,5 @@ def skipped(why: str, figures: Figures | None = None) -> Result:
 
 
 def judged(wrong: list[str], well: str, figures: Figures | None = None) -> Result:
-    """Failed for everything that is *wrong*; else passed, and *well* says what was seen."""
+    """Failed with everything that is *wrong*. Otherwise passed, with *well* as what was seen."""
     return failed("; ".join(wrong), figures) if wrong else passed(well, figures)

@@ -1,8 +1,8 @@
 """
-Checks `pcie-bandwidth` and `gpu-memory`: what a GPU is given comes back fast enough, and unchanged.
+Checks `pcie-bandwidth` and `gpu-memory`: data sent to a GPU comes back fast enough, and unchanged.
 
-A child process for each GPU (`cuda_child.py`) asks the CUDA driver. Bandwidth is measured one GPU after the other,
-because they share the host's memory; memory is tested on all at once. GPUs in MIG mode are left out.
+A child process for each GPU (`cuda_child.py`) calls the CUDA driver. Bandwidth is measured one GPU after the other,
+because they share the host's memory. Memory is tested on all GPUs at once. GPUs in MIG mode are left out.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from healthd.probes.sysfs import read_word
 PROGRAM = Path(__file__).with_name("cuda_child.py")
 COPY_MIB = 256
 SHARE = 0.9
-"""Of the free memory that is tested."""
+"""The share of the free memory that is tested."""
 IN_USE_MIB = 4096
-"""The driver, ECC and our own context take less; more belongs to somebody who computes."""
+"""The driver, ECC and the check's own context use less. More belongs to another program that computes."""
 ONE_COPY_S = 60.0
-"""Longest time for one GPU's bandwidth: the driver may have to be initialised for it."""
+"""Longest time for one GPU's bandwidth: the driver may first have to initialise the GPU."""
 
 WHOLE_MEMORY_S = 300.0
 """Longest time for the memory of all GPUs, which are tested side by side."""
@@ -75,7 +75,7 @@ class PcieBandwidth:
 
 
 class GpuMemory:
-    """A pattern and its inverse come back as they were written."""
+    """A pattern and its inverse are read back as written."""
 
     name = "gpu-memory"
     needs = "a GPU and libcuda.so.1"
@@ -85,7 +85,7 @@ class GpuMemory:
         self._share = share
 
     def run(self, bench: Bench) -> Result:
-        """Skipped where there is no GPU, or no CUDA. Raises InUse where memory is taken already."""
+        """Skipped where there is no GPU, or no CUDA. Raises InUse where memory is in use already."""
         gpus = _testable(bench)
         if not gpus:
             return skipped(_WHY_NONE)
@@ -94,7 +94,7 @@ class GpuMemory:
         children = [_start(bench, gpu, "memory", seconds, self._share) for gpu in gpus]
         answers: list[Told] = []
         try:
-            # A second for each also when time is up: what one that hangs leaves of it says nothing about the others.
+            # At least a second for each, also when time is up: one that hangs must not decide the result of the others.
             answers.extend(_told(child, max(1.0, until - time.monotonic())) for child in children)
         finally:
             for child in children[len(answers) :]:
@@ -118,10 +118,10 @@ def _testable(bench: Bench) -> list[Gpu]:
 
 def _start(bench: Bench, gpu: Gpu, task: str, seconds: float, amount: float) -> programs.Child:
     cpus = read_word(f"{bench.sys}/bus/pci/devices/{gpu.pci}/local_cpulist")
-    # -P: no module of the directory that we happen to run in may stand in for a real one.
+    # -P: no module of the current directory may replace a real one.
     words = (task, gpu.pci, cpus, math.ceil(seconds), amount)
     command = [sys.executable, "-P", str(PROGRAM), *map(str, words)]
-    # What hides GPUs from a job would hide them from their check.
+    # A variable that hides GPUs from a job would hide them from their check.
     environ = {name: said for name, said in bench.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     return programs.start(command, environ, with_errors=False)
 

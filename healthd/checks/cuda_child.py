@@ -1,11 +1,12 @@
 """
 Copies to and from one GPU through the CUDA driver, for two checks: `cuda_child.py TASK PCI CPUS SECONDS AMOUNT`.
 
-Started by path as a process of its own, because a sick driver never answers. Prints one JSON object. TASK `bandwidth`:
-AMOUNT is the MiB of each copy; the best of a few is told. TASK `memory`: AMOUNT is the share of the free memory that is
-written with a pattern and its inverse, and read back. CPUS: the processors next to the GPU, as `0-31,64-95`, or empty.
+Started by path as a separate process, because a sick driver never answers. Prints one JSON object. TASK `bandwidth`:
+AMOUNT is the MiB of each copy; the result is the best of several. TASK `memory`: AMOUNT is the share of the free memory
+that is written with a pattern and its inverse, and read back. CPUS: the processors next to the GPU, as `0-31,64-95`, or
+empty.
 
-Nothing but the standard library is imported, and of CUDA only what `libcuda.so.1` has had since CUDA 4.
+Only the standard library is imported, and of CUDA only the functions that `libcuda.so.1` has had since CUDA 4.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from typing import Any
 MIB = 1 << 20
 COPIES = 5
 LARGEST_BLOCK = 16 * MIB
-"""Large enough for the full speed; several of these are held on the host, by as many processes as there are GPUs."""
+"""Large enough for the full speed. Several of these are held on the host, by as many processes as there are GPUs."""
 SLIDE = 4096
-"""Each block gets the pattern from another place of the source, so that one written to a wrong address is found out."""
+"""Each block gets the pattern from another offset of the source, so that a write to a wrong address is detected."""
 _GRACE = 5
 _OUT_OF_MEMORY = 2
 _DIE_WITH_PARENT = 1
@@ -72,7 +73,7 @@ class Cuda:
         return address
 
     def pinned(self, size: int) -> int:
-        """The address of *size* bytes of the host that do not move: only such are copied at the full speed."""
+        """The address of *size* bytes of pinned host memory: only pinned memory is copied at the full speed."""
         address = ctypes.c_void_p()
         self.call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(size), 0)
         return int(address.value or 0)
@@ -87,7 +88,7 @@ class Cuda:
 
 
 def bandwidth(cuda: Cuda, mib: float) -> dict[str, float]:
-    """GB/s in both directions: the best of a few copies, because others on the machine can only slow one down."""
+    """GB/s in both directions: the best of several copies, because other programs can only slow one down."""
     size = int(mib * MIB)
     there, here = cuda.on_device(size), cuda.pinned(size)
     return {
@@ -97,7 +98,7 @@ def bandwidth(cuda: Cuda, mib: float) -> dict[str, float]:
 
 
 def _best(copy: Callable[[], None], size: int) -> float:
-    copy()  # the first one also wakes the link up
+    copy()  # the first copy also wakes the link up
     fastest = float("inf")
     for _ in range(COPIES):
         began = time.perf_counter()
@@ -107,7 +108,7 @@ def _best(copy: Callable[[], None], size: int) -> float:
 
 
 def memory(cuda: Cuda, share: float) -> dict[str, Any]:
-    """Write a pattern everywhere, read it back; then its inverse. All of it is written before any of it is read."""
+    """Write a pattern everywhere, read it back; then its inverse. All memory is written before any is read."""
     free, total = cuda.memory()
     told: dict[str, Any] = {"free_mib": free // MIB, "total_mib": total // MIB}
     size = min(LARGEST_BLOCK, max(SLIDE, int(free * share)) // SLIDE * SLIDE)
@@ -129,7 +130,7 @@ def memory(cuda: Cuda, share: float) -> dict[str, Any]:
 
 
 def _blocks(cuda: Cuda, count: int, size: int) -> list[ctypes.c_uint64]:
-    """Up to *count*: memory may be in pieces."""
+    """Up to *count* blocks: memory may be fragmented."""
     blocks: list[ctypes.c_uint64] = []
     try:
         while len(blocks) < count:
@@ -150,12 +151,12 @@ def _inverse(pattern: bytes) -> bytes:
 
 
 def _difference(one: int, other: int, size: int) -> dict[str, int]:
-    """The first byte in which two pieces of memory differ; empty where they do not."""
+    """The first byte in which two pieces of memory differ. Empty where they do not."""
     compare = ctypes.CDLL(None).memcmp
     compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     if not compare(one, other, size):
         return {}
-    low, high = 0, size  # they differ in here, and not before `low`
+    low, high = 0, size  # they differ in this range, and not before `low`
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if compare(one + low, other + low, middle - low) else (middle, high)
@@ -164,7 +165,7 @@ def _difference(one: int, other: int, size: int) -> dict[str, int]:
 
 
 def _stay_near(cpus: str) -> None:
-    """Run on processors next to the GPU, so that our memory is there, too. A wish: they may be closed to us."""
+    """Run on processors next to the GPU, so that the host memory is there too. Best effort: it may not be permitted."""
     wanted: set[int] = set()
     for span in filter(None, cpus.split(",")):
         first, _, last = span.partition("-")
@@ -177,7 +178,7 @@ TASKS: dict[str, Callable[[Cuda, float], dict[str, Any]]] = {"bandwidth": bandwi
 
 
 def main() -> None:
-    """What the driver's library prints goes to stderr, the answer to where stdout was."""
+    """What the driver's library prints goes to stderr, the answer to the original stdout."""
     task, pci, cpus, seconds, amount = sys.argv[1:6]
     signal.alarm(int(float(seconds)) + _GRACE)  # its default ends a process that hangs in C code, also an orphan
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """
 Check `dcgm`: NVIDIA's own diagnostics by `dcgmi diag`, where it is installed and its host engine runs.
 
-The JSON of DCGM 3 (`DCGM GPU Diagnostic`, `gpu_ids`) and of DCGM 4 (`DCGM Diagnostic`, `entity_id`) is walked for tests
-with results, wherever they stand; warnings of libraries may stand before it.
+The JSON of DCGM 3 (`DCGM GPU Diagnostic`, `gpu_ids`) and of DCGM 4 (`DCGM Diagnostic`, `entity_id`) is searched for
+tests with results at any depth. Warnings of libraries may stand before the JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORDS = {
     "fail": Outcome.FAIL,
     "failed": Outcome.FAIL,
 }
-"""A word that is not known counts as failed: it is no proof of health."""
+"""An unknown word counts as failed: it is no proof of health."""
 _NO_ENGINE = ("unable to connect", "host engine", "connection refused")
 _MOST_TOLD = 4
 
@@ -37,7 +37,7 @@ class DiagResult(NamedTuple):
 
     test: str
     where: str
-    """`GPU 3`, as DCGM numbers them; empty for the machine."""
+    """`GPU 3`, as DCGM numbers them. Empty for the machine."""
     outcome: Outcome
     said: str
 
@@ -70,7 +70,7 @@ class DcgmDiag:
 
 
 def parse_diag(output: str) -> Iterator[DiagResult]:
-    """Every result in the JSON of `dcgmi diag -j`; none where there is no such JSON."""
+    """Every result in the JSON of `dcgmi diag -j`. None where there is no such JSON."""
     begin, end = output.find("{"), output.rfind("}")
     try:
         document = json.loads(output[begin : end + 1]) if begin >= 0 else None

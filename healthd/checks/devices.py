@@ -1,6 +1,4 @@
-"""
-The devices of a machine at a glance: what looks at several sources tell of each GPU and each RDMA port. Pure.
-"""
+"""An overview of the devices of a machine: what samples of several sources show of each GPU and RDMA port. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ _KEEPS = ("ecc.uncorrected", "row_remap.pending", "row_remap.failure", "processe
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One GPU. What is not told is null."""
+    """One GPU. What is not reported is null."""
 
     pci: str
     index: int | None = None
@@ -27,8 +25,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
     state: str
     """
-    `ok`, `lost`, `reset-required`, `error`: NVML's word. `missing`: it should list it. Else what the PCI bus tells:
-    `gone`, `silent`, `no driver`, `driver <another>`, `not read`, or `not given` to this container.
+    `ok`, `lost`, `reset-required`, `error`: NVML's word. `missing`: NVML should list it. Else by the PCI bus: `gone`,
+    `silent`, `no driver`, `driver <another>`, `not read`, or `not given` to this container.
     """
     temperature_c: float | None = None
     ecc_uncorrected: float | None = None
@@ -54,7 +52,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     netdev: str = ""
     rail: int | None = None
     state: str
-    """A word of `healthd.core.diagnosis.link_state.Link`, or the kernel's own where nothing is said of the port."""
+    """A word of `healthd.core.diagnosis.link_state.Link`, or the kernel's own where the port has no `ib.link`."""
     rate_gbps: float = 0
 
 
@@ -68,7 +66,7 @@ def by_name(samples: Iterable[Sample]) -> Places:
 
 
 def gpus(places: Places) -> list[Gpu]:
-    """Every GPU that NVML or the PCI bus knows of, in the order of NVML and then of the bus."""
+    """Every GPU in NVML or on the PCI bus, in the order of NVML and then of the bus."""
     known = {pci for name in ("nvml.listed", "nvml.state", "pcie.gpu_state") for pci, _ in places.get(name, {})}
     return sorted((_gpu(pci, places) for pci in known), key=_order)
 
@@ -79,7 +77,7 @@ def ports(nics: Sequence[Nic], places: Places) -> list[Port]:
 
 
 def machine(places: Places) -> list[str]:
-    """The rest of the machine, in a few words each."""
+    """The rest of the machine, in a few words for each part."""
     return list(_machine(places))
 
 

@@ -10,14 +10,14 @@ from healthd.core.diagnosis.readings import NODE
 
 
 class Inventory:
-    """Compares what the PCI bus, the driver and NVML know of, and the number that somebody expects."""
+    """Compares the PCI bus, the driver and NVML, and the expected number of GPUs."""
 
     name = "inventory"
     needs = "a GPU"
     is_deep = False
 
     def run(self, bench: Bench) -> Result:
-        """Skipped only where there is no GPU and nobody expects one."""
+        """Skipped only where there is no GPU and none is expected."""
         ours = [gpu for gpu in bench.gpus if not _is_foreign(gpu)]
         if not ours and not bench.expected.gpus:
             return skipped("there is no GPU")

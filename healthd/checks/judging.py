@@ -1,8 +1,8 @@
 """
-What one sample and the kernel log of this boot say of a node, by the rules of the agent. Pure.
+What one sample and the kernel log of this boot show of a node, by the rules of the agent. Pure.
 
-Rules about states want them to hold for a while. One sample cannot know that they do, so what is bad now is told apart:
-it becomes a finding if it holds. Rules about counters need two samples, and say nothing here.
+Rules about states want them to hold for a while. One sample cannot know that they do, so what is bad now is listed
+separately: it becomes a finding if it holds. Rules about counters need two samples, and report nothing here.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from healthd.core.diagnosis.signals.tables import rules_of
 
 
 class SeenNow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is bad now, and is a finding of the agent once it was so for *holds_s* seconds."""
+    """What is bad now, and becomes a finding of the agent after *holds_s* seconds."""
 
     finding: Finding
     holds_s: float
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """*verdict* takes what is seen now for what it will be if it holds."""
+    """*verdict* counts what is bad now as what it becomes if it holds."""
 
     verdict: Verdict
     message: str
     findings: list[Finding]
     seen_now: list[SeenNow]
     blind: dict[str, str]
-    """By source: why it does not tell what it should."""
+    """By source: why it has no readings although it should."""
 
 
 class OfflineJudge:
     """
-    Judges what is seen of one node; whoever looks again asks the same one, which then knows what was before.
+    Judges the samples of one node. Repeated calls of the same object know the earlier samples.
 
-    The kernel log may be told again from its beginning each time: a record counts once.
+    The kernel log may be passed again from its beginning each time: a record counts once.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class OfflineJudge:
     def judge(
         self, samples: Sequence[Sample], records: Iterable[KernelRecord], *, now: datetime, log_trouble: str = ""
     ) -> Judged:
-        """What *samples* of one moment and the kernel log say."""
+        """The result of *samples* of one moment and the kernel log."""
         for sample in samples:
             self._sources.take(sample)
         blind = self._sources.blind(now) | ({KERNEL_LOG: log_trouble} if log_trouble else {})
@@ -86,7 +86,7 @@ class OfflineJudge:
         return reconcile(self._ledger, engine, now=now, boot_id=self._boot_id)
 
     def _not_yet(self, if_it_holds: Ledger) -> list[SeenNow]:
-        """What would be new, or worse."""
+        """Findings that would be new, or worse."""
         certain = {(finding.id, finding.quarantines, finding.severity) for finding in self._ledger.standing}
         fresh = [
             finding
@@ -96,5 +96,5 @@ class OfflineJudge:
         return [SeenNow(finding=finding, holds_s=self._wait(finding)) for finding in fresh]
 
     def _wait(self, finding: Finding) -> float:
-        """The first of its witnesses says so."""
+        """The shortest time of any of its rules."""
         return min((self._holds[rule] for rule in (finding.rule, *finding.also) if self._holds.get(rule)), default=0)

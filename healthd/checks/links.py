@@ -8,13 +8,13 @@ from healthd.checks.check import Bench, Figures, Result, judged, skipped
 from healthd.checks.devices import Gpu, value
 
 _SXM = ("SXM", "HBM3", "H200", "B200", "B300")
-"""In names of boards that sit on a base board with NVSwitches, where every link leads somewhere."""
+"""In names of boards that sit on a base board with NVSwitches, where every link is connected."""
 _PCIE_BOARDS = ("PCIe", "NVL")
-"""Boards of the same names in a slot, whose links lead to the next board, or nowhere."""
+"""Boards of the same names in a slot. Their links lead to the next board, or nowhere."""
 
 
 class NvLinks:
-    """Behind NVSwitches every NVLink must be up; where bridges join GPUs, as many as on the one that has most."""
+    """Behind NVSwitches every NVLink must be up. Where bridges join GPUs, as many as on the GPU with the most."""
 
     name = "nvlink"
     needs = "GPUs with NVLink"
@@ -34,14 +34,14 @@ class NvLinks:
 
 
 class PcieWidth:
-    """The links of GPUs and RDMA devices have all lanes that both ends can do."""
+    """The links of GPUs and RDMA devices have all lanes that both ends support."""
 
     name = "pcie-width"
     needs = "a GPU or an RDMA device on a PCIe link that is told"
     is_deep = False
 
     def run(self, bench: Bench) -> Result:
-        """Skipped where no width is told, as in most virtual machines."""
+        """Skipped where no width is reported, as in most virtual machines."""
         figures: Figures = {device: {"lanes": has, "of": full} for device, has, full in _widths(bench)}
         if not figures:
             return skipped("no width of a PCIe link is told")
@@ -56,7 +56,7 @@ def _missing(gpu: Gpu, best: int, bench: Bench) -> str:
 
 
 def _is_switched(gpu: Gpu, bench: Bench) -> bool:
-    """Whether it sits behind NVSwitches: NVML tells of a fabric, or the board is one that has them."""
+    """Whether the GPU sits behind NVSwitches: NVML reports a fabric, or the board is one that has them."""
     if value(bench.places, "nvml.fabric.state", gpu.pci) is not None:
         return True
     return any(word in gpu.name for word in _SXM) and not any(word in gpu.name for word in _PCIE_BOARDS)

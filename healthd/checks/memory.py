@@ -10,7 +10,7 @@ from healthd.checks.devices import number, value
 
 
 class _Sign(NamedTuple):
-    """A reading of a GPU that must be zero, and what it says where it is not."""
+    """A reading of a GPU that must be zero, and what it means where it is not."""
 
     reading: str
     says: str
@@ -31,14 +31,14 @@ SIGNS = (
 
 
 class Ecc:
-    """Nothing is broken, nothing waits, and nothing has gone wrong since the last reset."""
+    """Nothing is broken, nothing waits, and there was no error since the last reset."""
 
     name = "ecc"
     needs = "a GPU that tells of its memory"
     is_deep = False
 
     def run(self, bench: Bench) -> Result:
-        """Skipped where no GPU tells of its memory."""
+        """Skipped where no GPU reports on its memory."""
         figures: Figures = {}
         for gpu in bench.usable:
             told = {

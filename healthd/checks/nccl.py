@@ -9,21 +9,21 @@ from healthd.checks import programs
 from healthd.checks.check import Bench, Result, failed, passed, skipped
 
 PROGRAMS = ("all_reduce_perf", "all_reduce_perf_mpi")
-"""As nccl-tests and its packages call it."""
+"""Its names in nccl-tests and its packages."""
 SIZES = ("-b", "8M", "-e", "256M", "-f", "4")
 _WRONG = re.compile(r"# Out of bounds values : (?P<count>\d+) (?P<word>\w+)")
 _SPEED = re.compile(r"# Avg bus bandwidth\s*: (?P<gbps>[\d.]+)")
 
 
 class Summary(NamedTuple):
-    """The last lines of nccl-tests: how many sums were wrong, and GB/s over all sizes; None: not told."""
+    """The last lines of nccl-tests: how many sums were wrong, and GB/s over all sizes. None: not reported."""
 
     wrong: int | None
     gbps: float | None
 
 
 class Nccl:
-    """A wrong sum, an error or a hang fails it. How fast it must be depends on the machine: that is only told."""
+    """A wrong sum, an error or a hang fails it. The required speed depends on the machine, so it is only reported."""
 
     name = "nccl"
     needs = "all_reduce_perf (nccl-tests) on the PATH"
@@ -45,7 +45,7 @@ class Nccl:
 
 
 def parse_summary(output: str) -> Summary:
-    """What nccl-tests says in the end."""
+    """The summary at the end of nccl-tests' output."""
     wrong, speed = _WRONG.search(output), _SPEED.search(output)
     return Summary(int(wrong["count"]) if wrong else None, float(speed["gbps"]) if speed else None)
 

@@ -9,18 +9,18 @@ from healthd.checks.devices import Port, number
 from healthd.core.diagnosis.link_state import Link
 
 _BAD = {Link.DOWN, Link.DOWN_OFF_RAIL, Link.NO_MANAGER, Link.NEVER_UP}
-"""A port that somebody switched off, or never used, is no fault."""
+"""A port that is switched off, or was never used, is no fault."""
 
 
 class Nics:
-    """Up, at the rate that is expected or that most ports of their kind have."""
+    """Up, at the expected rate or at the rate of most ports of their kind."""
 
     name = "nics"
     needs = "an RDMA device"
     is_deep = False
 
     def run(self, bench: Bench) -> Result:
-        """Skipped only where there is no RDMA port and nobody expects one."""
+        """Skipped only where there is no RDMA port and none is expected."""
         if not bench.ports and not bench.expected.ports and "infiniband" not in bench.unread:
             return skipped("there is no RDMA device")
         figures: Figures = {_name(port): {"state": port.state, "gbps": port.rate_gbps} for port in bench.ports}
@@ -45,7 +45,7 @@ def _wrong(bench: Bench, up: list[Port]) -> Iterator[str]:
 
 
 def _is_up(port: Port) -> bool:
-    """EFA's driver says nothing of the link, only that the port is there."""
+    """EFA's driver reports no link state, only that the port is there."""
     return port.state == Link.UP or (port.family == "efa" and port.state not in _BAD)
 
 

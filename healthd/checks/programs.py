@@ -1,4 +1,4 @@
-"""Runs programs of others with a deadline: they and all that they started are gone when it has passed."""
+"""Runs third-party programs with a deadline. After it, they and all that they started are gone."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from contextlib import suppress
 from typing import NamedTuple
 
 _REAP = 1.0
-"""Seconds that a killed program gets to be gone; inside a stuck driver call not even SIGKILL is heard."""
+"""Seconds that a killed program has to end. Inside a stuck driver call not even SIGKILL has an effect."""
 _LONGEST = 24 * 3600.0
-"""Seconds; more than the system's own waiting takes."""
+"""Seconds. The upper limit: more may be too much for the system's own wait functions."""
 _TAIL = 300
-"""Characters of a program's last words that are told."""
+"""Characters of the end of a program's output that are reported."""
 
 
 Child = subprocess.Popen[bytes]
 
 
 class Ended(NamedTuple):
-    """How a program ended: *status* is None where it was killed for taking too long."""
+    """How a program ended. *status* is None where it was killed for taking too long."""
 
     status: int | None
     output: str
 
     @property
     def last_words(self) -> str:
-        """The end of what it said, in one line."""
+        """The end of its output, in one line."""
         return " ".join(self.output.split())[-_TAIL:]
 
 
 def find(name: str, environ: Mapping[str, str]) -> str | None:
-    """Where a program is installed; None: nowhere on the PATH."""
+    """Where a program is installed. None: nowhere on the PATH."""
     return shutil.which(name, path=environ.get("PATH"))
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, *, with_errors: bool = True) -> Ended:
     """
-    Run *command* to its end. Blocks up to *seconds*, and a second more.
+    Run *command* to its end. Blocks up to *seconds*, and one second more.
 
-    *with_errors*: what it says on stderr is part of its output. Raises OSError where it cannot be started.
+    *with_errors*: its stderr is part of its output. Raises OSError where it cannot be started.
     """
     return finish(start(command, environ, with_errors=with_errors), seconds)
 
@@ -61,20 +61,20 @@ def start(command: Sequence[str], environ: Mapping[str, str], *, with_errors: bo
 
 
 def finish(child: Child, seconds: float) -> Ended:
-    """What it said, once it has ended or its time is up."""
+    """Its output, once it has ended or its time is up."""
     try:
         output, _ = child.communicate(timeout=min(seconds, _LONGEST))
     except subprocess.TimeoutExpired as late:
         end(child)
         return Ended(None, (late.output or b"").decode(errors="replace"))
-    except BaseException:  # Ctrl-C, or a deadline of whoever asked: nothing may go on behind their back
+    except BaseException:  # Ctrl-C, or the caller's deadline: nothing may run on in the background
         end(child)
         raise
     return Ended(child.returncode, output.decode(errors="replace"))
 
 
 def end(child: Child) -> None:
-    """Kill it and all that it started, but do not insist."""
+    """Kill it and all that it started, but do not wait for long."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     if child.stdout:

@@ -12,18 +12,18 @@ from healthd.core.diagnosis.link_state import Link
 
 PROGRAM = "ib_write_bw"
 FIRST_SOCKET = 18_600
-"""TCP ports by which the two ends find each other; one for each RDMA port."""
+"""TCP ports by which the two ends find each other. One for each RDMA port."""
 ONE_PORT_S = 30.0
 SHARE = 0.5
 """Of the port's rate (own choice): both directions of the loop share the port and the PCIe link below it."""
 _TRIES = 20
 _PAUSE = 0.25
-"""Seconds between tries to reach the other end, which takes a moment to listen."""
+"""Seconds between tries to reach the other end, which needs a moment to listen."""
 _ROW = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+(?P<gbps>[\d.]+)\s+[\d.]+\s*$", re.MULTILINE)
 
 
 class RdmaLoopback:
-    """Both ends of a connection on one port. EFA's ports cannot do it."""
+    """Both ends of a connection on one port. EFA's ports cannot do this."""
 
     name = "rdma-loopback"
     needs = "ib_write_bw (perftest) on the PATH, and an RDMA port that is up"
@@ -51,7 +51,7 @@ class RdmaLoopback:
 
 
 def parse_speed(output: str) -> float | None:
-    """The average in the last row of ib_write_bw, in the unit that it was asked for."""
+    """The average in the last row of ib_write_bw, in the requested unit."""
     rows = _ROW.findall(output)
     return float(rows[-1]) if rows else None
 
@@ -77,7 +77,7 @@ def _loop(program: str, port: Port, socket: int, bench: Bench) -> tuple[float, s
 
 
 def _ask(command: list[str], listening: programs.Child, until: float, bench: Bench) -> programs.Ended:
-    """The asking end, started again while the other one does not listen yet."""
+    """The client end, started again while the other end does not listen yet."""
     ended = programs.Ended(None, "")
     for _ in range(_TRIES):
         ended = programs.run(command, bench.environ, max(0.0, until - time.monotonic()))

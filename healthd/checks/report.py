@@ -1,6 +1,4 @@
-"""
-The report of `healthd check`, and what it is worth to whoever wants to put the node back into service. Pure.
-"""
+"""The report of `healthd check`, and whether it is proof enough to put the node back into service. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +10,9 @@ import msgspec
 from healthd.checks.check import Outcome
 
 LASTS = timedelta(hours=1)
-"""What was good longer ago may be bad again."""
+"""How long a report is valid: what was good longer ago may be bad again."""
 AHEAD = timedelta(minutes=5)
-"""So much two clocks may differ."""
+"""The most that two clocks may differ."""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +26,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `--json` prints. *result* is that of `result_of`, or `busy`, and then *busy* says who computes."""
+    """What `--json` prints. *result* is that of `result_of`, or `busy`, and then *busy* lists what computes."""
 
     node: str
     at: datetime
@@ -39,13 +37,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def result_of(checks: Iterable[Done]) -> Outcome:
-    """The worst of them; `skip` where every one was skipped, because what nothing checked is not known to be good."""
+    """The worst result. `skip` where every check was skipped: what was not checked is not known to be good."""
     seen = {one.status for one in checks}
     return next((outcome for outcome in (Outcome.FAIL, Outcome.PASS) if outcome in seen), Outcome.SKIP)
 
 
 def refusal(report: Report, node: str, now: datetime) -> str:
-    """Why *report* is no proof that *node* is well now; empty where it is one."""
+    """Why *report* is no proof that *node* is well now. Empty where it is one."""
     if _short(report.node) != _short(node):
         return f"it is one of {report.node}"
     if report.result == "busy":
@@ -60,5 +58,5 @@ def refusal(report: Report, node: str, now: datetime) -> str:
 
 
 def _short(name: str) -> str:
-    """Nodes of a cluster may be called by the whole name of their host, or by its first word."""
+    """Nodes of a cluster may be named by the full name of their host, or by its first label."""
     return name.partition(".")[0].lower()

@@ -1,6 +1,4 @@
-"""
-Which checks there are, and running them one after the other until their time is up.
-"""
+"""The list of checks, and how they run one after the other until their time is up."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from healthd.core.diagnosis.readings import Sample
 
 
 def all_checks(dcgm_level: int = 1) -> tuple[Check, ...]:
-    """In the order in which they run: what costs least first."""
+    """In the order in which they run: the cheapest first."""
     passive = (Inventory(), NvLinks(), Ecc(), PcieWidth(), Nics())
     return (*passive, PcieBandwidth(), GpuMemory(), RdmaLoopback(), Nccl(), DcgmDiag(dcgm_level))
 
@@ -39,7 +37,7 @@ def bench_of(
     environ: Mapping[str, str],
     ends: float,
 ) -> Bench:
-    """What one sample tells of the machine."""
+    """What one sample shows of the machine."""
     samples = list(samples)
     places = devices.by_name(samples)
     return Bench(
@@ -55,7 +53,7 @@ def bench_of(
 
 
 def run_all(checks: Iterable[Check], bench: Bench) -> Iterator[Done]:
-    """Run *checks* in their order; each is told when it is done. Raises InUse."""
+    """Run *checks* in order. Each is returned when it is done. Raises InUse."""
     for check in checks:
         began = time.monotonic()
         result = _run(check, bench)
@@ -75,5 +73,5 @@ def _run(check: Check, bench: Bench) -> Result:
         return check.run(bench)
     except InUse:
         raise
-    except Exception as error:  # a fault of ours must neither pass for health nor keep the others from being run
+    except Exception as error:  # a bug must neither count as health nor stop the other checks
         return failed(f"the check itself failed: {error!r}")

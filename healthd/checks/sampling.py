@@ -1,8 +1,8 @@
 """
-One sample of every source of this machine, side by side, each with a deadline; and its kernel log, read to the end.
+One sample of every source of this machine, in parallel, each with a deadline; and its kernel log, read to the end.
 
-A source that does not answer in time is told as trouble and left behind: what it would tell is unknown. Nothing is
-judged here.
+A source that does not answer in time is reported as failed and abandoned: its readings are unknown. Nothing is judged
+here.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from healthd.probes.klog.log import KernelLog
 from healthd.probes.nvml.health import Nvml
 
 QUIET = timedelta(milliseconds=400)
-"""A kernel log that says nothing for so long was read to its end: every source hands over at once what there is."""
+"""A kernel log without a record for this long was read to its end: every source returns existing records at once."""
 FIRST = timedelta(seconds=3)
-"""For the first word of what a thread or journalctl reads: a kernel's log is never empty. Files are read at once."""
+"""For the first record from a thread or journalctl: a kernel's log is never empty. Files are read at once."""
 LONGEST = timedelta(seconds=10)
-"""A log that is being flooded has no end."""
+"""For a log in a flood, which has no end."""
 
 
 class Source(Protocol):
-    """What is used of a probe."""
+    """What this module uses of a probe."""
 
     @property
     def source(self) -> str: ...
@@ -41,7 +41,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OnceAnswered:
-    """A probe that tells what NVML's child said: asked once the child has spoken, which takes it a moment."""
+    """A probe of NVML's child: sampled once the child has answered, which takes it a moment."""
 
     probe: Source
     nvml: Nvml
@@ -49,11 +49,11 @@ class OnceAnswered:
 
     @property
     def source(self) -> str:
-        """The probe's."""
+        """The source of the probe."""
         return self.probe.source
 
     def sample(self, now: datetime) -> Sample:
-        """Blocks for up to *patience*. Without an answer by then there is nothing to tell, and why."""
+        """Blocks for up to *patience*. Without an answer by then, the sample has no readings, and the reason."""
         until = time.monotonic() + self.patience.total_seconds()
         while self.nvml.responds() is None and not self.nvml.sample(now).trouble:
             if time.monotonic() > until:
@@ -65,7 +65,7 @@ class OnceAnswered:
 
 
 class Sampler:
-    """Looks at *probes*, once or again and again. A source that has not come back is not asked again before it has."""
+    """Samples *probes*, once or repeatedly. A source whose read has not returned is not read again before it has."""
 
     def __init__(self, probes: Sequence[Source], deadline: timedelta) -> None:
         self._nvml = next((probe for probe in probes if isinstance(probe, Nvml)), None)
@@ -74,7 +74,7 @@ class Sampler:
         self._threads: dict[int, threading.Thread] = {}
 
     def sample(self, now: datetime) -> list[Sample]:
-        """What each shows, in their order."""
+        """A sample of each probe, in their order."""
         answers: SimpleQueue[tuple[int, Sample]] = SimpleQueue()
         asked = [number for number in range(len(self._probes)) if not self._is_out(number)]
         for number in asked:
@@ -88,7 +88,7 @@ class Sampler:
         ]
 
     def close(self) -> None:
-        """Let go of the driver: one that is open stands in the way of a GPU's reset."""
+        """Close the driver: an open one prevents a GPU's reset."""
         if self._nvml:
             self._nvml.close()
 
@@ -101,7 +101,7 @@ class Sampler:
 
 
 def _collected(answers: SimpleQueue[tuple[int, Sample]], count: int, deadline: timedelta) -> dict[int, Sample]:
-    # A little longer than the sources' own deadlines, which can say more.
+    # A little longer than the sources' own deadlines, whose errors are more precise.
     ends = time.monotonic() + deadline.total_seconds() + 0.5
     samples: dict[int, Sample] = {}
     while len(samples) < count:
@@ -116,7 +116,7 @@ def _collected(answers: SimpleQueue[tuple[int, Sample]], count: int, deadline: t
 def _ask(number: int, probe: Source, now: datetime, answers: SimpleQueue[tuple[int, Sample]]) -> None:
     try:
         sample = probe.sample(now)
-    except Exception as error:  # a fault of ours in one probe must not hide the others
+    except Exception as error:  # a bug in one probe must not hide the others
         sample = Sample(source=probe.source, at=now, trouble=f"the probe failed: {error!r}")
     answers.put((number, sample))
 

@@ -1,6 +1,4 @@
-"""
-The state of a node as `healthd status` tells it: seen by ourselves, or published by the agent of the node. Pure.
-"""
+"""The state of a node for `healthd status`: sampled by this process, or published by the agent of the node. Pure."""
 
 from __future__ import annotations
 
@@ -36,14 +34,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ports: list[devices.Port] = []
     machine: list[str] = []
     findings: list[Finding] = []
-    """Those that stand, the worst first."""
+    """Active findings, the worst first."""
     seen_now: list[SeenNow] = []
     unread: list[Unread] = []
     seconds: float = 0
 
 
 def published(name: str, health: NodeHealth, now: datetime) -> Status:
-    """What an agent said of its node, some time ago."""
+    """The status that an agent published for its node, some time ago."""
     said = health.status
     verdict, message, unread = said.verdict, said.message, []
     if is_silent(said, now):
@@ -68,12 +66,12 @@ def published(name: str, health: NodeHealth, now: datetime) -> Status:
 
 
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:
-    """What takes the node out, then by severity, then by age."""
+    """First findings that take the node out, then by severity, then by age."""
     return sorted(findings, key=lambda one: (not one.quarantines, _BADNESS.index(one.severity), one.raised_at, one.id))
 
 
 def spoken(age: timedelta) -> str:
-    """A span in the unit of which it has at least two."""
+    """A time span in the largest unit of which it has at least two."""
     seconds = max(0, int(age.total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:

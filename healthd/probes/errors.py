@@ -1,6 +1,4 @@
-"""
-How a probe says that its source is closed to it: what, why, and what a person can do about it.
-"""
+"""How a probe reports that its source cannot be opened: what, why, and the remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ class CannotRead(Exception):
 
 
 def cannot_open_kernel_log(path: str, error: OSError) -> CannotRead:
-    """The refusal for a kernel-log device that would not open."""
+    """The error for a kernel-log device that would not open."""
     why = error.strerror or str(error)
     match error.errno:
         case errno.EPERM | errno.EACCES:

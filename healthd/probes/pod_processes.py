@@ -1,9 +1,9 @@
 """
 Which pods have processes on this node, by the control groups that the kubelet makes for them.
 
-Only numbers of tasks are read (`pids.current`): they are right whoever looks. A list of process ids is not: it leaves
-out (cgroup v1), or names 0 (v2), what lies outside the reader's own PID namespace, so that to a container every other
-pod would seem empty. Reads the names of both cgroup drivers: `kubepods/burstable/pod<uid>` and
+Only numbers of tasks are read (`pids.current`): they are right for every reader. A list of process ids is not: it
+leaves out (cgroup v1), or names 0 (v2), what lies outside the reader's own PID namespace. So every other pod would seem
+empty to a container. Reads the names of both cgroup drivers: `kubepods/burstable/pod<uid>` and
 `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`, the latter with `_` for `-`.
 """
 
@@ -21,7 +21,7 @@ from healthd.probes.sysfs import KeptOpen, read_text
 
 CGROUPS = Path("/sys/fs/cgroup")
 DEPTH = 3
-"""Folders below the root in which the kubelet's own may lie: it may be told to stay below a group (`cgroupRoot`)."""
+"""Folders below the root in which the kubelet's own may lie: its `cgroupRoot` may put it below a group."""
 
 _KUBEPODS = re.compile(r"(?:.+-)?kubepods(?:\.slice)?")
 _CLASS = re.compile(r"(?:.*-)?(?:burstable|besteffort)(?:\.slice)?")
@@ -32,12 +32,12 @@ _VANISHED = {errno.ENOENT, errno.ENODEV}
 
 class PodProcesses:
     """
-    The pods of the kubelet that runs pod *own_uid*, which must be among them: who does not find itself looks at the
-    wrong machine. Without *own_uid*, the pods of all kubelets below *root*.
+    The pods of the kubelet that runs pod *own_uid*. That pod must be among them; otherwise this is the wrong machine.
+    Without *own_uid*, the pods of all kubelets below *root*.
 
-    Which groups there are is listed anew only when one was made or removed, which the kernel counts as links of the
-    folder above; one that was replaced by another in between no longer answers. And while a pod has as many tasks as
-    before, and more than one, its containers are not asked: all that matters of them is when one is left alone.
+    The groups are listed again only when one was made or removed, which the kernel counts as links of the folder above.
+    A group that was replaced by another in between no longer answers. While a pod has as many tasks as before, and more
+    than one, its containers are not read: they matter only when one task is left.
     """
 
     def __init__(self, root: Path = CGROUPS, *, own_uid: str = "") -> None:
@@ -46,7 +46,7 @@ class PodProcesses:
         self._top: list[str] = []
         """The kubelets' own folders."""
         self._is_stale = True
-        """What is known of the groups is not to be believed, whatever the kernel says of their number."""
+        """The known groups must not be trusted, whatever the kernel reports of their number."""
         self._listed: dict[str, _Links] = {}
         self._pods: list[_Pod] = []
         self._told: list[PodTasks] = []
@@ -54,9 +54,9 @@ class PodProcesses:
 
     def read(self) -> list[PodTasks]:
         """
-        Every pod that has a control group; the same list again when nothing changed.
+        Every pod that has a control group; the same list object again when nothing changed.
 
-        Raises CannotRead, and never answers half of them.
+        Raises CannotRead, and never returns a part of them.
         """
         try:
             return self._read()
@@ -81,7 +81,7 @@ class PodProcesses:
         return self._told
 
     def _read_pods(self) -> list[PodTasks]:
-        """Without those that went away, which only an empty pod can."""
+        """Without pods that went away; only an empty pod can."""
         told = []
         for pod in self._pods:
             try:
@@ -113,7 +113,7 @@ class PodProcesses:
         self._pods = [pod for inside in pods.values() for pod in inside]
 
     def _pods_in(self, folder: str) -> Iterator[_Pod]:
-        self._listed[folder] = _links(folder)  # before its list: what comes meanwhile is seen the next time
+        self._listed[folder] = _links(folder)  # before its list: a change meanwhile is seen the next time
         for name, child in _folders_in(folder):
             if found := _POD.fullmatch(name):
                 if (pod := self._list_pod(child, found["uid"].replace("_", "-"))) is not None:
@@ -132,7 +132,7 @@ class PodProcesses:
             return None
 
     def _forget(self) -> None:
-        """Look for everything anew."""
+        """List everything again."""
         self._top = []
         self._is_stale = True
         self._read_file.close()
@@ -156,7 +156,7 @@ class _Pod:
         self._containers = [container for _, container in _folders_in(folder)]
         self._last: PodTasks | None = None
         self.is_stale = False
-        """There are other containers than were listed."""
+        """There are other containers than those listed."""
 
     def read(self, read: Callable[[str], str]) -> PodTasks:
         """Raises _Vanished, and OSError when its tasks are not counted."""
@@ -173,7 +173,7 @@ _Links = tuple[int, int]
 
 
 def _links(folder: str) -> _Links:
-    """What is another when a folder below was made or removed: the number of links; the date, outside of /sys."""
+    """A value that changes when a folder below was made or removed: the number of links; outside of /sys, the date."""
     state = os.stat(folder)  # noqa: PTH116 - paths are words in probes
     return state.st_nlink, state.st_mtime_ns
 
@@ -186,7 +186,7 @@ def _links_if_any(folder: str) -> _Links | None:
 
 
 def _hierarchy(root: Path) -> str:
-    """Version 2 is one tree; of version 1 the tree of the controller that counts tasks."""
+    """Version 2 is one tree. Of version 1, the tree of the controller that counts tasks."""
     return str(root if (root / "cgroup.controllers").exists() else root / "pids")
 
 
@@ -208,7 +208,7 @@ def _read_container(folder: str) -> ContainerTasks | None:
 
 
 def _tasks(folder: str, file: str, read: Callable[[str], str]) -> int:
-    """All threads in the group and below it. Raises _Vanished, and OSError when it does not count them."""
+    """All threads in the group and below it. Raises _Vanished, and OSError when they are not counted."""
     try:
         return int(read(file))
     except OSError as error:

@@ -1,8 +1,8 @@
 """
-Small files of /sys and /proc as text, words, numbers and bytes; folders as names; links as what they point to.
+Small files of /sys and /proc as text, words, numbers and bytes; folders as names; links as their targets.
 
-Where nothing else is said, what is not there, or not for us, is nothing and not an error. Paths are words here and not
-`Path` objects: these functions run hundreds of times in each look.
+Unless stated otherwise, what is missing or not permitted is an empty result and not an error. Paths are strings here
+and not `Path` objects: these functions run hundreds of times in each sample.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read_text(path: str) -> str:
 
 
 def read_word(path: str) -> str:
-    """The same, and nothing for what cannot be read."""
+    """The same, and empty for what cannot be read."""
     try:
         return read_text(path)
     except OSError:
@@ -34,7 +34,7 @@ def read_word(path: str) -> str:
 
 
 def read_number(path: str) -> int | None:
-    """The whole number in *path*, decimal or with 0x; None also where something else stands there."""
+    """The whole number in *path*, decimal or with 0x. None also where other text is there."""
     return parse_number(read_word(path))
 
 
@@ -47,7 +47,7 @@ def read_bytes(path: str, most: int = MOST) -> bytes:
 
 
 def read_lines(path: str, most: int = MOST) -> list[str]:
-    """The lines of *path*; of one that was cut off nothing is given."""
+    """The lines of *path*. A line that was cut off is left out."""
     lines = read_bytes(path, most).decode(errors="replace").split("\n")
     return lines[:-1] if len(lines) > 1 else lines
 
@@ -61,7 +61,7 @@ def parse_number(text: str) -> int | None:
 
 
 def link_name(path: str) -> str:
-    """The last part of what the link at *path* points to."""
+    """The last part of the target of the link at *path*."""
     try:
         return os.path.basename(os.readlink(path))  # noqa: PTH115, PTH119 - paths are words in probes
     except OSError:
@@ -69,7 +69,7 @@ def link_name(path: str) -> str:
 
 
 def names_in(folder: str) -> list[str]:
-    """What is in a folder, in order; nothing when it cannot be listed."""
+    """The names in a folder, in order. Empty when it cannot be listed."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - the names are wanted, not paths
     except OSError:
@@ -78,10 +78,10 @@ def names_in(folder: str) -> list[str]:
 
 def listed(sys: str, name: str, before: Collection[str] = ()) -> list[str]:
     """
-    The devices of a class, in order; none where the kernel does not have the class.
+    The devices of a class, in order. None where the kernel does not have the class.
 
-    *before*: what was listed the last time. Raises OSError, with the path, where that cannot be known: this is no /sys,
-    it cannot be listed, or a class that had devices is gone with all of them.
+    *before*: the last list. Raises OSError, with the path, where the list cannot be known: this is no /sys, it cannot
+    be listed, or a class that had devices is gone with all of them.
     """
     try:
         return sorted(os.listdir(f"{sys}/class/{name}"))  # noqa: PTH208 - the names are wanted, not paths
@@ -93,12 +93,12 @@ def listed(sys: str, name: str, before: Collection[str] = ()) -> list[str]:
 
 
 def trouble_with(error: OSError) -> str:
-    """For a person: what could not be listed and what helps."""
+    """For a person: what could not be listed, and the remedy."""
     return f"{error.filename} cannot be listed ({error.strerror}): mount the host's /sys there, readable for all"
 
 
 def pci_of(real_path: str) -> str:
-    """The PCI function at or above a device, by the real path of the device; empty where there is none."""
+    """The PCI function at or above a device, by the real path of the device. Empty where there is none."""
     return next((part for part in reversed(real_path.split("/")) if _PCI.fullmatch(part)), "")
 
 
@@ -106,7 +106,7 @@ class KeptOpen:
     """
     A Read that keeps its files open: the kernel makes the text anew for each read from the beginning.
 
-    A device that went away answers ENODEV to whoever holds its files; then the path is opened anew, once.
+    A device that went away answers ENODEV to readers of its open files. Then the path is opened anew, once.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class KeptOpen:
             raise
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         for path in list(self._open):
             self._close(path)
 

@@ -1,1 +1,1 @@
-"""What the machine says, judged: kernel lines, Xids and readings become findings."""
+"""Judges what the machine reports: kernel lines, Xids and readings become findings."""

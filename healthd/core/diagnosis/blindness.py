@@ -1,9 +1,9 @@
 """
 Which sources of a node are blind: they should have readings and have none. Pure.
 
-An empty answer looks like good news. Whether a source should have readings is known from elsewhere: the configuration,
-the PCI bus, the node's labels, and the readings that the same source had before, in this boot or an earlier one.
-Blindness makes the verdict unknown. It is no fault, so it never takes a node out of service.
+An empty answer can look like good news. Whether a source should have readings is known from elsewhere: the
+configuration, the PCI bus, the node's labels, and the readings that the same source had before, in this boot or an
+earlier one. A blind source makes the verdict unknown. Blindness is no fault, so it never takes a node out of service.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from healthd.core.diagnosis.readings import Sample
 
 NOT_BLIND: Mapping[str, str] = MappingProxyType({})
 KERNEL_LOG = "kernel log"
-"""The source of what the kernel says, beside those of readings."""
+"""The source name of kernel records, beside the sources of readings."""
 GPU_SOURCES = frozenset({"nvml", "dcgm"})
 """They have readings wherever there is a GPU."""
 _MAY_BE_ABSENT = frozenset({"dcgm"})
-"""Programs of others, which a node without a GPU need not have: no answer is no trouble there."""
+"""Third-party programs that a node without a GPU need not have. There, no answer is not a failure."""
 PATIENCE = timedelta(minutes=1)
-"""A source that answered in this boot may be silent for so long: drivers are reloaded, exporters start again."""
+"""A source that answered in this boot may be silent for this long: drivers are reloaded, exporters restart."""
 
 _BUS = "pcie"
 _OURS = frozenset({"nvidia", "none"})
-"""Drivers of GPUs on the bus that NVML should see. Others, such as vfio-pci, keep them for virtual machines."""
+"""Drivers of GPUs on the bus that NVML should list. Other drivers, such as vfio-pci, hold GPUs for virtual machines."""
 _GPU_LABEL = "nvidia.com/gpu.count"
 _GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """A source has no readings since *since*. *is_empty*: this machine may not have what it reads."""
+    """A source has no readings since *since*. *is_empty*: this machine may not have what the source reads."""
 
     since: datetime
     why: str
@@ -47,7 +47,7 @@ class Sources:
     """
     The last answer of each source of one node.
 
-    *expected*: why a source should have readings, by source, where the configuration says so. *patience*: see
+    *expected*: why a source should have readings, by source, where the configuration requires it. *patience*: see
     `PATIENCE`.
     """
 
@@ -55,7 +55,7 @@ class Sources:
         self._expected = dict(expected)
         self._patience = patience
         self._gpus: dict[str, str] = {}
-        """Why there should be a GPU, by who says so."""
+        """Why there should be a GPU, by where that is known from."""
         self._answered: frozenset[str] = frozenset()
         self._answered_in_this_boot: frozenset[str] = frozenset()
         self._silences: dict[str, _Silence] = {}
@@ -66,18 +66,18 @@ class Sources:
         return sorted(self._answered)
 
     def load(self, answered: Iterable[str], *, is_same_boot: bool) -> None:
-        """Take up what an earlier life knew."""
+        """Load what an earlier run stored."""
         self._answered |= frozenset(answered)
         if is_same_boot:
             self._answered_in_this_boot |= self._answered
 
     def begin(self, sources: Iterable[str], now: datetime) -> None:
-        """These will be looked at from now on."""
+        """These sources will be sampled from now on."""
         for source in sources:
             self._silences[source] = _Silence(now, "it was not read yet", is_empty=False)
 
     def take(self, sample: Sample) -> None:
-        """Enter one sample."""
+        """Record one sample."""
         if sample.source == _BUS and sample.readings:
             on_bus = sum(one.name == "pcie.gpu_driver" and one.value in _OURS for one in sample.readings)
             self._expect_gpus("bus", on_bus, f"{on_bus} NVIDIA GPUs are on the PCI bus")
@@ -96,7 +96,7 @@ class Sources:
         self._silences[sample.source] = _Silence(before.since if before else sample.at, why, is_empty)
 
     def hear(self, node: Node) -> None:
-        """What the node's labels and resources say of its GPUs: at least whether there should be any."""
+        """Read from the node's labels and resources whether it should have GPUs."""
         labelled = node.metadata.labels.get(_GPU_LABEL, "0")
         has_some = labelled.isdecimal() and labelled.strip("0") != ""
         offered = [
@@ -106,7 +106,7 @@ class Sources:
         self._expect_gpus("resources", bool(offered), f"the node offers {', '.join(sorted(offered))}")
 
     def settle(self) -> None:
-        """The node was repaired, perhaps with less in it: what was there before does not count."""
+        """The node was repaired and may now have fewer devices: what was there before does not count."""
         self._answered = self._answered_in_this_boot = frozenset()
 
     def blind(self, now: datetime) -> dict[str, str]:
@@ -137,12 +137,12 @@ class Sources:
 
 
 def expected_by(policy: ProbesPolicy) -> dict[str, str]:
-    """Why sources should have readings, by source, as far as the configuration says so."""
+    """Why sources should have readings, by source, as far as the configuration requires it."""
     return dict.fromkeys(GPU_SOURCES, f"probes.gpus is {policy.gpus}") if policy.gpus else {}
 
 
 def blind_now(samples: Sequence[Sample], expected: Mapping[str, str] = NOT_BLIND) -> dict[str, str]:
-    """Which sources are blind by one sample of each."""
+    """Which sources are blind, judged by one sample of each."""
     sources = Sources(expected, patience=timedelta(0))
     for sample in samples:
         sources.take(sample)
@@ -150,5 +150,5 @@ def blind_now(samples: Sequence[Sample], expected: Mapping[str, str] = NOT_BLIND
 
 
 def said_of(blind: Mapping[str, str]) -> str:
-    """A sentence about what cannot be seen, for a person."""
+    """A sentence about what cannot be read, for a person."""
     return "; ".join(f"{source} cannot be read: {why}" for source, why in blind.items()) + "."

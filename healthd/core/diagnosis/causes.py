@@ -1,8 +1,9 @@
 """
-Faults that several kinds of witnesses tell of: the kernel log, NVML, DCGM, counters. Pure; a table of data.
+Faults that several kinds of sources show: the kernel log, NVML, DCGM, counters. Pure; a table of data.
 
-A finding of one witness is the finding of all: what the others see becomes evidence of it. The rules about readings
-name their fault themselves (`Rule.same_as`); here stand the rules of the kernel log.
+Each of these sources is a witness of the fault. All witnesses share one finding: what the others see becomes evidence
+of it. The rules about readings name their fault themselves (`Rule.same_as`); this table is for the rules of the kernel
+log.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TOLD_BY_THE_KERNEL = {
     "ecc-uncorrectable": frozenset({"xid-48", "xid-94", "xid-95", "xid-171", "xid-172"}),
     "nvlink-down": frozenset({"xid-74", *(f"xid-{code}" for code in range(144, 151))}),
     "gsp-timeout": frozenset({"xid-119", "xid-120"}),
-    # Faults that NVML and DCGM tell of by the number alone.
+    # Faults that NVML and DCGM report by the number alone.
     **{
         f"xid-{code}": frozenset({f"xid-{code}"})
         for code in (46, 54, 62, 110, 136, 140, 143, 151, 155, 156, 158, 167, 169)
@@ -44,33 +45,33 @@ TOLD_BY_THE_KERNEL = {
     "nic-module-hot": frozenset({"mlx5-module-hot"}),
     "efa-timeout": frozenset({"efa-timeout", "efa-dead"}),
 }
-"""By fault: the rules of the kernel log that tell of it."""
+"""By fault: the rules of the kernel log that report it."""
 
 _CAUSE_OF = {rule: cause for cause, rules in TOLD_BY_THE_KERNEL.items() for rule in rules}
 
 
 def with_cause(judgement: Judgement) -> Judgement:
-    """A judgement of the kernel log with the fault that it tells of, where others can see that, too."""
+    """A judgement of the kernel log with its fault added, where other sources can see that fault too."""
     cause = cause_of(judgement.rule)
     return msgspec.structs.replace(judgement, cause=cause) if cause else judgement
 
 
 def cause_of(rule: str) -> str:
-    """The fault that a rule of the kernel log tells of; empty where nobody else can see that."""
+    """The fault that a rule of the kernel log reports. Empty where no other source can see it."""
     return _CAUSE_OF.get(rule, "")
 
 
 def is_the_kernels(rule: str) -> bool:
-    """Whether *rule* is one of the kernel log about a fault that others can see, too."""
+    """Whether *rule* is a rule of the kernel log about a fault that other sources can see too."""
     return rule in _CAUSE_OF
 
 
 @cache
 def stands_for(rule: str) -> timedelta | None:
     """
-    How long the kernel's last word counts where somebody else watches the same fault; None: until a repair.
+    How long the kernel's last record counts where another source watches the same fault. None: until a repair.
 
-    It counts not at all where the kernel also says when the fault is over: then whoever watches knows as much.
+    It does not count at all where the kernel also reports the end of the fault: then the watching source knows as much.
     """
     if not is_the_kernels(rule):
         return None

@@ -1,4 +1,4 @@
-"""What one event or state means: how bad, whose fault, what to do. Findings are made of judgements. Pure."""
+"""What one event or state means: severity, blame, action. Findings are made of judgements. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from healthd.core.diagnosis.tiers import ADVICE, Tier, all_tiers
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """How many events on one device within how many seconds make a finding; fewer are not worth one."""
+    """How many events on one device within how many seconds make a finding. Fewer events make none."""
 
     times: int
     within_s: float
 
     @property
     def within(self) -> timedelta:
-        """The time in which they must come."""
+        """The window in which the events must occur."""
         return timedelta(seconds=self.within_s)
 
 
@@ -33,29 +33,29 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     blame: Blame
     quarantines: bool
     message: str
-    """One sentence of what happened, one of what to do."""
+    """One sentence about what happened, one about what to do."""
     raises: bool = True
-    """Whether it becomes a finding; chatter of drivers does not."""
+    """Whether it becomes a finding. Noise of drivers does not."""
     clears: bool = False
-    """Xid 154 to 0: the driver takes its advice back."""
+    """Xid 154 to 0: the driver withdraws its advice."""
     ends: bool = False
-    """What the finding of *rule* on *device* told of is over."""
+    """The fault of the finding of *rule* on *device* is over."""
     load: Load | None = None
-    """NVIDIA's driver is loaded: what a reset of its GPUs puts right is over."""
+    """NVIDIA's driver is loaded: faults that a reset of its GPUs clears are over."""
     needs: Needs | None = None
-    """It becomes a finding only once it was seen so often."""
+    """It becomes a finding only after this many events."""
     cause: str = ""
-    """The fault that this is a witness of, where there are others: see `healthd.core.diagnosis.causes`."""
+    """The fault that this is evidence of, where other sources show it too: see `healthd.core.diagnosis.causes`."""
     parts: tuple[str, ...] = ()
-    """Which parts of the device it speaks of: `port 1`, `nvlink 3`; empty for the device as a whole."""
+    """The parts of the device it is about: `port 1`, `nvlink 3`. Empty for the device as a whole."""
     watched: bool = False
-    """A state that is looked at again and again: its finding ends when it is good, and not by time."""
+    """A state that is sampled again and again. Its finding ends when the state is good, and not by time."""
     shadow: bool = False
-    """Its rule is being tried: it says what it would do."""
+    """Its rule is in shadow: it reports what it would do."""
 
 
 def in_shadow(judgement: Judgement) -> Judgement:
-    """The judgement of a rule that is being tried."""
+    """The judgement of a rule in shadow."""
     would = "would take the node out of service" if judgement.quarantines else "would say"
     return msgspec.structs.replace(
         judgement, quarantines=False, shadow=True, message=f"In shadow, {would}: {judgement.message}"
@@ -63,7 +63,7 @@ def in_shadow(judgement: Judgement) -> Judgement:
 
 
 def in_tier(judgement: Judgement, tier: Tier) -> Judgement:
-    """The judgement with what *tier* makes of it, where an operator chose another than the rule's own."""
+    """The judgement under *tier*, where an operator chose another tier than the rule's own."""
     return msgspec.structs.replace(
         judgement,
         severity=tier.severity,
@@ -79,6 +79,6 @@ def sentence(subject: str, summary: str, tier: Tier, advice: str = "") -> str:
 
 
 def without_advice(message: str) -> str:
-    """The sentence of a judgement that says what happened, without the one that says what to do."""
+    """The sentence of a judgement about what happened, without the sentence about what to do."""
     given = {*ADVICE.values(), *(tier.advice for tier in all_tiers().values() if tier.advice)}
     return next((message.removesuffix(advice).rstrip() for advice in given if message.endswith(advice)), message)

@@ -1,8 +1,8 @@
 """
 What the state of a network port means: whether it was in use and is down, or was never in use.
 
-Of a port that nobody cabled the kernel says the same as of one whose cable broke. They are told apart by what was seen
-before and by what ports of the same kind on the same node do.
+The kernel reports the same state for a port without a cable as for one whose cable broke. The earlier states of the
+port, and the ports of the same kind on the same node, show which of the two it is.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 ENOUGH_PEERS = 3
-"""So many other ports of a kind must be up before one that never was is missed: two may be one in use and one spare."""
+"""A port that was never up counts as missing once this many others of its kind are up: of two, one may be a spare."""
 
 
 class Link(StrEnum):
-    """What is said of a port in the reading `ib.link`."""
+    """The value of the reading `ib.link` for a port."""
 
     UP = "up"
     DOWN = "down"
     """It was up in this boot, no longer is, and a GPU's traffic goes through it."""
     DOWN_OFF_RAIL = "down-off-rail"
-    """The same of a port that is no GPU's nearest."""
+    """The same for a port that is not the nearest port of any GPU."""
     NO_MANAGER = "no-manager"
     """The cable is fine, but no subnet manager makes the port active."""
     DISABLED = "disabled"
-    """Somebody switched it off on this side."""
+    """It is switched off on this side."""
     NEVER_UP = "never-up"
     """Not up since boot, though most ports of its kind are."""
     UNUSED = "unused"
-    """Not up since boot, and nothing says that it should be."""
+    """Not up since boot, and nothing shows that it should be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSeen:
     """
-    One port: *state* and *phys_state* are the kernel's words (`ACTIVE`, `LinkUp`), *is_off* says that somebody switched
-    it off on this side, *kind* tells what it may be compared with.
+    One port. *state* and *phys_state* are the kernel's words (`ACTIVE`, `LinkUp`). *is_off*: it is switched off on this
+    side. *kind*: which ports it may be compared with.
     """
 
     state: str
@@ -50,14 +50,14 @@ class PortSeen:
 
 
 def judge_links(ports: Mapping[str, PortSeen]) -> dict[str, Link]:
-    """What is to be said of each port."""
+    """The link reading of each port."""
     up = Counter(port.kind for port in ports.values() if _is_up(port))
     known = Counter(port.kind for port in ports.values())
     return {key: _judge(port, up[port.kind], known[port.kind]) for key, port in ports.items()}
 
 
 def usual(rates: Counter[float]) -> float:
-    """What most ports of a kind run at; 0 where there are not enough of them to say so."""
+    """The rate of most ports of a kind. 0 where there are too few ports to know."""
     [(rate, count)] = rates.most_common(1)
     return rate if count >= ENOUGH_PEERS and 2 * count > rates.total() else 0
 

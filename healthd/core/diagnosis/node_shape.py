@@ -1,9 +1,10 @@
 """
-What a node has at its best, and what follows for what it should have now. Pure.
+What a node has at its best, and what it should therefore have now. Pure.
 
-A part that is missing since the node booted leaves no trace in what is read: seven of eight network devices look like a
-node that has one. The most that any boot showed is kept in the node's `NodeHealth`, and added to the readings of now,
-so that rules can compare the two. Addresses may change with a boot, so what is missing is counted and not named.
+A part that is missing since the node booted leaves no trace in the readings: a node that lost seven of its eight
+network devices reads like a node that has one. The most that any boot showed is kept in the node's `NodeHealth`, and
+added to the current readings, so that rules can compare the two. Addresses may change with a boot, so missing parts are
+counted and not named.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from healthd.core.diagnosis.readings import NODE, Reading, Sample
 NO_SHAPE = Shape()
 
 _COUNTED = {"pcie.gpus": "gpus", "ib.devices": "rdma_devices", "host.memory_kb": "memory_kb"}
-"""By reading of the node: where its best is kept."""
+"""By reading of the node: the field that keeps its best value."""
 _RATES = frozenset({"ib.rate", "eth.speed"})
 _LINKS = {"ib.link": "ib.up_since_boot", "eth.link": "eth.up_since_boot"}
 _NEVER_UP = frozenset({Link.UNUSED, Link.NEVER_UP})
 _SOURCES = frozenset({"pcie", "infiniband", "infiniband-counters", "ethernet", "ethernet-counters", "host"})
 _TOLERATED_MEMORY = 0.98
-"""Kernels keep a little more or less of it for themselves after a boot. A module is more than this."""
+"""The kernel reserves a little more or less memory after each boot. A module is larger than this."""
 
 
 def grown(shape: Shape, sample: Sample) -> Shape:
@@ -46,7 +47,7 @@ def grown(shape: Shape, sample: Sample) -> Shape:
 
 
 def expecting(sample: Sample, shape: Shape) -> Sample:
-    """*sample* with what *shape* says that there should be: `<reading>.before`, and what only a comparison shows."""
+    """*sample* with the expectations from *shape* added: `<reading>.before`, and what only a comparison shows."""
     if sample.source not in _SOURCES or not sample.readings or shape == NO_SHAPE:
         return sample
     return replace(sample, readings=[*sample.readings, *_expected(sample.readings, shape)])
@@ -70,5 +71,5 @@ def _numbers(readings: Iterable[Reading], names: Iterable[str]) -> list[tuple[Re
 
 
 def _port(reading: Reading) -> str:
-    """RoCE ports are Ethernet ports, too, and the two sources may name different rates."""
+    """RoCE ports are Ethernet ports too, and the two sources may report different rates."""
     return f"{reading.name.partition('.')[0]} {reading.device} {reading.part}"

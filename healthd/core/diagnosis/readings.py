@@ -1,8 +1,8 @@
 """
 What probes read: raw values of counters and states, without judgement.
 
-A *source* (`nvml`, `infiniband`, …) is looked at now and then; one sample gives many readings. What they mean is said
-by the rules in `healthd.core.diagnosis.signals`.
+A *source* (`nvml`, `infiniband`, …) is sampled from time to time. One sample has many readings. The rules in
+`healthd.core.diagnosis.signals` define what the readings mean.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Reading(NamedTuple):
     One value. *device* is a PCI address `dddd:bb:dd.f`, lower case, or `node`.
 
     *name* is `<source>.<what>`, for example `ib.symbol_error`; its unit is named where it is read. A number is a
-    counter or a gauge, a word is a state. *part* tells parts of one device apart: `port 1`, `nvlink 3`, `/var`.
+    counter or a gauge, a word is a state. *part* distinguishes the parts of one device: `port 1`, `nvlink 3`, `/var`.
     """
 
     device: str
@@ -33,14 +33,14 @@ class Reading(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """
-    What one sample of *source* showed at *at*.
+    One sample of *source*, taken at *at*.
 
-    What the source does not have (an old driver, a file that is not there) is left out: no reading, no judgement. When
-    it could not be read at all, *trouble* says why, for a person; that says nothing about the hardware. *unread* says
-    what of it could not be read though it is there; the rest is in the readings.
+    What the source does not have (an old driver, a missing file) is left out: no reading, no judgement. When the source
+    could not be read at all, *trouble* is the reason, for a person; it is no evidence about the hardware. *unread*
+    names what exists but could not be read; the rest is in the readings.
 
-    *empty* says why there is nothing to tell about: no driver, no device. Whether there should be something is said in
-    `healthd.core.diagnosis.blindness`, as of a sample that has no readings at all.
+    *empty* is the reason why there is nothing to read: no driver, no device. Whether there should be something is
+    decided in `healthd.core.diagnosis.blindness`, as for a sample without any readings.
     """
 
     source: str

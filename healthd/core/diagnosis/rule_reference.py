@@ -1,7 +1,7 @@
 """
-Every rule by which a node is judged, as rows for people: what it reads, when it speaks, what follows. Pure.
+Every rule by which a node is judged, as rows for people: what it reads, when it fires, what follows. Pure.
 
-The documentation is made from these rows, and the tests hold them to what the judges really answer.
+The documentation is made from these rows, and the tests compare them with what the judges return.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ KMSG_LOST = "kmsg-lost"
 
 
 class Mode(StrEnum):
-    """What becomes of a rule's findings."""
+    """What happens to a rule's findings."""
 
     ON = "on"
     SHADOW = "shadow"
-    """They say what they would do."""
+    """Findings report what they would do."""
     OFF = "off"
-    """There are none."""
+    """There are no findings."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows. *when* is empty where nothing else can."""
+    """What follows. *when* is empty where only one outcome is possible."""
 
     severity: Severity
     action: Action
@@ -60,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule. *rule* is the name in findings; a `*` in it stands for a number that is not in the catalogue."""
+    """One rule. *rule* is its name in findings. A `*` in it stands for a number that is not in the catalogue."""
 
     rule: str
     source: str
@@ -73,9 +73,9 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...]
     blame: Blame = Blame.UNKNOWN
     advice: str = ""
-    """What a person should do, where the action does not say it."""
+    """What a person should do, where the action does not make that clear."""
     origin: str = ""
-    """Where threshold and meaning come from."""
+    """The source of threshold and meaning."""
     mode: Mode = Mode.ON
 
     @property
@@ -92,7 +92,7 @@ def all_rules() -> Iterator[RuleRow]:
 
 
 def rules_under(policy: JudgePolicy) -> list[RuleRow]:
-    """Every rule as *policy* has it: with its limits, tiers and shadows, and behind healthd's own those of the site."""
+    """Every rule under *policy*, with its limits, tiers and shadows. The site's rules follow healthd's own."""
     chosen = {rule.name: rule for rule in rules_of(policy)}
     rows = [
         *(_in_tier(row, tier_chosen(policy.tiers, row.rule)) for row in kernel_rules()),
@@ -120,14 +120,14 @@ def kernel_rules() -> Iterator[RuleRow]:
 
 
 def check_pattern(pattern: str) -> str:
-    """*pattern*, if any rule has such a name. Raises ValueError with a text for an operator."""
+    """*pattern*, if it matches the name of any rule. Raises ValueError with a text for an operator."""
     if any(fnmatchcase(row.rule, pattern) or fnmatchcase(pattern, row.rule) for row in all_rules()):
         return pattern
     raise ValueError(f"no rule has a name like {pattern!r}; `healthd rules` lists them")
 
 
 def check_tier_of(rule: str, tier_name: str) -> None:
-    """Raise ValueError unless *rule* is there and may have that tier."""
+    """Raise ValueError unless *rule* exists and may have that tier."""
     row = next((row for row in all_rules() if row.rule == rule), None)
     if row is None or row.rule in {RECOVERY_RULE, KMSG_LOST}:
         raise ValueError(f"no rule {rule!r} can have another tier; `healthd rules` lists them")
@@ -189,7 +189,7 @@ def _of_sxid(code: SwitchCode) -> RuleRow:
 
 
 def _by_word(rule: str, what: str, *, fatal: str, other: str) -> RuleRow:
-    """The severity that the line prints counts more than any table."""
+    """The severity in the line counts more than any table."""
     return RuleRow(
         rule=rule,
         source=KERNEL_LOG,
@@ -203,7 +203,7 @@ def _by_word(rule: str, what: str, *, fatal: str, other: str) -> RuleRow:
 
 
 def _of_words() -> Iterator[RuleRow]:
-    """A rule may be told by messages of several drivers."""
+    """Messages of several drivers may share one rule."""
     told: dict[str, list[Wording]] = {}
     for row in wordings():
         if row.says is Says.RAISES:

@@ -1,8 +1,8 @@
 """
-Rules of a site's own about kernel lines and readings, and other tiers for rules that there are. Pure.
+A site's own rules about kernel lines and readings, and other tiers for existing rules. Pure.
 
-A pattern of a line is literal text with a few `*`: it is matched piece by piece from the left, in time linear in the
-line. It begins with the name of a driver, and is never tried on a line that may begin with a process's words.
+A pattern of a line is literal text with a few `*`. It is matched piece by piece from the left, in time linear in the
+line. It begins with the name of a driver, and is never tried on a line that may begin with text chosen by a process.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ TIERS = (
     "mechanics",
     "hardware",
 )
-"""Those that say the same of any rule."""
+"""Tiers that mean the same for any rule."""
 DEVICE = "<device>"
 LONGEST_PATTERN = 200
 MOST_STARS = 8
 LEAST_SAID = 4
 """Letters and digits that a pattern must have beside the driver's name."""
 SHORTEST = timedelta(minutes=1)
-"""Of a span: sources are read every few seconds to every minute, and in less nothing can be counted."""
+"""Of a time window: sources are sampled every few seconds to every minute. A shorter window cannot be counted."""
 
 _DRIVER = re.compile(r"\[?[A-Za-z][\w./-]{2,31}[: \]]", re.ASCII)
 _TIMES = re.compile(r"(?P<times>[1-9]\d{0,5}) in (?P<within>\S+)", re.ASCII)
@@ -55,14 +55,14 @@ _TEST = re.compile(
 
 
 class LinePattern(NamedTuple):
-    """A pattern that was read. *beginning* is its literal start, *pieces* what must follow the *head* in turn."""
+    """A parsed pattern. *beginning* is its literal start, *pieces* must follow the *head* in order."""
 
     beginning: str
     head: re.Pattern[str]
     pieces: tuple[str, ...]
 
     def device_in(self, text: str) -> str | None:
-        """Of which device *text* speaks (`node` where the pattern has none); None where it does not fit."""
+        """The device that *text* is about (`node` where the pattern has none). None where the pattern does not fit."""
         found = self.head.match(text)
         if found is None or not self._goes_on(text, found.end()):
             return None
@@ -83,7 +83,7 @@ class LinePattern(NamedTuple):
 
 @cache
 def parse_pattern(text: str) -> LinePattern:
-    """Read a pattern as an operator writes it. Raises ValueError with a text for that person."""
+    """Parse a pattern as an operator writes it. Raises ValueError with a text for an operator."""
     if not text.isascii() or not text.isprintable() or len(text) > LONGEST_PATTERN:
         raise ValueError(f"must be at most {LONGEST_PATTERN} printable ASCII characters")
     head, *pieces = text.split("*")
@@ -110,7 +110,7 @@ def check_tier(name: str) -> str:
 
 
 def check_site_rule(rule: SiteRule) -> None:
-    """Raise ValueError where the parts of *rule* do not make one."""
+    """Raise ValueError where the parts of *rule* do not form a rule."""
     if not rule.name or not rule.summary:
         raise ValueError("a rule needs a name and a summary")
     if bool(rule.message) is bool(rule.reading):
@@ -137,12 +137,12 @@ def check_reading(name: str, known: Iterable[str]) -> None:
 
 
 def beginnings(rules: Iterable[SiteRule]) -> tuple[str, ...]:
-    """How the kernel lines begin that *rules* are about."""
+    """The beginnings of the kernel lines that *rules* are about."""
     return tuple(parse_pattern(rule.message).beginning for rule in rules if rule.message)
 
 
 def judge_line(rules: Iterable[SiteRule], text: str) -> Iterator[Judgement]:
-    """What *rules* say of the kernel line *text*."""
+    """The judgements of *rules* about the kernel line *text*."""
     text = text[:LONGEST_MESSAGE].strip("\r\n\x00 ")
     fitting = ((rule, parse_pattern(rule.message).device_in(text)) for rule in rules if rule.message)
     for rule, device in fitting:
@@ -156,7 +156,7 @@ def rules_about_readings(rules: Iterable[SiteRule]) -> tuple[Rule, ...]:
 
 
 def parse_tier(text: str) -> tuple[str, str]:
-    """`RULE TIER` as an operator writes it. Raises ValueError; whether there is such a rule is not known here."""
+    """Parse `RULE TIER` as an operator writes it. Raises ValueError. It does not check that the rule exists."""
     words = text.split()
     if len(words) != 2:
         raise ValueError(f"must be a rule and a tier, such as `fs-read-only reboot`, not {text!r}")
@@ -165,15 +165,16 @@ def parse_tier(text: str) -> tuple[str, str]:
 
 @cache
 def tiers_of(tiers: tuple[str, ...]) -> Mapping[str, str]:
-    """The tier by rule that an operator chose."""
+    """By rule: the tier that an operator chose."""
     return dict(map(parse_tier, tiers))
 
 
 def tier_chosen(tiers: tuple[str, ...], rule: str) -> str | None:
     """
-    The tier that an operator chose for *rule*; None where none was.
+    The tier that an operator chose for *rule*. None where none was chosen.
 
-    Codes that are not in the catalogue share a row of the list, whose name ends in `*`: its tier is that of each.
+    Codes that are not in the catalogue share a row of the list, whose name ends in `*`. Its tier applies to each of
+    them.
     """
     chosen = tiers_of(tiers)
     if rule in chosen:

@@ -1,6 +1,4 @@
-"""
-Tiers: what is done about a class of faults. Every rule, of whatever source, names one. Pure; a table of data.
-"""
+"""Tiers: what is done about a class of faults. Every rule of every source names one. Pure; a table of data."""
 
 from __future__ import annotations
 
@@ -30,10 +28,10 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     action: Action
     reason: str
     advice: str = ""
-    """What a person should do, where the action alone does not say it."""
+    """What a person should do, where the action alone does not make that clear."""
     quarantines: bool = False
     blame: Blame | None = None
-    """None: as the code says."""
+    """None: as the rule's code decides."""
     fades_h: float = 0
 
 
@@ -43,13 +41,13 @@ class _Tiers(msgspec.Struct, frozen=True):
 
 
 def tier(name: str) -> Tier:
-    """The tier called *name*; a wrong name is a fault in the data and fails the tests."""
+    """The tier called *name*. A wrong name is an error in the data and fails the tests."""
     return all_tiers()[name]
 
 
 @cache
 def all_tiers() -> dict[str, Tier]:
-    """Every tier by name. Read at first use, so that importing costs nothing."""
+    """Every tier by name. Loaded at first use, so that importing costs nothing."""
     data = pkgutil.get_data("healthd.core.diagnosis", "tiers.json")
     if data is None:
         raise FileNotFoundError(

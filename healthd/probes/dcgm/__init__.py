@@ -1,3 +1,4 @@
 """
-A second witness of the GPUs: `exporter` scrapes a dcgm-exporter through `web`; `fields` says what its metrics become.
+A second witness of the GPUs: `exporter` scrapes a dcgm-exporter through `web`; `fields` turns its metrics into
+readings.
 """

@@ -1,11 +1,11 @@
 """
-What DCGM says of the GPUs, scraped from a dcgm-exporter: a second witness beside the kernel and NVML.
+DCGM's readings of the GPUs, scraped from a dcgm-exporter: a second witness beside the kernel and NVML.
 
-Nothing of DCGM is needed here, no library and no privilege. When the exporter is gone, hangs, repeats itself or speaks
-of another machine's GPUs, there is trouble and no reading: that says nothing about the hardware.
+Nothing of DCGM is needed here, no library and no privilege. When the exporter is gone, hangs, repeats itself or reports
+another machine's GPUs, the sample has trouble and no readings: that is no evidence about the hardware.
 
-Of Xids DCGM tells the last one for ever, or those of a sliding window, or a total that begins with the exporter; what
-happened before the first sample is history in all three.
+For Xids, DCGM reports the last one for ever, or those of a sliding window, or a total since the exporter's start. What
+happened before the first sample does not count in any of the three.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ DEADLINE = 5.0
 MOST = 2 * 1024 * 1024
 """Bytes of a page. Eight GPUs with every field and 7 MIG instances each make about 1 MB."""
 MOST_LINES = 4000
-"""Lines that are of interest. A page with more is not what it says that it is."""
+"""The most lines of interest. A page with more is not an exporter's page."""
 STALE = timedelta(minutes=5)
-"""The exporter collects every 30 s by default; energy that stands still for so long is not being read."""
+"""The exporter collects every 30 s by default. An energy counter that does not move for this long is not being read."""
 
 Fetch = Callable[[str], str]
 """The page at a URL. Raises CannotRead."""
@@ -52,9 +52,9 @@ class Dcgm:
     The exporter at *url*.
 
     *gpus*: PCI address by UUID of every GPU of this machine that was ever seen, as NVML lists them. A row counts when
-    it names one of these, or says that it is of *node*: the Service in front of the exporters may lead to another
-    machine, whose GPUs have the same addresses. Readings, by GPU: those of `fields`, `dcgm.xid.<code>` (how often
-    since the first sample) for each of *xids*, and `dcgm.listed` (`yes`, or `no` for one that was listed before).
+    it names one of these, or has the label of *node*: the Service in front of the exporters may lead to another
+    machine, whose GPUs have the same addresses. Readings, by GPU: those of `fields`, `dcgm.xid.<code>` (how often since
+    the first sample) for each of *xids*, and `dcgm.listed` (`yes`, or `no` for one that was listed before).
     """
 
     source = "dcgm"
@@ -74,13 +74,13 @@ class Dcgm:
         self._gpus = gpus
         self._fetch = fetch
         self._known: dict[str, Value | None] = {}
-        """What lines meant in the page before: most stay as they are."""
+        """The parsed lines of the previous page: most lines do not change."""
         self._listed: set[str] = set()
         self._xids = _Xids(xids)
         self._pulse: tuple[list[str], datetime] | None = None
 
     def sample(self, now: datetime) -> Sample:
-        """Blocks for DEADLINE at most, beside the look-up of the name."""
+        """Blocks for DEADLINE at most, plus the DNS lookup."""
         try:
             readings = self._read(now)
         except CannotRead as trouble:
@@ -107,7 +107,7 @@ class Dcgm:
         return [value for value in self._known.values() if value is not None]
 
     def _check_pulse(self, pulse: list[str], now: datetime) -> None:
-        """The exporter goes on serving what it read last when DCGM no longer answers it."""
+        """The exporter goes on serving its last values when DCGM no longer answers it."""
         if not pulse:
             return
         if self._pulse is None or self._pulse[0] != pulse:
@@ -139,7 +139,7 @@ class Dcgm:
 
 
 class _Xids:
-    """Counts Xids from one page to the next, by each metric that tells of them; none of them tells of all."""
+    """Counts Xids from one page to the next, by each metric that reports them. No metric reports all of them."""
 
     def __init__(self, xids: Collection[int]) -> None:
         self._names = {xid: f"dcgm.xid.{xid}" for xid in xids}
@@ -149,7 +149,7 @@ class _Xids:
     def take(self, ours: Iterable[tuple[str, Value]], listed: Collection[str]) -> list[Reading]:
         """The counts after one more page, for each of the devices in *listed*."""
         shown = _xids_shown(ours)
-        # Its first row comes with the first event after the exporter began. The others always have rows.
+        # Its first row comes with the first event after the exporter's start. The others always have rows.
         shown = {(XIDS_EVER, device): dict[int, float]() for device in listed} | shown
         for (metric, device), times in shown.items():
             before = self._shown.get((metric, device), times)
@@ -179,7 +179,7 @@ def _xids_shown(ours: Iterable[tuple[str, Value]]) -> dict[tuple[str, str], dict
 
 
 def _merged(ours: Iterable[tuple[str, Value]]) -> list[Reading]:
-    """A GPU that several pods share has a row for each of them: the largest number counts, and the worst word."""
+    """A GPU that several pods share has a row for each of them: the largest number counts, and the worst state."""
     merged: dict[tuple[str, str, str], float | str] = {}
     for device, value in ours:
         for name, part, reading in readings_of(value):

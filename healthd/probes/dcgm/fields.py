@@ -42,22 +42,22 @@ _HW_THERMAL, _POWER_BRAKE = 0x40, 0x80
 HEALTH = "DCGM_EXP_GPU_HEALTH_STATUS"
 _RESULTS = {0: "pass", 10: "warn", 20: "fail"}
 _KEPT = frozenset({"DCGM_FR_XID_ERROR", "DCGM_FR_UNCONTAINED_ERROR"})
-"""Verdicts about an Xid stand until DCGM restarts, whatever was repaired. The Xids themselves are counted."""
+"""Verdicts about an Xid remain until DCGM restarts, whatever was repaired. The Xids themselves are counted."""
 
 XIDS_EVER = "DCGM_EXP_XID_ERRORS_TOTAL"
 XIDS_LATELY = "DCGM_EXP_XID_ERRORS_COUNT"
 LAST_XID = frozenset({"DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR"})
 
 PULSE = ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_POWER_USAGE")
-"""These never stand still while somebody reads a GPU."""
+"""These always change while DCGM reads a GPU."""
 
 WANTED = frozenset({*NUMBERS, *REASONS, HEALTH, XIDS_EVER, XIDS_LATELY, *LAST_XID})
 
 LONGEST_LINE = 2048
-"""Characters. The parser's time grows with the square of a line that was made to be slow."""
+"""Characters. The parser's time grows with the square of the length of a hostile line."""
 
 _BLANKS = ((2**31 - 16, 2**31 - 1), (2**47, 2**47 + 15), (2**63 - 1024, math.inf))
-"""Of 32-bit numbers, of fractions and of 64-bit numbers, as dcgm_structs.h and its own arithmetic make them."""
+"""Of 32-bit numbers, of fractions and of 64-bit numbers, as dcgm_structs.h and its arithmetic make them."""
 _ADDRESS = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
 _CODE = re.compile(r"[A-Z0-9_]{1,64}")
 
@@ -69,19 +69,19 @@ class Value(NamedTuple):
     gpu: str
     """The GPU's UUID."""
     device: str
-    """Its PCI address; empty where an old exporter does not tell it."""
+    """Its PCI address. Empty where an old exporter does not report it."""
     host: str
     part: str
     value: float
     xid: int
-    """0: the metric is not about one."""
+    """0: the metric is not about an Xid."""
     watch: str
     code: str
-    """Of DCGM's own health check: what it watches, and its word for what is wrong."""
+    """Of DCGM's own health check: what it watches, and its name for the fault."""
 
 
 def parse_line(line: str) -> Value | None:
-    """One line of the exposition format. None: it is of no use, whatever the reason."""
+    """One line of the exposition format. None: the line has no value of use, whatever the reason."""
     if len(line) > LONGEST_LINE:
         return None
     try:
@@ -114,7 +114,7 @@ def parse_address(bus_id: str) -> str:
 
 
 def readings_of(value: Value) -> Iterator[tuple[str, str, float | str]]:
-    """Name, part and value of each reading that one line gives. Xids are not among them: they are counted."""
+    """Name, part and value of each reading of one line. Xids are not among them: they are counted."""
     if name := NUMBERS.get(value.metric):
         yield name, value.part, value.value
     elif value.metric in REASONS:

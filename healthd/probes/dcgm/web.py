@@ -1,8 +1,8 @@
 """
-One small web page from another program on this machine, for callers that trust that program with nothing.
+One small web page from another program on this machine, for callers that do not trust that program.
 
-It gets a fixed time in all, however slowly it drips, and a fixed size. Proxies and redirects are not followed: a node's
-own exporter has no reason for either.
+The fetch has a fixed total time, however slowly the data arrives, and a fixed size. Proxies and redirects are not
+followed: a node's own exporter has no reason for either.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _REMEDY = "see that the URL is right and that the program behind it runs"
 
 def fetch_page(url: str, *, deadline: float, most: int) -> str:
     """
-    The text at *url*, within *deadline* seconds (beside the look-up of the name) and *most* bytes.
+    The text at *url*, within *deadline* seconds (plus the DNS lookup) and *most* bytes.
 
-    Raises CannotRead. A page that is longer is not read in part: what is missing could be what matters.
+    Raises CannotRead. A longer page is not read in part: the missing part could be what matters.
     """
     where = _split(url)
     end = time.monotonic() + deadline
@@ -48,16 +48,16 @@ def fetch_page(url: str, *, deadline: float, most: int) -> str:
 
 
 def _parse(raw: bytes) -> tuple[http.client.HTTPResponse, bytes]:
-    """The answer and its page. Raises HTTPException, also where it was cut off."""
+    """The answer and its page. Raises HTTPException, also for an answer that was cut off."""
     if b"\r\n\r\n" not in raw[:_HEADERS]:
         raise http.client.HTTPException("the answer is no HTTP")
-    response = http.client.HTTPResponse(_Received(raw))  # type: ignore[arg-type]  # asks a socket for makefile only
+    response = http.client.HTTPResponse(_Received(raw))  # only makefile of the socket is used
     response.begin()
     return response, response.read()
 
 
 class _Received:
-    """Bytes that came, in the shape in which `http.client` wants a socket."""
+    """Received bytes, in the form of a socket as `http.client` needs it."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw

@@ -1,4 +1,4 @@
 """
-The machine around the GPUs, a probe in each module: `machine` (memory, swapping, the clock by `kernel_clock`), `disks`
-with their file systems, `edac` (errors of memory), `thermal` and `services` (NVIDIA's helpers).
+The machine around the GPUs. One module per probe: `machine` (memory, swapping, the clock by `kernel_clock`), `disks`
+with their file systems, `edac` (memory errors), `thermal` and `services` (NVIDIA's helpers).
 """

@@ -1,8 +1,8 @@
 """
 Disks and file systems: whether they answer, how long they take, and whether they can still be written.
 
-Asking a file system may block for as long as its disk hangs, so `FileSystems` is a probe of its own; `Disks` asks only
-the kernel's own counters, which answer always.
+A query of a file system may block for as long as its disk hangs, so `FileSystems` is a probe of its own. `Disks` reads
+only the kernel's own counters, which always answer.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.probes.sysfs import names_in, pci_of, read_lines, read_number, read_word
 
 _FEW = 10
-"""So few requests in one sample say nothing about a disk's speed."""
+"""This few requests in one sample are no measure of a disk's speed."""
 _FIELDS = 9
-"""Of the file `stat`: the first nine stand in every kernel."""
+"""Of the file `stat`: every kernel has the first nine."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a disk had done: requests, and the milliseconds that all of them together waited."""
+    """The work of a disk so far: requests, and the milliseconds that all of them together waited."""
 
     done: int
     waited_ms: int
     under_way: int
     answered_at: datetime
-    """When it was last seen to answer, or to have nothing to answer."""
+    """When it was last seen to answer, or to have no request waiting."""
 
 
 class Disks:
     """
-    Real disks under *sys*, by their PCI address where they have one; the part is the name.
+    Real disks under *sys*, by their PCI address where they have one. The part is the name.
 
-    `disk.await_ms`: how long a request took on average since the sample before (0: too few of them).
-    `disk.silent_s`: for so long requests are under way and none was answered. `disk.writable`: 1, or 0.
+    `disk.await_ms`: the average time of a request since the last sample (0: too few requests). `disk.silent_s`: the
+    time for which requests wait and none was answered. `disk.writable`: 1, or 0.
     """
 
     source = "disk"
@@ -49,7 +49,7 @@ class Disks:
         self._before: dict[str, _Work] = {}
 
     def sample(self, now: datetime) -> Sample:
-        """Reads two small files for each disk. The kernel answers them also when the disk does not."""
+        """Reads two small files for each disk. The kernel answers also when the disk does not."""
         names = [name for name in names_in(str(self._folder)) if (self._folder / name / "device").exists()]
         readings = [reading for name in names for reading in self._read(name, now)]
         self._before = {name: work for name, work in self._before.items() if name in names}
@@ -73,11 +73,11 @@ class Disks:
 
 class FileSystems:
     """
-    The file systems on which *paths* lie, which must be such that can be written.
+    The file systems that hold *paths*, which must be writable ones.
 
-    In a pod /etc/hosts lies where the kubelet keeps its data, without a mount of its own. The part is what is mounted
-    there. `filesystem.read_only` (`yes` or `no`, whatever the mount of this container says), `filesystem.free_bytes`
-    for everybody, and `filesystem.free_inodes_percent` where there is a limit.
+    In a pod, /etc/hosts lies on the file system of the kubelet's data, without a mount of its own. The part is the
+    mounted device. `filesystem.read_only` (`yes` or `no`, whatever this container's mount shows),
+    `filesystem.free_bytes` for unprivileged users, and `filesystem.free_inodes_percent` where there is a limit.
     """
 
     source = "filesystem"
@@ -96,7 +96,7 @@ class FileSystems:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A line of mountinfo. *is_read_only* is said of the file system, not of this mount of it."""
+    """A line of mountinfo. *is_read_only* is about the file system, not about this mount of it."""
 
     point: str
     source: str
@@ -104,7 +104,7 @@ class Mount:
 
 
 def parse_mount(line: str) -> Mount | None:
-    """One line of /proc/self/mountinfo, as proc(5) tells it; None for anything else."""
+    """One line of /proc/self/mountinfo, in the format of proc(5). None for anything else."""
     before, dash, after = line.partition(" - ")
     fields, rest = before.split(" "), after.split(" ")
     if not dash or len(fields) < 6 or len(rest) < 3:
@@ -133,7 +133,7 @@ def _read_file_system(path: Path, mounts: Sequence[Mount]) -> Iterator[Reading]:
 
 
 def _mount_of(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """The one on which *path* lies: the longest, and of several the one on top, which comes last."""
+    """The mount of *path*: the longest match, and of several the one on top, which comes last."""
     over = [mount for mount in mounts if path == mount.point or path.startswith(f"{mount.point.rstrip('/')}/")]
     return max(reversed(over), key=lambda mount: len(mount.point), default=None)
 

@@ -1,8 +1,8 @@
 """
-Whether the kernel's clock is kept in step by anybody: NTP, PTP or a hypervisor. Reading that needs no privilege.
+Whether the kernel's clock is synchronised: by NTP, PTP or a hypervisor. Reading that needs no privilege.
 
-Also a program that prints `yes`, `no` or nothing: to ask takes ctypes, a megabyte that the agent need not hold for one
-bit that it asks for now and then. It imports nothing of healthd.
+This module is also a program that prints `yes`, `no` or nothing: the query needs ctypes, which costs a megabyte that
+the agent need not hold for one bit that it reads now and then. It imports nothing of healthd.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import subprocess
 import sys
 
 _SIZE = 208
-"""Of `struct timex` on 64-bit Linux, with the space that it keeps for later."""
+"""Of `struct timex` on 64-bit Linux, with the space that it reserves."""
 _STATUS = struct.Struct("@Iqqqqi")
-"""Its beginning: modes, offset, frequency, two estimates of the error, status."""
+"""Its beginning: modes, offset, frequency, two error estimates, status."""
 _UNSYNCHRONISED = 0x0040
 _ERROR = -1
 _PATIENCE = 5.0
@@ -22,7 +22,7 @@ _WORDS = {"yes": True, "no": False}
 
 
 def is_clock_synchronised() -> bool | None:
-    """None: the kernel does not say, or does not say it to us. Starts a process."""
+    """None: the kernel does not report it, or not to this process. Starts a process."""
     command = [sys.executable, "-I", "-S", __file__]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
@@ -32,8 +32,8 @@ def is_clock_synchronised() -> bool | None:
 
 
 def ask() -> bool | None:
-    """The same, by this process."""
-    import ctypes  # here: see above
+    """The same query, in this process."""
+    import ctypes  # imported here: see above
 
     if not sys.platform.startswith("linux") or sys.maxsize < 2**32:
         return None

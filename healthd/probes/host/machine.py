@@ -1,7 +1,7 @@
 """
-The machine as a whole: memory, swapping, the clock, and what the kernel remembers of its own mishaps.
+The machine as a whole: memory, swapping, the clock, and the kernel's own record of its failures.
 
-All of it is told in /proc and by one system call, to everybody, in containers as well.
+All of it is in /proc and in one system call, readable by every user, also in containers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ _TAINTS = {"machine_check": 4, "oops": 7, "soft_lockup": 14}
 class Host:
     """
     All readings are about the node: `host.memory_kb`; `host.corrupted_memory_kb`, taken out of use after uncorrectable
-    errors; `host.swapped_pages`, in and out since boot; `host.taint_<what>` (`yes` or `no`)
-    since boot.
+    errors; `host.swapped_pages`, in and out since boot; `host.taint_<what>` (`yes` or `no`) since boot.
     """
 
     source = "host"
@@ -54,7 +53,7 @@ class Host:
 
 
 class KernelClock:
-    """`host.clock`: `synchronised` or `free-running`; nothing where the kernel does not say it to us."""
+    """`host.clock`: `synchronised` or `free-running`. No reading where the kernel does not give it to this process."""
 
     source = "clock"
     every = timedelta(minutes=10)

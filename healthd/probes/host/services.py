@@ -1,9 +1,9 @@
 """
 NVIDIA's helpers on the host: nvidia-persistenced, the fabric manager, and the module nvidia-peermem.
 
-Modules are visible to everybody. Daemons are not: a pod has a /run, a /proc and a network of its own, and a socket that
-a container runtime lent to it goes stale when the daemon starts again. So a daemon is told of only where the host's
-own folder is there. Where NVML answers, its persistence mode and fabric state are the better witnesses.
+Modules are visible to every process. Daemons are not: a pod has a /run, a /proc and a network of its own, and a socket
+that a container runtime mounted into it goes stale when the daemon restarts. So a daemon is reported only where the
+host's own folder is visible. Where NVML answers, its persistence mode and fabric state are the better witnesses.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.probes.sysfs import read_number
 
 _NAMES = {"nvidia-persistenced": "persistenced", "nvidia-fabricmanager": "fabric_manager"}
-"""Folders in /run, and what readings call them."""
+"""Folders in /run, and their names in readings."""
 
 
 class Services:
     """
     `services.peermem` (`loaded` or `absent`), where both GPUs and RDMA have drivers; `services.persistenced` and
-    `services.fabric_manager` (`answers` or `dead`), where they ran on this host and can be seen.
+    `services.fabric_manager` (`answers` or `dead`), where they ran on this host and are visible.
 
-    *run* and *proc*: the host's own /run and /proc; None where they are not to be seen.
+    *run* and *proc*: the host's own /run and /proc. None where they are not visible.
     """
 
     source = "services"
@@ -38,7 +38,7 @@ class Services:
         self._proc = proc
 
     def sample(self, now: datetime) -> Sample:
-        """Connects to sockets and says nothing there."""
+        """Connects to sockets and sends nothing."""
         return Sample(source=self.source, at=now, readings=[*self._peermem(), *self._daemons()])
 
     def _peermem(self) -> Iterator[Reading]:
@@ -59,7 +59,7 @@ class Services:
                 yield Reading(NODE, f"services.{name}", "answers" if answers else "dead")
 
     def _runs(self, place: Path) -> bool | None:
-        """By the number in its pid file. None: there is no such file, or no /proc to look the number up."""
+        """By the number in its pid file. None: there is no such file, or no /proc to find the process in."""
         pids = [pid for file in place.glob("*.pid") if (pid := read_number(str(file))) is not None]
         if self._proc is None or not pids:
             return None
@@ -67,7 +67,7 @@ class Services:
 
 
 def _answers(path: Path) -> bool | None:
-    """Whether anybody listens at the socket. None: there is none, or it is not for us."""
+    """Whether a process listens at the socket. None: there is none, or access is denied."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.setblocking(False)
         refusal = caller.connect_ex(str(path))

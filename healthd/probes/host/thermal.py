@@ -1,8 +1,8 @@
 """
-Heat of everything but GPUs: how close sensors are to their critical limit, throttled processors, fans that failed.
+The heat of everything but GPUs: how close sensors are to their critical limit, throttled processors, failed fans.
 
-Sensors of network devices are left alone: reading one is a command to the card's firmware, and some firmwares answer
-each with a line in the kernel log.
+Sensors of network devices are not read: reading one is a command to the card's firmware, and some firmwares write a
+line to the kernel log for each read.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _LEFT_ALONE = re.compile(r"mlx|bnxt|i40e|ice|nfp|ib_")
 _FAN_FAULT = re.compile(r"fan\d+_fault")
 _LIMIT = re.compile(r"temp\d+_crit")
 _SANE_LIMITS = range(40, 151)
-"""Degrees that a maker may mean by critical. Chips that were never told a limit give 0, 255 or nonsense."""
+"""Degrees that a manufacturer may mean by critical. Chips without a configured limit report 0, 255 or nonsense."""
 _SANE = range(-40, 200)
 
 
 class Thermal:
     """
-    `thermal.margin_c`: degrees below the critical limit of a sensor, of the device that it sits on, or of the node.
-    `thermal.fan_fault`: `yes` or `no`. `thermal.throttled_ms`: time for which a processor was slowed down by its own
-    protection since boot; in a pod only where the host's /sys is mounted, as newer container runtimes mask it.
+    `thermal.margin_c`: degrees below the critical limit of a sensor, of the device that it is part of, or of the node.
+    `thermal.fan_fault`: `yes` or `no`. `thermal.throttled_ms`: the time since boot for which a processor's own
+    protection slowed it down; in a pod only where the host's /sys is mounted, as newer container runtimes mask it.
     """
 
     source = "thermal"
@@ -37,10 +37,10 @@ class Thermal:
     def __init__(self, sys: Path = Path("/sys")) -> None:
         self._sys = sys
         self._packages: dict[str, str] = {}
-        """By package the folder of one of its cores."""
+        """By package: the folder of one of its cores."""
 
     def sample(self, now: datetime) -> Sample:
-        """Some sensors ask their device: an NVMe disk that hangs holds the caller."""
+        """Some sensors query their device: an NVMe disk that hangs blocks the caller."""
         return Sample(source=self.source, at=now, readings=[*self._processors(), *self._sensors()])
 
     def _processors(self) -> Iterator[Reading]:

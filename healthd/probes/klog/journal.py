@@ -1,8 +1,9 @@
 """
-Kernel records from journald, for hosts where /dev/kmsg is closed to us.
+Kernel records from journald, for hosts where this process cannot open /dev/kmsg.
 
-`journalctl` is asked to follow, as a child: its JSON is a stable interface, and no library has to be installed. What
-journald dropped cannot be counted. A record's number here is the kernel's own stamp in microseconds since boot.
+`journalctl` runs as a child and follows the log: its JSON is a stable interface, and no library has to be installed.
+Records that journald dropped cannot be counted. A record's number here is the kernel's own timestamp in microseconds
+since boot.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from healthd.probes.klog.log import Batch, known_sequence
 from healthd.probes.klog.record import KernelTime
 
 FOLLOW = ("journalctl", "--dmesg", "--boot", "--follow", "--no-tail", "--output=json")
-"""The kernel's records of this boot, from its beginning, then as they come."""
+"""The kernel's records of this boot, from its beginning, then new ones."""
 LONGEST_LINE = 1024 * 1024
 
 
 class Entry(msgspec.Struct):
-    """The fields of a journal entry that we read. A message that is not plain text comes as an array of bytes."""
+    """The fields of a journal entry that are read. A message that is not plain text is an array of bytes."""
 
     message: str | list[int] | None = msgspec.field(default=None, name="MESSAGE")
     priority: str = msgspec.field(default="6", name="PRIORITY")
@@ -39,7 +40,7 @@ class Entry(msgspec.Struct):
 
 
 class Journal:
-    """journald as a `KernelLog`. *command* is what to run instead of `journalctl`. Raises CannotRead without it."""
+    """journald as a `KernelLog`. *command* replaces `journalctl`. Raises CannotRead without it."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Journal:
 
     @property
     def source(self) -> str:
-        """Whose way of numbering this is."""
+        """The source whose numbering the records have."""
         return "journal"
 
     @property
@@ -69,7 +70,7 @@ class Journal:
         return self._boot_id
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """Every kernel record, one a batch. Raises OSError when journalctl ends."""
+        """Every kernel record, one per batch. Raises OSError when journalctl ends."""
         child = await asyncio.create_subprocess_exec(
             *self._command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, limit=LONGEST_LINE
         )
@@ -85,11 +86,11 @@ class Journal:
             await child.wait()
 
     def ask(self) -> int:
-        """What journald has not passed on yet is not known."""
+        """It is not known which records journald still holds back."""
         return 0
 
     def _read(self, line: bytes) -> KernelRecord | None:
-        """The record of one line; None for what is no kernel record or was known before."""
+        """The record of one line. None where it is no kernel record or was known before."""
         record = parse_entry(line, boot_id=self._boot_id, time=self._time)
         if record is None:
             return None
@@ -98,7 +99,7 @@ class Journal:
 
 
 def parse_entry(line: bytes, *, boot_id: str, time: KernelTime) -> KernelRecord | None:
-    """A journal entry as a kernel record; None if it is none. Only journald itself can set `_TRANSPORT`."""
+    """A journal entry as a kernel record. None if it is none. Only journald itself can set `_TRANSPORT`."""
     try:
         entry = msgspec.json.decode(line, type=Entry)
         stamp, priority = int(entry.stamp), int(entry.facility) * 8 + int(entry.priority)

@@ -1,9 +1,9 @@
 """
-The kernel log as it is written: `/dev/kmsg`, or any descriptor that hands out one such record a read.
+The kernel log as it is written: `/dev/kmsg`, or any descriptor that returns one such record per read.
 
-A thread of its own reads, because a flood leaves 4 ms until records are overwritten and an event loop may be busy for
-longer. It sleeps in epoll (no tick), reads the ring dry, and wakes the loop only for what may matter, for a loss, or
-to move the cursor before it sleeps again. Nothing here judges a record.
+A separate thread reads, because a flood leaves 4 ms until records are overwritten, and an event loop may be busy for
+longer. The thread sleeps in epoll (no periodic wake-up), reads the ring until it is empty, and wakes the loop only for
+records that may matter, for a loss, or to move the cursor before it sleeps again. Nothing here judges a record.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ def open_kmsg(
     kernel_time: KernelTime | None = None,
 ) -> Kmsg:
     """
-    A reader that goes on after *cursor*; a cursor of another boot, or none, means the whole ring from its start.
+    A reader that goes on after *cursor*. A cursor of another boot, or none, means the whole ring from its start.
 
     *fd*: an open descriptor to use instead of *path*; the reader owns it from now on. *trust_user_space* also takes
-    records that a process wrote (for drills; whoever sets it must say so aloud). *wanted* is a cheap look at raw bytes,
-    one record or many joined, that spares boring ones the parsing. Raises CannotRead.
+    records that a process wrote (for drills; a caller that sets it must show that clearly). *wanted* is a cheap test of
+    raw bytes, one record or many joined, that saves the parsing of irrelevant ones. Raises CannotRead.
     """
     known = known_sequence(cursor, boot_id=boot_id, source="kmsg")
     looks = wanted if callable(wanted) else lambda raw: wanted.search(raw) is not None
     device = _open(path) if fd is None else fd
     os.set_blocking(device, False)
-    to_oldest(device)  # one that we were handed may stand anywhere
+    to_oldest(device)  # a received descriptor may be at any position
     if stat.S_ISREG(os.fstat(device).st_mode):
         os.close(device)
         raise CannotRead(path, "it is an ordinary file", "follow it with kernel_log.source: file")
@@ -83,7 +83,7 @@ def _open(path: str) -> int:
 
 
 class Kmsg:
-    """The reader behind `open_kmsg`. Closes its descriptor when `batches` ends, or by `close` when that never ran."""
+    """The reader behind `open_kmsg`. Closes its descriptor when `batches` ends, or by `close` when it never ran."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Kmsg:
 
     @property
     def source(self) -> str:
-        """Whose way of numbering this is."""
+        """The source whose numbering the records have."""
         return "kmsg"
 
     @property
@@ -117,16 +117,16 @@ class Kmsg:
 
     @property
     def priority(self) -> Priority:
-        """The best that the scheduler granted the reader so far; `realtime` is asked for at the first burst."""
+        """The best priority that the scheduler has granted the reader. `realtime` is requested at the first burst."""
         return self._urgency.priority
 
     @property
     def overruns(self) -> int:
-        """How often the kernel said that it had overwritten the next record before we came."""
+        """How often the kernel reported that it had overwritten the next record before it was read."""
         return self._ring.overruns
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """Every record that may matter, once, in order. May be run once."""
+        """Every record that may matter, once, in order. May run only once."""
         mailbox = Mailbox(asyncio.get_running_loop(), is_backlog=True)
         bell = self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         thread = threading.Thread(target=self._run, args=(mailbox, bell), name="kernel-log", daemon=True)
@@ -143,7 +143,7 @@ class Kmsg:
             self.close()
 
     def ask(self) -> int:
-        """Wake the reader; it answers when the ring, read from then on, is dry."""
+        """Wake the reader. It answers when the ring, read from then on, is empty."""
         if self._bell < 0:
             return 0
         self._questions += 1
@@ -151,7 +151,7 @@ class Kmsg:
         return self._questions
 
     def close(self) -> None:
-        """Let go of the descriptor. Harmless when it is closed already."""
+        """Close the descriptor. Harmless when it is closed already."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -159,7 +159,7 @@ class Kmsg:
     def _run(self, mailbox: Mailbox, bell: int) -> None:
         try:
             self._read_until_closed(mailbox, bell)
-        except Exception as error:  # the thread's one way to say why it ended: whoever takes batches sees it raised
+        except Exception as error:  # the thread reports its end only here: the consumer of batches gets it raised
             mailbox.end(error)
         else:
             mailbox.end()
@@ -174,7 +174,7 @@ class Kmsg:
             poll.register(self._fd, select.EPOLLIN)
             just_woke = False
             while mailbox.is_open:
-                question = self._questions  # one that comes while this is read waits for the next time
+                question = self._questions  # a question that arrives during this read waits for the next one
                 drained = self._ring.drain()
                 urgency.read(drained.count)
                 if just_woke and drained.end is End.DRY:
@@ -188,7 +188,7 @@ class Kmsg:
                     just_woke = self._rest(mailbox, poll, bell)
 
     def _rest(self, mailbox: Mailbox, poll: select.epoll, bell: int) -> bool:
-        """The source is dry: sleep till it is not, or in a flood only for a moment. True after a sleep."""
+        """The source is empty: sleep until it is not, or in a flood only for a moment. True after a sleep."""
         if (breath := self._urgency.breath()) is not None:
             if breath:
                 time.sleep(breath)

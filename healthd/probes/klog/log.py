@@ -1,6 +1,4 @@
-"""
-What every source of kernel records offers, and how records get from a reading thread to the event loop.
-"""
+"""The interface of every source of kernel records, and how records get from a reading thread to the event loop."""
 
 from __future__ import annotations
 
@@ -16,29 +14,29 @@ from healthd.core.api.model import KernelRecord
 from healthd.probes.klog.ring import NOTHING, Lost
 
 MOST_PENDING = 4096
-"""Records that may wait for the event loop; then the reader stops, and what the ring drops meanwhile is counted."""
+"""Records that may wait for the event loop. At the limit the reader stops, and what the ring then drops is counted."""
 
 MOST_UNTOLD = 65_536
-"""Boring records after which the loop is woken even in a flood: a flood without end must not hide what is lost."""
+"""Irrelevant records after which the loop is woken even in a flood: an endless flood must not hide losses."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What was read since the last batch, oldest first.
+    The records read since the last batch, oldest first.
 
-    It may hold no record and no loss: then it says only that everything up to *last_sequence* was read and is boring.
+    It may hold no record and no loss. Then everything up to *last_sequence* was read and is irrelevant.
     """
 
     records: tuple[KernelRecord, ...] = ()
     count: int = 0
-    """How many records were read, boring ones included."""
+    """How many records were read, irrelevant ones included."""
     gap: Lost = NOTHING
-    """The records that were overwritten before anybody read them."""
+    """The records that were overwritten before they were read."""
     last_sequence: int
     is_backlog: bool = False
-    """There are more that were written before the log was opened. What is told there may be taken back there, too."""
+    """There are more records from before the log was opened. A later one of them may withdraw what is reported here."""
     answered: int = 0
-    """The last question (`KernelLog.ask`) that is answered by this: all records from before it have been read."""
+    """The last question (`KernelLog.ask`) that this batch answers: all records from before it have been read."""
 
     @property
     def lost(self) -> int:
@@ -51,7 +49,7 @@ class KernelLog(Protocol):
 
     @property
     def source(self) -> str:
-        """`kmsg`, `journal` or `file`: whose way of numbering this is."""
+        """`kmsg`, `journal` or `file`: the source whose numbering the records have."""
         ...
 
     @property
@@ -60,19 +58,19 @@ class KernelLog(Protocol):
         ...
 
     def batches(self) -> AsyncGenerator[Batch, None]:
-        """Every record once, in order, as it comes; ends when the source does. Raises OSError when it breaks."""
+        """Every record once, in order, as it arrives. Ends when the source does. Raises OSError when it breaks."""
         ...
 
     def ask(self) -> int:
         """
-        Ask whether every record from before this moment was read: the batch that says so has this number or a later one
-        in `answered`. 0: this source cannot tell.
+        Ask whether every record from before this moment was read. The batch that answers has this number or a later one
+        in `answered`. 0: this source cannot answer.
         """
         ...
 
 
 def known_sequence(cursor: KernelLogCursor | None, *, boot_id: str, source: str) -> int:
-    """The last record that *cursor* knows of, as *source* numbers them in this boot; -1 when it knows none."""
+    """The number of the last record in *cursor*, as *source* numbers them in this boot. -1 when it has none."""
     if cursor is None or cursor.boot_id != boot_id or cursor.source not in ("", source):
         return -1
     return cursor.sequence
@@ -82,13 +80,14 @@ class Mailbox:
     """
     Carries batches from the reading thread to the event loop, merged while the loop is busy.
 
-    One wake-up per batch taken, however often something is put in. Full means that `put` waits: memory stays flat.
+    There is one wake-up per batch taken, however often records are put in. `put` waits while the mailbox is full, so
+    memory use stays constant.
     """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, most_pending: int = MOST_PENDING, is_backlog: bool = False
     ) -> None:
-        """*is_backlog*: what is put in before the first `flush` was written before anybody read."""
+        """*is_backlog*: what is put in before the first `flush` was written before reading began."""
         self._loop = loop
         self._most_pending = most_pending
         self._changed = threading.Condition()
@@ -101,7 +100,7 @@ class Mailbox:
         self._is_backlog = is_backlog
         self._gave_backlog = False
         self._has_caught_up = False
-        """And that is still to be said."""
+        """And that is still to be reported."""
         self._answered, self._told = 0, 0
         self._ended = False
         self._error: Exception | None = None
@@ -111,8 +110,8 @@ class Mailbox:
         """
         Called by the thread for every chunk. Only records wake the loop: counts and losses add up until `flush`.
 
-        In a flood each wake-up would take the interpreter from the reader, and so lose the next records, too.
-        Waits while too many records are pending.
+        In a flood each wake-up would take the interpreter from the reader, and so lose the next records too. Waits
+        while too many records are pending.
         """
         with self._changed:
             self._changed.wait_for(lambda: len(self._records) < self._most_pending or not self.is_open)
@@ -124,7 +123,7 @@ class Mailbox:
                 self._ring()
 
     def flush(self) -> None:
-        """Called by the thread before it sleeps: what was lost, and that the boring ones were read, must be known."""
+        """Called by the thread before it sleeps, so that losses and irrelevant records are reported too."""
         with self._changed:
             if self._is_backlog:
                 self._is_backlog, self._has_caught_up = False, self._gave_backlog
@@ -132,21 +131,21 @@ class Mailbox:
                 self._ring()
 
     def answer(self, question: int) -> None:
-        """Called by the thread when the source is dry: all that was there before *question* has been put in."""
+        """Called by the thread when the source is empty: all records from before *question* have been put in."""
         with self._changed:
             if question > self._answered:
                 self._answered = question
                 self._ring()
 
     def end(self, error: Exception | None = None) -> None:
-        """Called by the thread as its last word."""
+        """Called by the thread when it ends."""
         with self._changed:
             self._ended, self._error = True, error
             self._is_backlog = False
             self._ring()
 
     async def take(self) -> Batch | None:
-        """Called by the loop: what has come since the last call; None when there will be nothing more."""
+        """Called by the loop: what has arrived since the last call. None when nothing more will come."""
         while True:
             await self._arrived.wait()
             with self._changed:
@@ -161,7 +160,7 @@ class Mailbox:
         return None
 
     def close(self) -> None:
-        """Called by the loop: nobody will take anything more."""
+        """Called by the loop: nothing more will be taken."""
         with self._changed:
             self.is_open = False
             self._changed.notify_all()

@@ -1,9 +1,9 @@
 """
-Kernel records from a log file that a log daemon writes, for hosts where /dev/kmsg is closed to us.
+Kernel records from a log file that a log daemon writes, for hosts where this process cannot open /dev/kmsg.
 
 Weaker than the kernel's own log: there are no sequence numbers, so what a log daemon dropped cannot be counted, and a
-daemon that lets newlines through lets a process forge a line. A file says nothing when it grows, so it is looked at
-each POLL. A record's number here is its time in microseconds: it grows through rotations and reboots.
+daemon that lets newlines through lets a process forge a line. A file gives no notice of growth, so it is read every
+POLL. A record's number here is its time in microseconds: it grows through rotations and reboots.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from healthd.probes.klog.log import Batch, known_sequence
 from healthd.probes.klog.record import KernelTime, parse_record
 
 POLL = timedelta(milliseconds=500)
-"""The standard library cannot be told of a file's growth; half a second is short beside NCCL's time-out."""
+"""The standard library has no notification of a file's growth. Half a second is short compared with NCCL's time-out."""
 BACKLOG = 16 * 1024 * 1024
-"""Bytes at the end of the file that are read at the start: what happened while nobody read."""
+"""Bytes at the end of the file that are read at the start: what happened while no agent was reading."""
 PIECE = 1024 * 1024
 LONGEST_LINE = 64 * 1024
 
@@ -39,7 +39,7 @@ _SINCE_BOOT = re.compile(r"\[\s*(\d{1,12})\.(\d{6})\]")
 
 
 class Tail:
-    """The complete lines that a file gains, through truncation and rotation. Raises CannotRead if it cannot begin."""
+    """The complete lines that a file gains, through truncation and rotation. Raises CannotRead if it cannot start."""
 
     def __init__(self, path: Path, *, backlog: int = BACKLOG) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class Tail:
             self._file.seek(0)
 
     def read(self) -> list[str]:
-        """The next complete lines, [] when there are none now. Raises OSError."""
+        """The next complete lines. [] when there are none now. Raises OSError."""
         if os.fstat(self._file.fileno()).st_size < self._file.tell():
             self._start_over()
         piece = self._file.read(PIECE)
@@ -68,7 +68,7 @@ class Tail:
         return self._complete(piece)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _start_over(self) -> None:
@@ -76,7 +76,7 @@ class Tail:
         self._partial = b""
 
     def _was_replaced(self) -> bool:
-        """Another file stands at the path. None at all is a rotation that is not finished: wait."""
+        """Whether another file is at the path. No file at all is an unfinished rotation: wait."""
         try:
             return not os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
         except FileNotFoundError:
@@ -93,7 +93,7 @@ class FileLog:
     """
     A log file as a `KernelLog`. Lines older than *cursor*, or than this boot, are not read again.
 
-    A line without a time that can be read counts only when it came while we were watching: then it is of now.
+    A line without a readable time counts only when it arrived while the file was being watched: then its time is now.
     """
 
     def __init__(
@@ -118,16 +118,16 @@ class FileLog:
 
     @property
     def source(self) -> str:
-        """Whose way of numbering this is."""
+        """The source whose numbering the records have."""
         return "file"
 
     @property
     def boot_id(self) -> str:
-        """The boot that the records are taken for."""
+        """The boot that the records are counted to."""
         return self._boot_id
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """Every kernel record of the file, and then of what it gains, without end."""
+        """Every kernel record of the file, and then of its new lines, without end."""
         try:
             while True:
                 is_more = False
@@ -144,7 +144,7 @@ class FileLog:
             self._tail.close()
 
     def ask(self) -> int:
-        """Somebody else writes the file, and when is not known."""
+        """Another program writes the file, at unknown times."""
         return 0
 
     def _records(self, lines: list[str]) -> Iterator[KernelRecord]:
@@ -155,7 +155,7 @@ class FileLog:
             stamp = _microseconds(record.at)
             if self._is_backlog and stamp <= self._booted:
                 continue
-            self._last = max(stamp, self._last + 1)  # the same for the same file: lines of one stamp stay apart
+            self._last = max(stamp, self._last + 1)  # the same for the same file: lines of one timestamp stay apart
             if self._last > self._known:
                 yield msgspec.structs.replace(record, sequence=self._last, boot_id=self._boot_id, source="file")
 

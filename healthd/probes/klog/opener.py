@@ -1,14 +1,14 @@
 """
-Opens the kernel log for the agent: the one privileged part of healthd, and this file is all of it.
+Opens the kernel log for the agent: the one privileged part of healthd. All of it is in this file.
 
     python3 -I -S opener.py SOCKET UID [DEVICE]
 
-Listens on the unix socket SOCKET. Each process of user UID that connects is handed a descriptor of DEVICE (default
-/dev/kmsg), opened afresh and for reading only, so that every reader has a place of its own in the log; then the
-connection is closed. Nothing is ever read from a connection, and nothing else is served. The answer is one byte: `k`
-with the descriptor, or `e` and the error number when the device would not open. Whoever is not UID gets no answer.
+Listens on the unix socket SOCKET. Each process of user UID that connects receives a descriptor of DEVICE (default
+/dev/kmsg), newly opened and read-only, so that every reader has its own position in the log. Then the connection is
+closed. Nothing is ever read from a connection, and nothing else is served. The answer is one byte: `k` with the
+descriptor, or `e` and the error number when the device would not open. Any other user gets no answer.
 
-Once it listens, it gives away every right but that of opening the kernel log (CAP_SYSLOG).
+Once it listens, it drops every right but that of opening the kernel log (CAP_SYSLOG).
 
 Standard library only, and of that only what is built in or written in C: the usual `socket`, `signal` and `ctypes`
 would double the memory of a process that waits on every node for a connection a month.
@@ -34,7 +34,7 @@ CAPABILITY_VERSION_3 = 0x20080522
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until a signal; the exit code is 2 for wrong arguments, 1 when there is no way to begin."""
+    """Serve until a signal. The exit code is 2 for wrong arguments, 1 when it cannot start."""
     if len(arguments) not in {2, 3} or not arguments[1].isdigit():
         return _complain(USAGE, code=2)
     path, uid, device = arguments[0], int(arguments[1]), [*arguments, KMSG][2]
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
 def listen(path: str, uid: int) -> _socket.socket:
     """A socket at *path* that only user *uid* may connect to. Raises OSError."""
     try:  # noqa: SIM105 - contextlib is a library, see above
-        posix.unlink(path)  # of an earlier life
+        posix.unlink(path)  # left by an earlier run
     except FileNotFoundError:
         pass
     listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -68,15 +68,15 @@ def listen(path: str, uid: int) -> _socket.socket:
 
 def give_to(uid: int, path: str) -> None:
     """
-    Let *uid* own what is at *path*, and nothing that a link there leads to. Raises OSError.
+    Make *uid* the owner of the file at *path*, and never of the target of a link there. Raises OSError.
 
-    Who serves that user may write to the folder, and may have put a link in the place of the socket meanwhile.
+    Programs that run as that user may write to the folder, and may have replaced the socket with a link meanwhile.
     """
     posix.chown(path, uid, -1, follow_symlinks=False)
 
 
 def drop_rights() -> str:
-    """Keep CAP_SYSLOG alone, as user nobody. Answers what was refused; who is not root has nothing to give away."""
+    """Keep CAP_SYSLOG alone, as user nobody. Returns what was refused. A non-root process has nothing to drop."""
     if posix.geteuid() != 0:
         return ""
     refused = [] if _prctl(PR_SET_NO_NEW_PRIVS, 1) else ["no_new_privs"]
@@ -87,7 +87,7 @@ def drop_rights() -> str:
         posix.setgroups([])
         posix.setresgid(NOBODY, NOBODY, NOBODY)
         posix.setresuid(NOBODY, NOBODY, NOBODY)
-    except PermissionError:  # a container without CAP_SETUID: it is less than root already
+    except PermissionError:  # a container without CAP_SETUID: it has fewer rights than root already
         refused.append("the user root")
     if not _keep_only(CAP_SYSLOG) and not _keep_only():
         refused.append("capabilities")
@@ -106,7 +106,7 @@ def serve_one(listener: _socket.socket, uid: int, device: str) -> None:
             client.setblocking(False)
             answer(client, device)
     except OSError:
-        pass  # it went away; it knows where to ask again
+        pass  # the client disconnected; it can connect again
     finally:
         client.close()
 
@@ -145,7 +145,7 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def _call(function: str, *arguments: int | bytes) -> bool:
-    """Call a function of the C library; True when it says 0."""
+    """Call a function of the C library. True when it returns 0."""
     address = _ctypes.dlsym(_ctypes.dlopen(None, 0), function)  # type: ignore[arg-type]  # None is the program itself
     return int(_ctypes.call_function(address, arguments)) == 0
 

@@ -1,7 +1,7 @@
 """
-A kernel log of one's own: records go in as text and come out as the kernel would hand them to a reader.
+A private kernel log: records go in as text and come out as the kernel would give them to a reader.
 
-For the demo and for tests: the very reader that reads `/dev/kmsg` reads the other end.
+For the demo and for tests: the same reader that reads `/dev/kmsg` reads the other end.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from healthd.probes.klog.record import KernelTime
 
 class KernelLogPipe:
     """
-    A SEQPACKET pair: one record a read. Numbers from 0 and stamps microseconds since *booted_at*, as a kernel does.
+    A SEQPACKET pair: one record per read. Sequence numbers start at 0, timestamps are microseconds since *booted_at*,
+    as in a kernel.
 
-    A reader that is too slow loses records here, too: what does not fit is dropped and leaves a hole in the numbers.
+    A slow reader loses records here too: what does not fit is dropped and leaves a hole in the numbers.
     """
 
     def __init__(self, clock: Clock, *, booted_at: datetime | None = None) -> None:
@@ -32,16 +33,16 @@ class KernelLogPipe:
 
     @property
     def fd(self) -> int:
-        """A fresh descriptor of the reading end, for `open_kmsg(fd=…)`, which will own it."""
+        """A new descriptor of the reading end, for `open_kmsg(fd=…)`, which then owns it."""
         return os.dup(self._reader.fileno())
 
     @property
     def kernel_time(self) -> KernelTime:
-        """What turns this pipe's stamps into wall time, for `open_kmsg(kernel_time=…)`."""
+        """Converts this pipe's timestamps into wall time, for `open_kmsg(kernel_time=…)`."""
         return KernelTime(self._clock, self._booted_at)
 
     def write(self, text: str, *, priority: int = 3, tags: Mapping[str, str] | None = None) -> int:
-        """Log *text*; answers its sequence number. *priority* is facility * 8 + level: 3 is a kernel's error."""
+        """Log *text*. Returns its sequence number. *priority* is facility * 8 + level: 3 is a kernel's error."""
         sequence = self.lose(1)
         age = (self._clock.now() - self._booted_at) // timedelta(microseconds=1)
         lines = [escape(text), *(f" {escape(key)}={escape(value)}" for key, value in (tags or {}).items())]
@@ -50,7 +51,7 @@ class KernelLogPipe:
         return sequence
 
     def lose(self, count: int) -> int:
-        """Use up *count* sequence numbers without a record, as an overrun does; answers the first of them."""
+        """Use up *count* sequence numbers without a record, as an overrun does. Returns the first of them."""
         first, self._next = self._next, self._next + count
         return first
 

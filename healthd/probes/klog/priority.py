@@ -1,9 +1,9 @@
 """
-How eagerly the thread that reads the kernel log runs: asleep when calm, before everybody else in a burst.
+The scheduling priority of the thread that reads the kernel log: it sleeps when calm, and runs first in a burst.
 
-A 128 KiB ring holds some 1,300 records, which two writers overwrite in 4 ms. Who waits for the log to have something
-is woken at the next scheduler tick, 4 ms late or more; so in a flood the reader must neither wait for that nor for its
-turn. Both cost the others dearly: therefore only while the flood lasts, and less and less.
+A 128 KiB ring holds some 1,300 records, which two writers overwrite in 4 ms. A thread that waits for the log is woken
+at the next scheduler tick, 4 ms late or more. So in a flood the reader must wait neither for the tick nor for its turn.
+Both are expensive for other threads, so they last only as long as the flood, and less and less.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ from typing import Protocol
 WINDOW = 0.004
 """Seconds; one tick of a kernel with HZ=250."""
 FLOOD = 400
-"""Records in one WINDOW (100,000 a second) from which sleeping till the next tick risks the ring."""
+"""Records in one WINDOW (100,000 a second) from which sleeping until the next tick can lose records."""
 LULL = 0.02
-"""Seconds without such a window after which a flood pauses: its writers stop for breath, a few ms at a time."""
+"""Seconds without such a window after which a flood counts as paused: its writers pause for a few ms at a time."""
 WATCH = 1.0
-"""Seconds without such a window after which it is over. Writers that wait for a processor come back with full force."""
+"""Seconds without such a window after which it is over. Writers that wait for a processor resume at full rate."""
 GLANCE = 0.0005
-"""Seconds between two looks in such a pause; 450,000 lines a second fill a sixth of the ring in it."""
+"""Seconds between two reads in such a pause. 450,000 lines a second fill a sixth of the ring in that time."""
 BURST = 64
-"""Records in one wake-up from which the thread asks to run first."""
+"""Records in one wake-up from which the thread requests real-time priority."""
 SPIN_LIMIT = 0.5
-"""Seconds of flood without a breath. Beyond 0.95 of a second the kernel stops real-time threads for 50 ms, and those
-50 ms are worth twenty rings."""
+"""
+Seconds of flood without a pause. Beyond 0.95 of a second the kernel stops real-time threads for 50 ms, and 50 ms are
+long enough to overwrite the ring twenty times.
+"""
 PACE = 0.00005
-"""Seconds of breath between reads in a longer flood: the machine must still work."""
+"""Seconds of pause between reads in a longer flood: the machine must still work."""
 CALM = 0.1
-"""Seconds without a burst after which its priority is given back."""
+"""Seconds without a burst after which the priority is given back."""
 
 
 _REALTIME = frozenset({os.SCHED_FIFO, os.SCHED_RR})
 
 
 class Priority(StrEnum):
-    """What the scheduler let the reader have."""
+    """The priority that the scheduler granted the reader."""
 
     REALTIME = "realtime"
     NICE = "nice"
@@ -48,7 +50,7 @@ class Priority(StrEnum):
 
 
 class Scheduling(Protocol):
-    """The scheduler's three answers to a thread that asks for itself; False means that it was refused."""
+    """The scheduling requests of a thread for itself. False means refused."""
 
     def head_start(self) -> bool:
         """Run a little before ordinary work."""
@@ -65,10 +67,11 @@ class Scheduling(Protocol):
 
 class ThreadScheduling:
     """
-    Asks Linux for the calling thread (0 means the thread there, not the process). Needs CAP_SYS_NICE or rlimits.
+    Makes the requests to Linux for the calling thread (0 means the thread there, not the process). Needs CAP_SYS_NICE
+    or rlimits.
 
-    The process's main thread is raised with it: while it holds the interpreter's lock nobody else may hold it up, or
-    the reader waits for the flood's writers after all.
+    The process's main thread is raised with it: while the main thread holds the interpreter's lock, no other thread may
+    delay it. Otherwise the reader waits for the flood's writers after all.
     """
 
     def __init__(self) -> None:
@@ -83,7 +86,7 @@ class ThreadScheduling:
         return all(_granted(partial(self._raise, thread)) for thread in (0, os.getpid()))
 
     def ordinary(self) -> None:
-        """What each thread had before; the nice value stays."""
+        """Give each thread its earlier scheduling class back. The nice value stays."""
         for thread, (policy, parameters) in self._before.items():
             _granted(partial(os.sched_setscheduler, thread, policy, parameters))
         self._before.clear()
@@ -93,16 +96,16 @@ class ThreadScheduling:
         if policy & ~os.SCHED_RESET_ON_FORK in _REALTIME:
             return
         before = policy, os.sched_getparam(thread)
-        # No child may inherit the real-time class by accident. Who has the flag cannot lose it without privilege.
+        # No child may inherit the real-time class by accident. A thread with the flag cannot lose it without privilege.
         os.sched_setscheduler(thread, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         self._before[thread] = before
 
 
 class AdaptivePriority:
     """
-    Decides between sleeping and spinning from how many records came lately, and holds the thread's priority.
+    Decides between sleeping and spinning by the recent number of records, and holds the thread's priority.
 
-    All methods are called on the thread that reads. *now*: seconds of a clock that never steps.
+    All methods are called on the reading thread. *now*: seconds of a clock that never steps.
     """
 
     def __init__(self, scheduling: Scheduling, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -116,19 +119,19 @@ class AdaptivePriority:
         self._is_urgent = False
         self._has_caught_up = False
         self.priority = Priority.NORMAL
-        """The best that was granted so far."""
+        """The best priority that was granted so far."""
 
     def begin(self) -> None:
-        """Ask for the standing priority."""
+        """Request the standing priority."""
         if self._scheduling.head_start():
             self.priority = Priority.NICE
 
     def woke(self) -> None:
-        """The source has something after a sleep."""
+        """The source has data after a sleep."""
         self._window_start, self._in_window = self._now(), 0
 
     def read(self, count: int) -> None:
-        """*count* records were read in one go. The old ones that are read at the start are no reason to hurry."""
+        """*count* records were read in one go. The old records of the first read do not raise the priority."""
         if not self._has_caught_up:
             return
         self._in_window += count
@@ -137,7 +140,7 @@ class AdaptivePriority:
             self._hurry()
 
     def breath(self) -> float | None:
-        """Asked when the source is dry: seconds until it must be read again, or None: wait till it has something."""
+        """Called when the source is empty: seconds until it must be read again, or None: wait until it has data."""
         self._has_caught_up = True
         now = self._now()
         self._note_flood(now)
@@ -150,11 +153,11 @@ class AdaptivePriority:
         return 0.0 if now - self._flood_start < SPIN_LIMIT else PACE
 
     def patience(self) -> float | None:
-        """How long to sleep at most, in seconds; None for ever, when there is no priority to give back."""
+        """The longest sleep, in seconds. None: no limit, because there is no priority to give back."""
         return CALM if self._is_urgent else None
 
     def calm(self) -> None:
-        """The burst is over, or so is reading: everybody gets back what they had."""
+        """The burst is over, or reading has ended: give the priority back."""
         if self._is_urgent:
             self._is_urgent = False
             self._scheduling.ordinary()

@@ -1,7 +1,7 @@
 """
 A descriptor of the kernel log from the opener: how a process without any privilege reads `/dev/kmsg`.
 
-The other end is `opener.py` beside this, which says what goes over the socket.
+The other end is `opener.py` beside this file, which documents the protocol.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import struct
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
 
 PATIENCE = struct.pack("@ll", 5, 0)
-"""Seconds (struct timeval) that the opener may take; it answers within a millisecond when it lives."""
+"""Seconds (struct timeval) that the opener may take. A working one answers within a millisecond."""
 LONGEST_ANSWER = 16
 
 
 def receive_kmsg(path: str) -> int:
-    """A fresh descriptor from the opener that listens on *path*; the caller owns it. Raises CannotRead."""
+    """A new descriptor from the opener that listens on *path*. The caller owns it. Raises CannotRead."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as opener:
-            # The kernel's own time-outs: with Python's a connect fails at once while others wait to be accepted.
+            # The kernel's own time-outs: with Python's, a connect fails at once while other connections wait to be
+            # accepted.
             opener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, PATIENCE)
             opener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, PATIENCE)
             opener.connect(path)

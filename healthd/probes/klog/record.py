@@ -1,7 +1,7 @@
 """
-What the kernel writes for one record: `prio,seq,usec,flags[,…];text` and ` KEY=value` lines. Parsing only, no I/O.
+The kernel's format of one record: `prio,seq,usec,flags[,…];text` and ` KEY=value` lines. Parsing only, no I/O.
 
-The format is the kernel's Documentation/ABI/testing/dev-kmsg. Whether a record matters is judged in `healthd.core`.
+The format is the kernel's Documentation/ABI/testing/dev-kmsg. `healthd.core` decides whether a record matters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from healthd.clock import Clock
 from healthd.core.api.model import KernelRecord
 
 DRIFT = timedelta(milliseconds=250)
-"""How far the kernel's stamps may stray from wall time before they are fitted anew; a wake-up is late by far less."""
+"""How far the kernel's timestamps may drift from wall time before a new fit. A wake-up is late by far less."""
 
 _BEGINS = re.compile(
     rb";\s*(?:"
@@ -30,34 +30,34 @@ _BEGINS = re.compile(
     rb"|h(?:fi|pwdt)|t(?:hermal|imeout|raps: )|c(?:ritical|eph)|re(?:coverable|servation)|b(?:nxt_re|lk_upd|lock nvme)"
     rb"|l(?:ibceph|ockd: s)|L(?:ustre|Net)|(?:Read|Write)-err|JBD2|XFS|WARNING: Pool|VFS: file|unregister_n"
     rb"|(?:nf|ip)_conntr|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"
-    rb"|[\w.-]{1,32}+(?:: probe of)? [0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"  # whoever names a PCI device
+    rb"|[\w.-]{1,32}+(?:: probe of)? [0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:"  # any driver that names a PCI device
     rb")"
 )
 """
-How messages of interest begin; tied to the `;` that ends a record's header, which is found fast.
+How messages of interest begin. The match starts at the `;` that ends a record's header, which is found fast.
 
-Everything that `healthd.core.diagnosis.klog` understands must be in here. Few branches: each costs on every record of a
+Everything that `healthd.core.diagnosis.klog` parses must be in here. Few branches: each costs time on every record of a
 flood.
 """
 _OOM = b" invoked oom-killer"
 _CRASH = b"]: segfault at "
-"""These two begin with the name of a process, so they are looked for everywhere, which is dear."""
+"""These two begin with the name of a process, so the whole record is searched for them, which is expensive."""
 
 _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 def may_matter(raw: bytes) -> bool:
     """
-    False when nothing in *raw* can be of interest to a judge; true is only a maybe.
+    False when nothing in *raw* can be of interest to a judge. True is only a maybe.
 
-    *raw* is one record or many joined: almost every record of a flood is boring, and looking at 64 at once costs a
-    quarter of reading them, where looking at each would cost more than that.
+    *raw* is one record or many joined. Almost every record of a flood is irrelevant. One test of 64 records costs a
+    quarter of reading them; a test of each record would cost more than that.
     """
     return _BEGINS.search(raw) is not None or _OOM in raw or _CRASH in raw
 
 
 def may_matter_or(beginnings: Iterable[str]) -> Callable[[bytes], bool]:
-    """`may_matter`, where lines that begin with one of *beginnings* are of interest, too."""
+    """`may_matter`, where lines that begin with one of *beginnings* are of interest too."""
     heads = tuple(f";{beginning}".encode() for beginning in beginnings)
     return (lambda raw: may_matter(raw) or any(head in raw for head in heads)) if heads else may_matter
 
@@ -90,13 +90,13 @@ def parse_record(raw: bytes, *, boot_id: str, time: KernelTime) -> KernelRecord 
 
 
 def parse_tags(lines: list[bytes]) -> dict[str, str]:
-    """The `KEY=value` of continuation lines; each begins with a space, anything else is skipped."""
+    """The `KEY=value` of continuation lines. Each begins with a space; anything else is skipped."""
     pairs = (line[1:].partition(b"=") for line in lines if line.startswith(b" "))
     return {unescape(key): unescape(value) for key, found, value in pairs if found}
 
 
 def unescape(text: bytes) -> str:
-    """Undo the kernel's `\\xNN`: control characters, backslash and everything beyond ASCII are written so."""
+    """Undo the kernel's `\\xNN`: it writes control characters, backslash and everything beyond ASCII so."""
     plain = _ESCAPED.sub(lambda match: bytes((int(match[1], 16),)), text) if b"\\" in text else text
     return plain.decode("utf-8", "replace")
 
@@ -110,10 +110,10 @@ def _number(raw: bytes, field: int) -> int:
 
 class KernelTime:
     """
-    Turns the kernel's microseconds since boot into wall time.
+    Converts the kernel's microseconds since boot into wall time.
 
-    The stamps come from a clock of their own: it stands still in suspend and is not disciplined by NTP. So the fit is
-    corrected by two facts: no record is from the future, and one that we were waiting for has only just been written.
+    The timestamps come from a separate clock: it stands still in suspend and is not disciplined by NTP. So the fit is
+    corrected by two facts: no record is from the future, and a record that the reader waited for was written just now.
     """
 
     def __init__(self, clock: Clock, booted_at: datetime) -> None:
@@ -122,13 +122,13 @@ class KernelTime:
 
     def at(self, microseconds: int) -> datetime:
         """
-        The wall time of a stamp, by the present fit, and now at the latest: a later record than the one that was fitted
-        may have been read, and a repair counts only for what was before it.
+        The wall time of a timestamp, by the present fit, and never later than now: a record after the fitted one may
+        have been read, and a repair counts only for what was before it.
         """
         return min(self._stamped(microseconds), self._clock.now())
 
     def fit(self, microseconds: int) -> None:
-        """Learn from a record that was written just now."""
+        """Correct the fit with a record that was written just now."""
         age = self._clock.now() - self._stamped(microseconds)
         if age < timedelta(0) or age > DRIFT:
             self._booted_at += age

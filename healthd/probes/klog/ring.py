@@ -1,8 +1,8 @@
 """
-A place in the kernel's ring of records: reads on from there, and counts exactly what the ring lost meanwhile.
+A position in the kernel's ring of records: reads on from there, and counts exactly what the ring lost meanwhile.
 
-Knows nothing of threads, clocks or event loops. Every source that hands out one whole record a read can stand behind
-it; the kernel's own answers mean: EAGAIN, no more for now; EPIPE, records were overwritten before we read them.
+It knows nothing of threads, clocks or event loops. It works on every source that returns one whole record per read. The
+kernel's errors mean: EAGAIN, no more for now; EPIPE, records were overwritten before they were read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from healthd.probes.klog.record import sequence_of
 RECORD_SIZE = 8192
 """No record is longer (the kernel's limit for an extended record); a smaller buffer would make read fail."""
 CHUNK = 64
-"""Records that are looked at together: large enough to make looking cheap, small enough to hold 0.5 MiB at most."""
+"""Records that are tested together: enough to make the test cheap, few enough to hold 0.5 MiB at most."""
 
 Read = Callable[[int, int], bytes]
 Wanted = Callable[[bytes], bool]
@@ -43,7 +43,7 @@ NOTHING = Lost()
 
 
 class End(Enum):
-    """Why a drain ended."""
+    """Why draining ended."""
 
     DRY = "no more records for now"
     MORE = "a full chunk; there may be more"
@@ -62,7 +62,7 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 def to_oldest(fd: int) -> None:
-    """Stand before the oldest record. Sockets have no such place; fine."""
+    """Move to the oldest record. Sockets have no such position; the error is ignored."""
     with contextlib.suppress(OSError):
         os.lseek(fd, 0, os.SEEK_SET)
 
@@ -71,8 +71,8 @@ class Ring:
     """
     Reads records in order, each once. *last_sequence* is the last one already known, -1 when there is none.
 
-    Numbers without a hole are proof that nothing was lost; every hole is counted, whether the source announced it
-    (EPIPE) or not. Before the first known number nothing counts as lost: nobody was reading.
+    Numbers without a hole prove that nothing was lost. Every hole is counted, whether the source announced it (EPIPE)
+    or not. Nothing before the first known number counts as lost: reading had not begun.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Ring:
         self._read = read
         self.last_sequence = last_sequence
         self.overruns = 0
-        """How often the kernel said that it had overwritten what we stood before."""
+        """How often the kernel reported that it had overwritten the next record."""
 
     def drain(self) -> Drained:
         """Read up to CHUNK records without waiting. Raises OSError when the source is broken."""
@@ -108,7 +108,7 @@ class Ring:
         return Drained(self._pick(chunk), len(chunk), lost, chunk[-1], end)
 
     def _fill(self, chunk: list[bytes]) -> End:
-        # This loop is all that stands between a flood and the ring's end: nothing is parsed or looked up here.
+        # This loop must be faster than a flood overwrites the ring: nothing is parsed or looked up here.
         read, fd, append = self._read, self._fd, chunk.append
         try:
             for _ in range(CHUNK):
@@ -121,7 +121,7 @@ class Ring:
         return End.CLOSED if chunk and not chunk[-1] else End.MORE
 
     def _is_seamless(self, chunk: list[bytes]) -> bool:
-        """The usual case at the price of two numbers: the chunk follows on what we know, and has no hole."""
+        """The usual case, tested by two numbers: the chunk continues after the last known record, and has no hole."""
         try:
             first, last = (sequence_of(chunk[0]), sequence_of(chunk[-1])) if chunk else (0, -1)
         except ValueError:
@@ -149,7 +149,10 @@ class Ring:
         return new, lost
 
     def _is_ahead(self) -> bool:
-        """The newest record is older than what we know: such a number was never this log's (a journal's, say)."""
+        """
+        The newest record is older than the last known one: that number was never from this log (but from a journal's,
+        say).
+        """
         return 0 <= self._newest_repeat < self.last_sequence
 
     def _start_over(self) -> Drained:

@@ -1,6 +1,4 @@
-"""
-Which source of kernel records is read: the one that the policy names, or the best that this process may read.
-"""
+"""Selects the source of kernel records: the one that the policy names, or the best that this process may read."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ class _Sources:
         )
 
     def best(self) -> KernelLog:
-        """The ring; without an opener, which is there for it alone, else the journal."""
+        """The ring. Without an opener, which serves the ring alone, the journal where the ring cannot be opened."""
         if self.policy.socket:
             return self.kmsg()
         try:
@@ -78,7 +76,7 @@ def open_kernel_log(
     """
     The kernel log after *cursor*. Raises CannotRead with the way to allow it.
 
-    *also*: how lines begin that matter beside those that healthd knows.
+    *also*: the beginnings of further lines that matter, beside those that healthd knows.
     """
     booted_at = clock.now() - timedelta(seconds=time.monotonic())
     sources = _Sources(policy=policy, clock=clock, boot_id=boot_id, booted_at=booted_at, cursor=cursor, also=also)
@@ -94,7 +92,7 @@ def open_kernel_log(
 
 
 def _instead(refusal: CannotRead, journal: Callable[[], KernelLog]) -> KernelLog:
-    """The journal; when that is closed, too, the refusal of the better source is what a person should know."""
+    """The journal. When that cannot be opened either, the refusal of the better source is reported."""
     try:
         return journal()
     except CannotRead:

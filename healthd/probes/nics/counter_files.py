@@ -1,6 +1,4 @@
-"""
-Files of /sys that are read again and again: cheaply, and without asking what the kernel has refused.
-"""
+"""Files of /sys that are read again and again: cheaply, and without retrying what the kernel has refused."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ Read = Callable[[str], str]
 """The text of a file, without white space at its ends. Raises OSError."""
 
 REST = timedelta(hours=1)
-"""For so long a file is left alone that answered EINVAL or no number: some drivers log a line for each attempt."""
+"""A file that answered EINVAL or no number is not read for this long: some drivers log a line for each attempt."""
 REFUSALS = 3
-"""After so many refusals in one folder the rest of it rests as well: all of it is answered by one and the same call."""
+"""After this many refusals in one folder, its other files are not read either: one call serves all of them."""
 
 RANGES = {
     "symbol_error": 16,
@@ -39,7 +37,7 @@ _LONGEST = 20
 
 
 def parse_counter(text: str) -> int | None:
-    """Counters may be no numbers, such as `N/A (no PMA)`."""
+    """The number in *text*. Counters may be no numbers, such as `N/A (no PMA)`."""
     try:
         return int(text) if len(text) <= _LONGEST else None
     except ValueError:
@@ -50,20 +48,20 @@ def is_full(name: str, value: float) -> bool:
     """
     Whether counter *name* stands at the end of its range: it counts no more, or its device answers with all ones.
 
-    Either way it is no number of anything.
+    In both cases the value is not a count.
     """
     return name in RANGES and value == (1 << RANGES[name]) - 1
 
 
 class BackingOffReader:
-    """Reads counters through *read*, and leaves those alone for a while that refuse to tell a number."""
+    """Reads counters through *read*, and does not retry for a while those that refused a number."""
 
     def __init__(self, read: Read = read_text) -> None:
         self._read = read
         self._resting: dict[str, datetime] = {}
 
     def number(self, folder: str, name: str, now: datetime) -> float | None:
-        """What a counter shows; None: it has no number, or is not asked now."""
+        """The value of a counter. None: it has no number, or is not read now."""
         path = f"{folder}/{name}"
         if self._rests(folder, now) or self._rests(path, now):
             return None

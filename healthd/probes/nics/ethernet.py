@@ -1,16 +1,16 @@
 """
-Ethernet ports by `/sys/class/net` and, where this network namespace is the host's, by what `ethtool -S` shows.
+Ethernet ports by `/sys/class/net` and, where this network namespace is the host's, by the statistics of `ethtool -S`.
 
 Readings, by the function's address and `port N`:
 
-- `eth.link`: `up`, `down` (it had a carrier before), `off` (set down by somebody), `unused`;
+- `eth.link`: `up`, `down` (it had a carrier before), `off` (set down by an administrator), `unused`;
 - `eth.carrier_changes`, `eth.carrier_down_count`: how often the carrier came or went, and went;
 - `eth.speed`, `eth.peer_speed`: Gb/s of a port with a carrier, and of most ports of its kind;
 - `eth.<counter>`: a file of `statistics/`, or a statistic of the driver under one name for all drivers;
 - `eth.rx_pause`, `eth.tx_pause`: pause frames of all priorities together; `eth.rx_pause_us`, `eth.tx_pause_us`: for how
-  many microseconds. Received: the fabric stops this host. Sent: this host stops the fabric.
+many microseconds. Received: the fabric stops this host. Sent: this host stops the fabric.
 
-A pod with a network namespace of its own has sysfs alone; virtual functions are left to their physical ones.
+A pod with a network namespace of its own has sysfs alone. Virtual functions are covered by their physical ones.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from healthd.probes.pace import pace
 from healthd.probes.sysfs import KeptOpen, listed, read_number, read_text, read_word, trouble_with
 
 LOOK_AGAIN = timedelta(minutes=1)
-"""So often interfaces are looked up anew though their names are the same."""
+"""How often interfaces are listed again although their names are the same."""
 
 WANTED = frozenset(rule.reads for rule in ethernet.RULES)
-"""What somebody judges is read, and nothing else."""
+"""Only what a rule judges is read."""
 
 _SOFTWARE = ("rx_crc_errors", "rx_frame_errors", "rx_fifo_errors", "rx_missed_errors", "tx_carrier_errors")
 """Files of `statistics/`."""
@@ -68,7 +68,7 @@ class _Interfaces:
         self.all: list[Interface] = []
 
     def refresh(self, now: datetime) -> bool:
-        """Whether they were looked up anew. Raises OSError where this is no /sys."""
+        """Whether they were listed again. Raises OSError where this is no /sys."""
         names = listed(str(self._sys), "net", self._names)
         if names == self._names and self._until and now < self._until:
             return False
@@ -78,7 +78,7 @@ class _Interfaces:
 
 
 class Ethernet:
-    """Whether ports have a carrier, and how often it went."""
+    """Whether ports have a carrier, and how often they lost it."""
 
     source = "ethernet"
 
@@ -94,7 +94,7 @@ class Ethernet:
         return pace(timedelta(seconds=1), has_devices=bool(self._known.all))
 
     def sample(self, now: datetime) -> Sample:
-        """What interfaces say now."""
+        """The state of every interface now."""
         try:
             if self._known.refresh(now):
                 self._kept.close()
@@ -110,7 +110,7 @@ class Ethernet:
         )
 
     def _read_one(self, interface: Interface) -> list[Reading] | None:
-        """None where its state cannot be read: that does not make it down."""
+        """None where its state cannot be read: that does not mean that it is down."""
         try:
             state = self._read(f"{interface.folder}/operstate")
             changes = parse_counter(self._read(f"{interface.folder}/carrier_changes"))
@@ -134,7 +134,7 @@ class Ethernet:
 
 
 class EthernetCounters:
-    """What interfaces count in sysfs."""
+    """The counters of interfaces in sysfs."""
 
     source = "ethernet-counters"
     every = timedelta(seconds=10)
@@ -144,7 +144,7 @@ class EthernetCounters:
         self._patient = BackingOffReader(read)
 
     def sample(self, now: datetime) -> Sample:
-        """What every counter shows now, and every speed."""
+        """The value of every counter now, and every speed."""
         try:
             self._known.refresh(now)
         except OSError as error:
@@ -161,7 +161,7 @@ class EthernetCounters:
                     yield Reading(interface.pci, f"eth.{name}", value, interface.part)
 
     def _read_speeds(self) -> Iterator[Reading]:
-        # A port that is down refuses to tell its speed, or tells -1: it is asked only while it is up.
+        # A port that is down refuses to report its speed, or reports -1: it is read only while the port is up.
         up = [one for one in self._known.all if read_word(f"{one.folder}/operstate") == "up"]
         told = {one.name: read_number(f"{one.folder}/speed") or 0 for one in up}
         kinds: dict[str, Counter[float]] = {}
@@ -176,7 +176,7 @@ class EthernetCounters:
 
 
 class EthernetStatistics:
-    """What drivers count and only `ethtool -S` shows. Each sample makes a driver ask its firmware, so it is rare."""
+    """Counters of drivers that only `ethtool -S` shows. Each sample makes a driver query firmware, so it is rare."""
 
     source = "ethtool"
     every = timedelta(seconds=30)
@@ -187,7 +187,7 @@ class EthernetStatistics:
         self._chosen: dict[str, Chosen] = {}
 
     def sample(self, now: datetime) -> Sample:
-        """What every driver counts now, as far as its interfaces are in our own network namespace."""
+        """The counters of every driver now, for interfaces in this process's own network namespace."""
         try:
             if self._known.refresh(now):
                 self._chosen = {one.name: Chosen(one.name, STATISTICS) for one in self._known.all if self._is_here(one)}
@@ -197,7 +197,7 @@ class EthernetStatistics:
         return Sample(source=self.source, at=now, readings=readings)
 
     def _is_here(self, interface: Interface) -> bool:
-        """Not another interface of the same name, as a pod has an `eth0` and its node may have one too."""
+        """Whether it is not another interface of the same name: a pod has an `eth0`, and its node may have one too."""
         try:
             return self._statistics.bus(interface.name) == interface.pci
         except OSError:

@@ -1,8 +1,8 @@
 """
 The statistics that network drivers keep for `ethtool -S`, by the ioctl of 2001. It needs no privilege.
 
-It answers for the caller's own network namespace only. So each answer says which PCI function it is about, and whoever
-reads names from a `/sys` of the host believes it only where that is the same.
+It answers for the caller's own network namespace only. So each answer names its PCI function. A caller that takes names
+from a `/sys` of the host uses the answer only where the function is the same.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _STATISTICS = 1
 """The set of strings that names statistics (ETH_SS_STATS)."""
 _NAME = 32
 _SLACK = 4096
-"""Statistics for which there is room beyond those announced: the kernel writes as many as there are when it writes."""
+"""Room for statistics beyond those announced: the kernel writes as many as there are when it writes."""
 
 
 class Statistics(Protocol):
-    """Where the statistics of interfaces are had from."""
+    """The source of the statistics of interfaces."""
 
     def bus(self, interface: str) -> str:
         """The PCI function of an interface. Raises OSError."""
@@ -47,7 +47,7 @@ class Statistics(Protocol):
 
 
 class Ethtool:
-    """The kernel's own."""
+    """The kernel's statistics."""
 
     def bus(self, interface: str) -> str:
         """The PCI function of an interface. Raises OSError."""
@@ -76,7 +76,7 @@ class Ethtool:
 
     def _ask(self, interface: str, room: bytearray) -> bytearray:
         """Raises OSError: no such interface here, or its driver does not answer this."""
-        pinned = array("B", room)  # one that tells where it lies; ctypes would cost every agent a megabyte
+        pinned = array("B", room)  # its address is known without ctypes, which would cost every agent a megabyte
         request = struct.pack("16sP16x", interface.encode(), pinned.buffer_info()[0])
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as any_socket:
             fcntl.ioctl(any_socket, _SIOCETHTOOL, request)
@@ -84,7 +84,7 @@ class Ethtool:
 
 
 class Chosen:
-    """Reads some statistics of one interface, and asks for their names only when their number changed."""
+    """Reads some statistics of one interface, and reads their names again only when their number changed."""
 
     def __init__(self, interface: str, readings: Mapping[str, str]) -> None:
         self._interface = interface
@@ -93,7 +93,7 @@ class Chosen:
         self._places: list[tuple[int, str]] = []
 
     def read(self, source: Statistics) -> dict[str, int]:
-        """By the name that *readings* gives to a statistic; those that share one are added up. Raises OSError."""
+        """By the name that *readings* gives to a statistic. Statistics of one name are added up. Raises OSError."""
         count = source.count(self._interface)
         if count != self._count:
             names = source.names(self._interface, count) if count else []

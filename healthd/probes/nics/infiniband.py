@@ -4,16 +4,17 @@ Whether RDMA ports are up, by `/sys/class/infiniband`.
 Readings, by the function's address and `port N`:
 
 - `ib.link`: a word of `healthd.core.diagnosis.link_state.Link`, from `ib.state` and `ib.phys_state`, the kernel's own
-  words;
-- `ib.rail_link`: `up` or `down` where one of both is certain and a GPU's traffic goes through the port; only a link
-  that is seen to be up makes good one that was down;
+words;
+- `ib.rail_link`: `up` or `down` where one of both is certain and a GPU's traffic goes through the port; a link that was
+down is good again only once it is seen to be up;
 - `ib.link_downed`: how often the link was lost;
-- `ib.present`: `no` once a physical device is no longer listed that was, without a part;
-- `ib.devices` of the node: how many physical devices were listed in this life of the agent;
-- `ib.ports_up` and `ib.ports_up.expected` of the node, where somebody says how many must be up.
+- `ib.present`: `no` once a physical device that was listed no longer is, without a part;
+- `ib.devices` of the node: how many physical devices were listed in this run of the agent;
+- `ib.ports_up` and `ib.ports_up.expected` of the node, where the configuration sets how many must be up.
 
-EFA's driver says of every port that it is active, whatever happens, so it is not asked. Nor are virtual functions whose
-physical one is in sight: the wire is that one's, and whoever gives functions to pods switches them on and off.
+EFA's driver reports every port as active, whatever happens, so its state is not read. Neither are virtual functions
+whose physical one is visible: the wire belongs to the physical one, and the program that gives functions to pods
+switches them on and off.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from healthd.probes.sysfs import KeptOpen, read_number, trouble_with
 
 
 class _Words(NamedTuple):
-    """What the kernel says of one port. *downed*: how often its link was lost, where that is counted."""
+    """The kernel's words for one port. *downed*: how often its link was lost, where that is counted."""
 
     state: str
     phys_state: str
@@ -41,12 +42,12 @@ class _Words(NamedTuple):
 
 
 class Infiniband:
-    """Whether ports are up. Keeps its few files open, so that a sample costs microseconds of our own."""
+    """Whether ports are up. Keeps its few files open, so that a sample costs microseconds of the agent's time."""
 
     source = "infiniband"
 
     def __init__(self, sys: Path = SYS, read: Read | None = None, *, expected: int | None = None) -> None:
-        """*expected*: how many ports must be up, where somebody says so."""
+        """*expected*: how many ports must be up, where the configuration sets that."""
         self._expected = expected
         self._sys = str(sys)
         self._known = Ports(sys)
@@ -63,10 +64,10 @@ class Infiniband:
         return pace(timedelta(seconds=1), has_devices=has_devices)
 
     def sample(self, now: datetime) -> Sample:
-        """What the ports say now."""
+        """The state of every port now."""
         try:
             if self._known.refresh(now):
-                self._kept.close()  # of devices that are gone, or have come back under the same name
+                self._kept.close()  # files of devices that are gone, or are back under the same name
         except OSError as error:
             return Sample(source=self.source, at=now, trouble=trouble_with(error))
         ports = [port for port in self._known.physical if port.family is not Family.EFA]
@@ -83,7 +84,7 @@ class Infiniband:
         )
 
     def _read_words(self, port: Port, now: datetime) -> _Words | None:
-        """None where they cannot be read or are not the kernel's: what nobody can read is not down."""
+        """None where they cannot be read or are not the kernel's: an unreadable port is not down."""
         try:
             state = parse_state(self._read(f"{port.folder}/state"))
             phys_state = parse_state(self._read(f"{port.folder}/phys_state"))
@@ -117,28 +118,28 @@ class Infiniband:
 
     def _is_off(self, port: Port, words: _Words) -> bool:
         """
-        Drivers of RoCE call every port Disabled that has no carrier, so its interface is asked. One that is not in
-        sight (it may be in the network namespace of a pod) says nothing for a fault.
+        Drivers of RoCE report every port without a carrier as Disabled, so its interface is checked. An interface that
+        is not visible (it may be in the network namespace of a pod) is no evidence of a fault.
         """
         if words.phys_state != "Disabled" or port.family is not Family.ROCE:
             return words.phys_state == "Disabled"
         return not is_set_up(f"{self._sys}/class/net/{port.netdev}")
 
     def _had_carrier(self, port: Port) -> bool:
-        """Some drivers do not count lost links, but every interface counts its carrier's comings."""
+        """Some drivers do not count lost links, but every interface counts its carrier changes."""
         if port.key in self._were_up or not port.netdev:
             return False
         return read_number(f"{self._sys}/class/net/{port.netdev}/carrier_up_count") not in {None, 0}
 
     def _counted(self, links: Iterable[Link]) -> Iterator[Reading]:
-        """EFA's driver says nothing of the link: its ports count as up while they are there."""
+        """EFA's driver reports no link state: its ports count as up while they are present."""
         efa = sum(port.family is Family.EFA for port in self._known.physical)
         if self._expected is not None:
             yield Reading(NODE, "ib.ports_up", efa + sum(link is Link.UP for link in links))
             yield Reading(NODE, "ib.ports_up.expected", self._expected)
 
     def _read_presence(self) -> list[Reading]:
-        """Virtual functions come and go with the pods that get them; physical ones do not."""
+        """Virtual functions come and go with the pods that get them. Physical ones do not."""
         now_here = {port.pci for port in self._known.physical if not port.parent}
         self._present |= now_here
         told = [Reading(pci, "ib.present", "yes" if pci in now_here else "no") for pci in sorted(self._present)]

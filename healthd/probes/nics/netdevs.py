@@ -14,15 +14,15 @@ from pathlib import Path
 from healthd.probes.sysfs import listed, names_in, pci_of, read_number, read_word
 
 _ETHERNET = "1"
-"""ARPHRD_ETHER. IPoIB interfaces (32) are told by their InfiniBand port."""
+"""ARPHRD_ETHER. IPoIB interfaces (32) are covered by their InfiniBand port."""
 _IFF_UP = 1
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+|(c\d+)?pf\d+hpf")
-"""`phys_port_name` of an interface that stands for somebody else's virtual function."""
+"""`phys_port_name` of an interface that represents a virtual function of another interface."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """One physical Ethernet port. *kind* tells what it may be compared with."""
+    """One physical Ethernet port. *kind*: which ports it may be compared with."""
 
     name: str
     pci: str
@@ -36,7 +36,7 @@ class Interface:
 
 def read_interfaces(sys: Path) -> list[Interface]:
     """
-    Every Ethernet interface that sits on a PCI function and does not stand for another one, by name. Raises OSError
+    Every Ethernet interface that sits on a PCI function and does not represent another one, by name. Raises OSError
     where *sys* is no /sys.
     """
     found = [_interface(f"{sys}/class/net/{name}", name) for name in listed(str(sys), "net")]
@@ -44,7 +44,7 @@ def read_interfaces(sys: Path) -> list[Interface]:
 
 
 def own_interface(function: str, port: int) -> str:
-    """The interface of port *port* of a PCI function, given by its path; empty where it has none in sight."""
+    """The interface of port *port* of a PCI function, given by its path. Empty where none is visible."""
     for name in names_in(f"{function}/net"):
         folder = f"{function}/net/{name}"
         if not _is_representor(folder) and _port_of(folder) == port:
@@ -53,7 +53,7 @@ def own_interface(function: str, port: int) -> str:
 
 
 def is_set_up(folder: str) -> bool:
-    """Whether nobody switched the interface off; a carrier is another matter. Not, where it is not in sight."""
+    """Whether the interface is set up; this is independent of its carrier. False where the interface is not visible."""
     try:
         return bool(int(read_word(f"{folder}/flags"), 16) & _IFF_UP)
     except ValueError:
@@ -79,7 +79,7 @@ def _interface(folder: str, name: str) -> Interface | None:
 
 
 def _port_of(folder: str) -> int:
-    """Counted from 1, as RDMA does; `dev_port` counts from 0. Some old drivers told `dev_id` instead."""
+    """Counted from 1, as RDMA does. `dev_port` counts from 0. Some old drivers report `dev_id` instead."""
     told = read_number(f"{folder}/dev_port") or 0
     return int(told) + 1
 

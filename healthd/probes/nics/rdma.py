@@ -1,8 +1,8 @@
 """
 The RDMA ports of this machine (InfiniBand, RoCE, EFA), as `/sys/class/infiniband` lists them.
 
-Only devices on the PCI bus are told: what software makes of an ordinary interface (rxe, siw) has no hardware of its own
-to be judged.
+Only devices on the PCI bus are listed: software RDMA on an ordinary interface (rxe, siw) has no hardware of its own to
+be judged.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from healthd.probes.sysfs import listed, names_in, pci_of, read_word
 
 SYS = Path("/sys")
 LOOK_AGAIN = timedelta(minutes=1)
-"""So often devices are looked up anew though their names are the same: links, interfaces and functions can move."""
+"""How often devices are listed again although their names are the same: links, interfaces and functions can move."""
 
 _RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec")
 _STATE = re.compile(
     r"\d: (DOWN|INIT|ARMED|ACTIVE|ACTIVE_DEFER"
     r"|Sleep|Polling|Disabled|PortConfigurationTraining|LinkUp|LinkErrorRecovery|Phy Test)"
 )
-"""The words of the kernel (drivers/infiniband/core/sysfs.c), without those for what it does not know itself."""
+"""The words of the kernel (drivers/infiniband/core/sysfs.c), without those for states that it does not know itself."""
 _NVIDIA = "0x10de"
 _DISPLAY = "0x03"
 """The PCI class of GPUs, with and without a display."""
 
 
 class Family(StrEnum):
-    """What sort of port it is: the first word of the names of its own counters."""
+    """The kind of port: the first word of the names of its own counters."""
 
     IB = "ib"
     ROCE = "roce"
@@ -45,7 +45,7 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """One port. *folder* holds its files; *place* says where its function is, and what it may be compared with."""
+    """One port. *folder* holds its files. *place*: where its function is, and which ports it may be compared with."""
 
     device: str
     number: int
@@ -64,7 +64,7 @@ class Port:
 
     @property
     def part(self) -> str:
-        """As readings name it."""
+        """Its name in readings."""
         return f"port {self.number}"
 
     @property
@@ -74,12 +74,12 @@ class Port:
 
     @property
     def parent_key(self) -> str:
-        """The same of the function that it belongs to, or empty."""
+        """The same for the function that it belongs to, or empty."""
         return f"{self.parent} {self.part}" if self.parent else ""
 
 
 class Ports:
-    """The ports of this machine, looked up again when the names of devices changed, and now and then."""
+    """The ports of this machine, listed again when the names of devices changed, and now and then."""
 
     def __init__(self, sys: Path) -> None:
         self._sys = sys
@@ -87,11 +87,11 @@ class Ports:
         self._until: datetime | None = None
         self._rails: Mapping[str, Rail] = {}
         self.physical: list[Port] = []
-        """Also virtual ones whose physical function is not in sight, as in a virtual machine."""
+        """Also virtual ones whose physical function is not visible, as in a virtual machine."""
         self.virtual: list[Port] = []
 
     def refresh(self, now: datetime) -> bool:
-        """Whether they were looked up anew. Raises OSError where this is no /sys."""
+        """Whether they were listed again. Raises OSError where this is no /sys."""
         names = listed(str(self._sys), "infiniband", self._names)
         if names == self._names and self._until and now < self._until:
             return False
@@ -108,7 +108,7 @@ class Ports:
         return port.pci in self._rails
 
     def kind(self, port: Port) -> str:
-        """What it may be compared with: a port of the storage network may be the same product and run slower."""
+        """Which ports it may be compared with: a port of the storage network may be the same product and run slower."""
         return f"{port.place.kind} {'on' if self.is_on_rail(port) else 'off'} rail"
 
 
@@ -119,14 +119,14 @@ def read_ports(sys: Path = SYS) -> list[Port]:
 
 def device_names(sys: Path = SYS) -> list[str]:
     """
-    What is listed now. Cheap: whoever keeps ports asks it for whether they are still the same. Raises OSError where
-    *sys* is no /sys.
+    The devices listed now. Cheap: callers that keep ports use it to check whether the devices are still the same.
+    Raises OSError where *sys* is no /sys.
     """
     return listed(str(sys), "infiniband")
 
 
 def read_usable(sys: Path = SYS) -> set[str]:
-    """The devices that programs can open; none where the module that lets them (ib_uverbs) is not loaded."""
+    """The devices that programs can open. None where the required module (ib_uverbs) is not loaded."""
     root = f"{sys}/class/infiniband_verbs"
     return {device for name in names_in(root) if (device := read_word(f"{root}/{name}/ibdev"))}
 
@@ -144,7 +144,7 @@ def read_rails(ports: Sequence[Port], sys: Path = SYS) -> dict[str, Rail]:
 
 
 def read_nics(sys: Path = SYS) -> list[Nic]:
-    """The inventory: every port with its rail. For now and then. Raises OSError where *sys* is no /sys."""
+    """The inventory: every port with its rail. For occasional use. Raises OSError where *sys* is no /sys."""
     ports = read_ports(sys)
     in_sight = {port.key for port in ports if not port.parent}
     own = [port for port in ports if port.parent_key not in in_sight]
@@ -159,7 +159,7 @@ def parse_rate(text: str) -> float | None:
 
 
 def parse_state(text: str) -> str:
-    """`4: ACTIVE` as `ACTIVE`; empty for anything that is no state of a port, or of its link."""
+    """`4: ACTIVE` as `ACTIVE`. Empty for anything that is not a state of a port or of its link."""
     match = _STATE.fullmatch(text)
     return match[1] if match else ""
 
@@ -196,7 +196,7 @@ def _ports_of(sys: str, device: str) -> list[Port]:
 
 
 def _parent(function: str, *, is_part: bool) -> str:
-    """The function of which *function* is a virtual one; itself for a sub-function, which is only a part of it."""
+    """The function whose virtual function *function* is. For a sub-function, which is only a part of one, itself."""
     if is_part:
         return pci_of(function)
     return pci_of(os.path.realpath(f"{function}/physfn")) if os.path.lexists(f"{function}/physfn") else ""

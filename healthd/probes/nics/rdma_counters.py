@@ -5,8 +5,8 @@ Readings, by the function's address and `port N`:
 
 - `ib.<counter>`: a file of `counters/`; and of `hw_counters/` with the family's name in front: `ib.`, `roce.`, `efa.`;
 - `ib.saturated`: counters that stand at the end of their range and count no more, or `none`;
-- `ib.rate`, `ib.peer_rate`: Gb/s of an active port, and of most active ports of its kind; `ib.rate.expected` where
-  somebody says what it should be;
+- `ib.rate`, `ib.peer_rate`: Gb/s of an active port, and of most active ports of its kind; `ib.rate.expected` where the
+configuration sets it;
 - `ib.verbs`: `no` for a device that programs cannot open, without a part, where the kernel lists those that they can.
 
 Files are opened for each read: that is cheap at this pace, and no descriptor can be stale.
@@ -30,7 +30,7 @@ from healthd.probes.sysfs import names_in, read_text, trouble_with
 
 _RULES = (*infiniband.RULES, *roce.RULES, *efa.RULES)
 COUNTERS = frozenset(rule.reads for rule in _RULES if isinstance(rule.test, Grows | OutOfLine))
-"""What somebody judges is read, and nothing else: each read is a question to firmware."""
+"""Only what a rule judges is read: each read is a query to firmware."""
 
 
 class _File(NamedTuple):
@@ -43,7 +43,7 @@ class _File(NamedTuple):
 
 
 class InfinibandCounters:
-    """What physical ports count, and at which rate they run."""
+    """The counters of physical ports, and their rates."""
 
     source = "infiniband-counters"
     every = timedelta(seconds=10)
@@ -56,7 +56,7 @@ class InfinibandCounters:
         *,
         expected_rate: float | None = None,
     ) -> None:
-        """*expected_rate*: Gb/s of every port, where somebody says so."""
+        """*expected_rate*: Gb/s of every port, where the configuration sets it."""
         self._expected_rate = expected_rate
         self._sys = sys
         self._known = Ports(sys)
@@ -66,7 +66,7 @@ class InfinibandCounters:
         self._files: list[tuple[Port, list[_File]]] = []
 
     def sample(self, now: datetime) -> Sample:
-        """What every counter shows now."""
+        """The value of every counter now."""
         try:
             if self._known.refresh(now):
                 self._files = [(port, list(self._files_of(port))) for port in self._known.physical]
@@ -76,7 +76,7 @@ class InfinibandCounters:
         return Sample(source=self.source, at=now, readings=[*readings, *self._read_rates(), *self._read_verbs()])
 
     def _files_of(self, port: Port) -> Iterator[_File]:
-        """What is there is listed, never assumed."""
+        """Existing files are listed, never assumed."""
         if port.family is not Family.EFA:
             folder = f"{port.folder}/counters"
             for name in names_in(folder):
@@ -92,7 +92,7 @@ class InfinibandCounters:
                 continue
             if is_full(file.name, value):
                 full.append(file.name)
-            elif file.name != "link_downed":  # told every second by the other probe
+            elif file.name != "link_downed":  # the other probe reports it every second
                 yield Reading(port.pci, file.reading, value, file.part)
         if any(file.name in RANGES for file in files):
             yield Reading(port.pci, "ib.saturated", ", ".join(full) or "none", port.part)
@@ -121,9 +121,10 @@ class InfinibandCounters:
 
 class VirtualFunctions:
     """
-    What virtual functions count of their own transport. There may be a hundred, so they are looked at seldom.
+    The counters of virtual functions for their own transport. There may be a hundred, so they are sampled rarely.
 
-    One whose physical function is down says nothing: what it suffers by that is told there, and its series starts anew.
+    A virtual function whose physical one is down has no readings: the rules about the physical one cover the effects,
+    and its own series starts anew.
     """
 
     source = "infiniband-virtual"
@@ -136,7 +137,7 @@ class VirtualFunctions:
         self._wanted = wanted
 
     def sample(self, now: datetime) -> Sample:
-        """What every counter shows now."""
+        """The value of every counter now."""
         try:
             self._known.refresh(now)
         except OSError as error:
@@ -150,7 +151,7 @@ class VirtualFunctions:
             if (value := self._patient.number(file.folder, file.name, now)) is not None
         ]
         if self._known.physical:
-            # They come and go with the pods that get them: that there are none is an answer, too.
+            # They come and go with the pods that get them: that there are none is an answer too.
             readings.append(Reading(NODE, "ib.virtual_functions", len(self._known.virtual)))
         return Sample(source=self.source, at=now, readings=readings)
 

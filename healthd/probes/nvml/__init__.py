@@ -1,6 +1,7 @@
 """
-The GPUs as NVML sees them. A sick driver holds its caller for ever, so only child processes ask it.
+The GPUs as NVML sees them. A sick driver blocks its caller for ever, so only child processes call NVML.
 
-`inventory` asks one once for the list of GPUs, before the agent begins. `process` keeps another that asks for ever, and
-`health` makes looks of what it says. What runs in the children lies in `child`, and nothing else loads NVML's library.
+`inventory` starts one child once for the list of GPUs, before the agent begins. `process` keeps another one that calls
+NVML for ever, and `health` makes samples of its output. The programs of the children are in `child`. Nothing else loads
+NVML's library.
 """

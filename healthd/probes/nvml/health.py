@@ -1,8 +1,8 @@
 """
-The GPUs as NVML sees them: what a child process is told becomes samples. Nothing is judged here.
+The GPUs as NVML sees them: turns the output of a child process into samples. Nothing is judged here.
 
-Two probes share the child. `Nvml` tells all that NVML says of the GPUs; `NvmlPulse` tells whether NVML answers at all,
-which is a reading of its own: a sample that could not be taken says nothing about the hardware.
+Two probes share the child. `Nvml` has all that NVML reports of the GPUs. `NvmlPulse` has whether NVML answers at all,
+which is a reading of its own: a sample that could not be taken is no evidence about the hardware.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from healthd.probes.nvml.process import Process
 from healthd.probes.pace import pace
 
 WITHOUT_LIBRARY = timedelta(hours=1)
-"""A machine without NVML's library is asked so rarely: each time starts a process. A container never gets it later."""
+"""How rarely a machine without NVML's library is tried: each try starts a process. A container never gets it later."""
 _NO_LIBRARY = 12
 """NVML_ERROR_LIBRARY_NOT_FOUND."""
 
 MUTE = "mute"
-"""The state of a GPU that refuses every question, for another reason than a fault."""
+"""The state of a GPU that refuses every call, for another reason than a fault."""
 
 Value = int | float | str
 Links = dict[str, list[Value | None]]
 
 
 class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child was told about one GPU; *pci* as NVML writes it, values as their readings are called."""
+    """The child's answer about one GPU. *pci* as NVML writes it, values by the names of their readings."""
 
     pci: str
     state: str = "ok"
     said: str = ""
-    """NVML's words where it is not well."""
+    """NVML's words where the GPU is not well."""
     values: dict[str, Value] = {}
     links: Links = {}
-    """By reading and number of the link; null where it has none."""
+    """By reading and number of the link. Null where it has none."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,17 +51,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     node: dict[str, Value] = {}
     unreadable: list[str] = []
     given: list[str] = []
-    """What NVML should list, as the kernel's driver tells; empty where that can not be known."""
+    """What NVML should list, by the kernel's driver. Empty where that can not be known."""
     whole: bool = False
-    """It has everything, not only what is read in every sample."""
+    """The answer has everything, not only what is read in every sample."""
     xids: dict[str, dict[str, int]] = {}
-    """How many events came since the child began, by GPU and Xid."""
+    """How many events occurred since the child began, by GPU and Xid."""
     trouble: str = ""
     code: int = 0
 
 
 class HealthProcess(Protocol):
-    """What is used of `process.Process`."""
+    """What this module uses of `process.Process`."""
 
     @property
     def responds(self) -> bool | None: ...
@@ -89,8 +89,7 @@ _decoder = msgspec.json.Decoder(Answer)
 
 
 class Nvml:
-    """All that NVML says of the GPUs. The same `Sample` object is given again until the child has said something
-    new."""
+    """All that NVML reports of the GPUs. Returns the same `Sample` object until the child has written new data."""
 
     source = "nvml"
 
@@ -102,8 +101,8 @@ class Nvml:
         has_driver: Callable[[], bool] = _unknown,
     ) -> None:
         """
-        *expected*: how many GPUs the node should have, where somebody says so. *has_driver*: whether the kernel has
-        NVIDIA's driver, as far as that is cheap to know; where it appears, NVML is asked at once.
+        *expected*: how many GPUs the node should have, where the configuration sets that. *has_driver*: whether the
+        kernel has NVIDIA's driver, as far as a cheap check shows it. Where the driver appears, NVML is called at once.
         """
         self._process: HealthProcess = process or Process()
         self._expected = expected
@@ -121,16 +120,16 @@ class Nvml:
 
     @property
     def every(self) -> timedelta:
-        """What the child says by itself is fetched; this asks no driver."""
+        """Collects what the child has written; this calls no driver."""
         return pace(timedelta(seconds=2), has_devices=self.may_say_something)
 
     @property
     def may_say_something(self) -> bool:
-        """A GPU is or was there, or a child asks for one."""
+        """A GPU is or was there, or a child is running."""
         return bool(self._seen or self._given or self._process.is_running)
 
     def sample(self, now: datetime) -> Sample:
-        """What the child said last; one whose words nobody understands is as good as none."""
+        """The child's last answer. An answer that cannot be parsed counts as none."""
         with self._lock:
             self._hear()
             trouble = self._trouble or self._process.trouble
@@ -148,17 +147,17 @@ class Nvml:
             return self._last
 
     def responds(self) -> bool | None:
-        """Whether NVML answers in time; None: that is not known yet."""
+        """Whether NVML answers in time. None: not known yet."""
         with self._lock:
             self._hear()
             return self._process.responds
 
     def wait(self, seconds: float) -> None:
-        """Wait until the child has said something, or *seconds* have passed."""
+        """Wait until the child has written something, or *seconds* have passed."""
         self._process.wait(seconds)
 
     def close(self) -> None:
-        """End the child: an open driver stands in the way of a GPU's reset. The next sample starts another."""
+        """End the child: an open driver prevents a GPU's reset. The next sample starts another."""
         with self._lock:
             self._process.close()
 
@@ -171,9 +170,9 @@ class Nvml:
             self._last = None
 
     def _take(self, answer: Answer) -> None:
-        """Raises ValueError for an address that is none."""
+        """Raises ValueError for an invalid address."""
         self._trouble = ""
-        if answer.trouble:  # NVML says no as well where there is no GPU
+        if answer.trouble:  # NVML returns an error also where there is no GPU
             self._gpus, self._node, self._nameless, self._empty = {}, {}, [], answer.trouble
             if answer.code == _NO_LIBRARY and not self._seen and not self._expected:
                 self._process.rest(WITHOUT_LIBRARY, unless=self._has_driver)
@@ -192,7 +191,7 @@ class Nvml:
             self._empty = "" if count or self._gpus else "NVML lists no GPU"
 
     def _completed(self, pci: str, gpu: GpuAnswer) -> GpuAnswer:
-        """With what is read only now and then, as it was; but not of a GPU that answers nothing now."""
+        """Adds the last values of what is read only now and then, but not for a GPU that answers nothing now."""
         before = self._gpus.get(pci)
         if before is None or not gpu.values:
             return gpu
@@ -214,13 +213,13 @@ class Nvml:
         return readings
 
     def _unread(self) -> str:
-        """GPUs that NVML counts and that answer nothing."""
+        """GPUs that NVML counts and that do not answer."""
         mute = [f"{pci} refuses every question ({gpu.said})" for pci, gpu in self._gpus.items() if gpu.state == MUTE]
         return "; ".join([*self._nameless, *mute])
 
 
 class NvmlPulse:
-    """Whether NVML answers in time: a driver that hangs tells nothing else, and that alone proves nothing."""
+    """Whether NVML answers in time: a driver that hangs gives no other reading, and that alone proves nothing."""
 
     source = "nvml-pulse"
 
@@ -229,7 +228,7 @@ class NvmlPulse:
 
     @property
     def every(self) -> timedelta:
-        """A child that asks is listened to, or its silence proves nothing."""
+        """A running child is read often, or its silence proves nothing."""
         return pace(timedelta(seconds=1), has_devices=self._nvml.may_say_something)
 
     def sample(self, now: datetime) -> Sample:
@@ -242,7 +241,7 @@ class NvmlPulse:
 def _of_gpu(pci: str, gpu: GpuAnswer, most_active: int) -> list[Reading]:
     readings = [Reading(pci, "nvml.state", gpu.state)]
     readings += [Reading(pci, name, value) for name, value in gpu.values.items()]
-    if gpu.values.get("nvml.mig") == "on":  # NVLinks are off then, and meant to be
+    if gpu.values.get("nvml.mig") == "on":  # NVLinks are off then, as intended
         return readings
     for name, values in gpu.links.items():
         readings += [
@@ -266,7 +265,7 @@ def _active(gpu: GpuAnswer) -> int:
 
 
 def _codes(counts: Mapping[str, int]) -> list[str]:
-    """Codes that rules know are told from the first sample on: a counter that appears with 1 did not grow."""
+    """Codes that rules know are reported from the first sample on: a counter that appears with 1 did not grow."""
     return [*_XIDS, *sorted(counts.keys() - set(_XIDS))]
 
 

@@ -1,8 +1,8 @@
 """
 The GPUs of this machine, as NVML lists them.
 
-A driver in trouble can hold its caller for ever, so a child asks, and is left behind when its time is up. No answer is
-a value with a reason: a machine without GPUs is no error, and a probe that fails says nothing about the hardware.
+A failing driver can block its caller for ever, so a child calls NVML, and is abandoned when its time is up. No answer
+is a value with a reason: a machine without GPUs is no error, and a probe that fails is no evidence about the hardware.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ DEADLINE = timedelta(seconds=20)
 """A healthy driver answers in a second or two, but the first call after boot may initialise every GPU."""
 
 _REAP = 1.0
-"""Seconds that a killed child gets to be gone."""
+"""Seconds that a killed child has to end."""
 _CHILD = Path(__file__).with_name("child") / "inventory.py"
 _PCI = re.compile(r"([0-9a-fA-F]+):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?")
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """What NVML answered. No devices and a *reason*: it could not be asked, or said no."""
+    """NVML's answer. No devices and a *reason*: it could not be called, or returned an error."""
 
     devices: list[Device] = []
     reason: str = ""
     unreadable: list[str] = []
-    """GPUs that are there but did not answer, with what NVML said instead."""
+    """GPUs that are there but did not answer, with NVML's words."""
 
 
 def inventory(deadline: timedelta = DEADLINE, *, environ: Mapping[str, str] | None = None) -> Inventory:
-    """The GPUs, in NVML's order. Blocks up to *deadline*; raises nothing. *environ*: of the child, default our own."""
+    """The GPUs, in NVML's order. Blocks up to *deadline*; raises nothing. *environ*: the child's, default our own."""
     try:
         answer = _ask(deadline, environ)
     except subprocess.TimeoutExpired:
@@ -52,7 +52,7 @@ def inventory(deadline: timedelta = DEADLINE, *, environ: Mapping[str, str] | No
 
 
 def parse_inventory(answer: bytes) -> Inventory:
-    """The child's JSON, with addresses in our own form. Anything else becomes a reason."""
+    """The child's JSON, with addresses in healthd's form. Anything else becomes a reason."""
     try:
         said = msgspec.json.decode(answer, type=Inventory)
         devices = [msgspec.structs.replace(device, pci=parse_pci(device.pci)) for device in said.devices]
@@ -71,9 +71,9 @@ def parse_pci(bus_id: str) -> str:
 
 
 def _ask(deadline: timedelta, environ: Mapping[str, str] | None) -> bytes | int:
-    """What the child printed, or the status it ended with instead. Raises OSError, TimeoutExpired."""
+    """What the child printed, or its exit status instead. Raises OSError, TimeoutExpired."""
     seconds = deadline.total_seconds()
-    # -P: no module of the directory that we happen to run in may stand in for a real one.
+    # -P: no module of the current directory may replace a real one.
     command = [sys.executable, "-P", str(_CHILD), str(math.ceil(seconds))]
     child = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
@@ -85,7 +85,7 @@ def _ask(deadline: timedelta, environ: Mapping[str, str] | None) -> bytes | int:
 
 
 def _abandon(child: subprocess.Popen[bytes]) -> None:
-    """Kill it, but do not insist: inside a stuck driver call not even SIGKILL is heard."""
+    """Kill it, but do not wait for long: inside a stuck driver call not even SIGKILL has an effect."""
     child.kill()
     if child.stdout:
         child.stdout.close()

@@ -1,8 +1,8 @@
 """
-The process that asks NVML: started, heard, given up when it does not answer, and started again, each time later.
+The process that calls NVML: started, read, killed when it does not answer, and started again, each time after longer.
 
-A process that hangs inside a driver may be beyond SIGKILL; it is left behind, and until it is gone no other is started,
-so that there is never more than one. Nothing here waits, except `wait`. What the process says is not understood here.
+A process that hangs inside a driver may ignore SIGKILL. It is left behind, and until it is gone no other is started, so
+that there is never more than one. Nothing here waits, except `wait`. This module does not parse the output.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from healthd.core.backoff import Backoff, no_jitter
 
 _PROGRAM = Path(__file__).with_name("child") / "watch.py"
 _PIPE = 1 << 20
-"""Bytes of the pipe: some looks at eight GPUs."""
+"""Bytes of the pipe: several samples of eight GPUs."""
 _REAP = 1.0
-"""Seconds that a process gets to be gone once it said its last, or was killed."""
+"""Seconds that a process has to end after its last output, or after a kill."""
 _ATTENTIVE = 5.0
-"""Seconds; who did not listen for longer does not know whether the process was slow, or everything stood still."""
+"""Seconds. A reader that paused for longer cannot know whether the process was slow, or everything stood still."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How often NVML is asked, and how long it may take."""
+    """How often NVML is called, and how long it may take."""
 
     every: timedelta = timedelta(seconds=10)
     whole: timedelta = timedelta(seconds=60)
@@ -42,14 +42,14 @@ class Pace:
     first: timedelta = timedelta(seconds=60)
     """For the first answer: without persistence, the driver initialises every GPU for it."""
     anew: timedelta = timedelta(seconds=60)
-    """How often NVML is initialised anew while a GPU is not well: it may have been reset meanwhile."""
+    """How often NVML is initialised anew while a GPU is not well: the GPU may have been reset meanwhile."""
 
 
 USUAL = Pace()
 
 
 class Child(Protocol):
-    """What is used of `subprocess.Popen`."""
+    """What this module uses of `subprocess.Popen`."""
 
     @property
     def stdout(self) -> IO[bytes] | None: ...
@@ -62,15 +62,15 @@ class Child(Protocol):
 
 
 Spawn = Callable[[Pace], Child]
-"""Starts one. Raises OSError."""
+"""Starts a child. Raises OSError."""
 
 
 def asking(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> Spawn:
-    """Starts the real one. *environ*: its environment, default our own; *root*: where /proc and /dev are."""
+    """Starts the real child. *environ*: its environment, default this process's. *root*: where /proc and /dev are."""
 
     def spawn(pace: Pace) -> Child:
         times = (pace.every, pace.whole, max(pace.first, pace.deadline), pace.anew)
-        # -P: no module of the directory that we happen to run in may stand in for a real one.
+        # -P: no module of the current directory may replace a real one.
         command = [sys.executable, "-P", str(_PROGRAM), *(str(one.total_seconds()) for one in times), str(root)]
         return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
@@ -106,17 +106,17 @@ class Process:
         self._no_rest = _never
         self._heard_at = 0.0
         self.responds: bool | None = None
-        """False from when it missed its deadline until a process answers; None until the first one did either."""
+        """False from a missed deadline until a process answers. None until the first answer or missed deadline."""
         self.trouble = ""
-        """Why there is no answer, for a person; empty while all is well."""
+        """Why there is no answer, for a person. Empty while it answers."""
 
     @property
     def is_running(self) -> bool:
-        """A process asks, or hangs and was not given up yet."""
+        """A process is running, or hangs and has not been given up yet."""
         return self._child is not None
 
     def rest(self, time: timedelta, *, unless: Callable[[], bool]) -> None:
-        """Start no other process within *time*, *unless* that answers that it is worth it."""
+        """Start no other process within *time*, unless *unless* returns True."""
         self._rests_until, self._no_rest = self._monotonic() + time.total_seconds(), unless
 
     def hear(self) -> list[bytes]:
@@ -129,13 +129,13 @@ class Process:
         return answers
 
     def wait(self, seconds: float) -> None:
-        """Wait until the process has said something, or *seconds* have passed."""
+        """Wait until the process has written something, or *seconds* have passed."""
         if self._child and self._child.stdout:
             with contextlib.suppress(OSError, ValueError):  # closed meanwhile
                 select.select([self._child.stdout], [], [], seconds)
 
     def close(self) -> None:
-        """End the process, for example because an open driver stands in the way of a GPU's reset."""
+        """End the process, for example because an open driver prevents a GPU's reset."""
         if self._child:
             self._leave(self._child)
         if self._abandoned:
@@ -161,14 +161,14 @@ class Process:
             return
         if child.stdout:
             os.set_blocking(child.stdout.fileno(), False)
-            with contextlib.suppress(OSError):  # more than this user may have; the usual size does as well
+            with contextlib.suppress(OSError):  # more than this user may have; the usual size works too
                 fcntl.fcntl(child.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
         self._child, self._buffer, self._has_answered = child, b"", False
         self._heard_at = now
         self._due = now + self._pace.first.total_seconds()
 
     def _read(self, child: Child) -> list[bytes]:
-        """Complete lines. The times at which it began to ask set deadlines on the way."""
+        """Complete lines. The times at which calls began set deadlines on the way."""
         is_open = self._fill(child)
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
@@ -181,7 +181,7 @@ class Process:
         return [line for line in lines if line.startswith(b"{")]
 
     def _fill(self, child: Child) -> bool:
-        """Read what is there; False: it said its last."""
+        """Read what is there. False: the output has ended."""
         while child.stdout:
             try:
                 said = os.read(child.stdout.fileno(), _PIPE)
@@ -195,7 +195,7 @@ class Process:
     def _note(self, line: bytes) -> None:
         pace = self._pace
         if line.startswith(b"{"):
-            if self._has_answered:  # one that says why it can not ask, and ends, does so once
+            if self._has_answered:  # a child that reports why it can not call NVML, and ends, answers once
                 self._backoff.reset()
             self._has_answered, self.responds, self.trouble = True, True, ""
             self._due = self._monotonic() + (pace.every + pace.deadline).total_seconds()
@@ -204,7 +204,7 @@ class Process:
             self._due = float(line) + deadline.total_seconds()
 
     def _judge(self, now: float, *, heard: bool) -> None:
-        """Say that it hangs, when it is late and was listened to all the while."""
+        """Report that it hangs, when it is late and was read all the while."""
         child, gap = self._child, now - self._heard_at
         if child is None or heard:
             return
@@ -216,7 +216,7 @@ class Process:
             self._leave(child)
 
     def _leave(self, child: Child) -> None:
-        """End it, but do not insist: inside a stuck driver call not even SIGKILL is heard."""
+        """End it, but do not wait for long: inside a stuck driver call not even SIGKILL has an effect."""
         child.kill()
         if child.stdout:
             child.stdout.close()

@@ -1,8 +1,8 @@
 """
-One look at this machine's GPUs, for a person: `python -m healthd.probes.nvml.transcript`.
+One sample of this machine's GPUs, for a person: `python -m healthd.probes.nvml.transcript`.
 
-Prints JSON: how long the first sample took, every reading, and what would be told at once. For a report of how healthd
-gets on with a driver or GPU that it has not met; it changes nothing and needs no configuration.
+Prints JSON: how long the first sample took, every reading, and what would be reported at once. It is for a report of
+how healthd works with a driver or GPU that is new to it. It changes nothing and needs no configuration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOOKS = 3
 
 
 def main() -> int:
-    """0: NVML answered. 1: it did not, and what is printed says why."""
+    """0: NVML answered. 1: it did not, and the output has the reason."""
     probe, engine, clock = Nvml(Process(Pace(every=timedelta(seconds=2)))), Engine(RULES), SystemClock()
     begun, took, samples, last = time.monotonic(), 0.0, 0, None
     while samples < _LOOKS and time.monotonic() - begun < LONGEST:
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def said(sample: Sample, took: float, engine: Engine) -> dict[str, Any]:
-    """Readings by device; those of parts as one list for each name."""
+    """Readings by device. Those of parts are one list for each name."""
     devices: dict[str, dict[str, Any]] = {}
     for reading in sample.readings:
         values = devices.setdefault(reading.device, {})

@@ -1,5 +1,5 @@
 """
-What the config space of a PCI Express port says about peer-to-peer traffic. Pure.
+What the config space of a PCI Express port shows about peer-to-peer traffic. Pure.
 
 The layout is that of the PCI Express Base Specification, as `linux/pci_regs.h` names it.
 """
@@ -15,7 +15,7 @@ _REDIRECTS = 0x0004 | 0x0008
 
 
 def redirects_peers(space: bytes) -> bool | None:
-    """Whether the port sends peer-to-peer traffic up to the processor. None: *space* does not tell, or has no ACS."""
+    """Whether the port sends peer-to-peer traffic up to the processor. None: *space* does not show it, or no ACS."""
     offset, seen = _FIRST, set[int]()
     while _FIRST <= offset <= len(space) - 8 and offset not in seen:
         seen.add(offset)

@@ -1,4 +1,4 @@
-"""Which NVIDIA GPUs are on the PCI bus, whether or not a driver is loaded that knows them."""
+"""Which NVIDIA GPUs are on the PCI bus, whether or not a driver for them is loaded."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from healthd.probes.sysfs import link_name, names_in, parse_number, read_bytes, 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NVIDIA = 0x10DE
 _ALL_ONES = b"\xff\xff\xff\xff"
-"""What a read of a device that is not there gives: no vendor has this number."""
+"""The result of reading a device that is not there: no vendor has this number."""
 
 _LINK_ERRORS = frozenset({"RxErr", "BadTLP", "BadDLLP", "Rollover", "Timeout"})
 """Correctable errors that a bad link makes. The others (advisory, internal) also come from software that probes."""
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """One PCI function at the lower end of a link. *full_…* is what both ends of the link can do; 0: not told."""
+    """One PCI function at the lower end of a link. *full_…* is what both ends of the link can do; 0: not reported."""
 
     address: str
     kind: Kind
@@ -55,7 +55,7 @@ class Function:
 
 
 class Bus:
-    """The functions worth watching under *sys*. Remembers what does not change, so that looking again is cheap."""
+    """The functions worth watching under *sys*. Keeps what does not change, so that listing them again is cheap."""
 
     def __init__(self, sys: Path) -> None:
         self._folder = sys / "bus" / "pci" / "devices"
@@ -78,7 +78,7 @@ class Bus:
         return dict(self._known)
 
     def uplinks(self) -> list[Function]:
-        """The upper links of the PCIe switches on the way to what `functions` gave."""
+        """The upper links of the PCIe switches above the results of `functions`."""
         return list(self._uplinks.values())
 
     def _meet(self, name: str) -> None:
@@ -118,7 +118,7 @@ class PcieLinks:
     def sample(self, now: datetime) -> Sample:
         """Costs a few config space reads for each device."""
         functions = self._bus.functions()
-        if self._seen and self._bus.trouble:  # no bus loses all that is on it at once
+        if self._seen and self._bus.trouble:  # a bus never loses all its devices at once
             return Sample(source=self.source, at=now, trouble=self._bus.trouble)
         self._seen.update({function.address: function.kind for function in functions.values()})
         readings = [
@@ -164,7 +164,7 @@ class PcieAdvice:
 
     `pcie.iommu`: the kind of IOMMU domain of each GPU and RDMA device (`identity`, `DMA`, `DMA-FQ`, …); absent without
     an IOMMU. `pcie.acs_redirect` of the ports above them: `on` where peer-to-peer traffic is sent up to the processor.
-    The latter stands beyond the first 64 bytes of the config space, which only CAP_SYS_ADMIN may read.
+    The latter lies beyond the first 64 bytes of the config space, which only CAP_SYS_ADMIN may read.
 
     *kernel*: /sys/kernel, where it is not below *sys*.
     """
@@ -247,7 +247,7 @@ def _read_function(function: Function) -> Iterator[Reading]:
 
 
 def _is_silent(function: Function) -> bool:
-    """A device that sleeps gives all ones, too; reading its config space could wake it, so it is not asked."""
+    """A device that sleeps gives all ones too. Reading its config space could wake it, so it is not read."""
     if read_word(f"{function.path}/power/runtime_status") in {"suspended", "suspending", "resuming"}:
         return False
     return read_bytes(f"{function.path}/config", 4) == _ALL_ONES

@@ -1,4 +1,4 @@
-"""What a node's hardware is found to have, over time: the ledger of findings, and the life of each. Pure."""
+"""The findings about a node's hardware over time: the ledger of findings, and the life of each. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 The ledger of a node: findings are raised, repeated, overruled by the driver, and cleared. Pure and immutable.
 
-The agent holds one and replaces it, with its own clock's `now`:
+The agent holds one ledger and replaces it at each change. `now` is the time of the agent's own clock:
 
     ledger = Ledger.of(status.findings)
     ledger = ledger.observe(record, now=now, job=job, repaired_at=last_repair)
@@ -11,8 +11,8 @@ The agent holds one and replaces it, with its own clock's `now`:
     verdict, message = ledger.verdict(blind)
     status.findings = ledger.findings
 
-What must hold: one kernel record counts once; a record older than the last repair or reset of its device never acts;
-a fault of an application takes no node out of service unless different jobs meet it on one GPU.
+What must hold: one kernel record counts once. A record older than the last repair or reset of its device never acts. A
+fault of an application takes no node out of service unless different jobs meet it on one GPU.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ BY_DEFAULT = JudgePolicy()
 LONGEST_EVIDENCE = 400
 """Characters of a kernel message that are kept."""
 CLOCK_DRIFTS = timedelta(minutes=1)
-"""What is stamped further ahead was stamped by a clock that was set back since."""
+"""A timestamp further ahead comes from a clock that was set back since."""
 
 RESET_CLEARS = frozenset({Action.NONE, Action.CHECK_APP, Action.RESTART_APP, Action.RESET_GPU})
 REBOOT_CLEARS = RESET_CLEARS | {Action.REBOOT_NODE}
-"""A fault that a person must look at, or that needs a new part, survives a reboot."""
+"""A fault that a person must check, or that needs a new part, survives a reboot."""
 
 LONGEST_LOAD = timedelta(minutes=10)
-"""Of the driver: eight GPUs that do not answer keep it busy for minutes."""
+"""Of a load of the driver: eight GPUs that do not answer keep it busy for minutes."""
 USUAL_LOAD = timedelta(minutes=1)
 
 _NOTHING_WAITS = Partial()
 
 
 class Reload(NamedTuple):
-    """When a load of NVIDIA's driver began, and when it was done; None: not yet, or never."""
+    """When a load of NVIDIA's driver began, and when it was done. None: not yet, or never."""
 
     began: datetime | None
     done: datetime | None
@@ -70,16 +70,16 @@ Entries = Mapping[str, Finding]
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All findings of one node by id, cleared ones included until they are forgotten."""
+    """All findings of one node by id, including cleared ones until they are forgotten."""
 
     entries: Entries = field(default_factory=dict)
     partial: Partial = _NOTHING_WAITS
     """The beginning of a message that the driver spreads over several records."""
     policy: JudgePolicy = BY_DEFAULT
     tally: Tally = field(default_factory=dict)
-    """Events that are no finding before there are more of them."""
+    """Counted events that are not a finding yet."""
     reload: Reload = NO_RELOAD
-    """The last time that NVIDIA's driver was loaded, as far as the kernel log told."""
+    """The last load of NVIDIA's driver that the kernel log reported."""
 
     @classmethod
     def of(cls, findings: Iterable[Finding], policy: JudgePolicy = BY_DEFAULT) -> Ledger:
@@ -88,12 +88,12 @@ class Ledger:
 
     @property
     def findings(self) -> list[Finding]:
-        """To publish: oldest first."""
+        """The findings to publish, oldest first."""
         return sorted(self.entries.values(), key=lambda finding: (finding.raised_at, finding.id))
 
     @property
     def standing(self) -> list[Finding]:
-        """Those that nothing has cleared, oldest first."""
+        """Findings that nothing has cleared, oldest first."""
         return _standing(self.entries)
 
     def observe(
@@ -106,11 +106,12 @@ class Ledger:
         trust_user_space: bool = False,
     ) -> Ledger:
         """
-        Judge one kernel record and enter what it says.
+        Judge one kernel record and add what it reports.
 
         *job* is the gang that used the device then; its name must be the same across its restarts. A record at or
         before *repaired_at* (the node's last repair) changes nothing. A record of user space counts only with
-        *trust_user_space*, the option of drills and the demo; one of the kernel only if its tags agree with it.
+        *trust_user_space*, the option of drills and the demo. A record of the kernel counts only if its tags agree with
+        it.
         """
         if not _is_believed(record, trust_user_space=trust_user_space):
             return self
@@ -128,13 +129,13 @@ class Ledger:
         return ledger
 
     def _is_settled(self, device: str, record: KernelRecord, repaired_at: datetime | None, now: datetime) -> bool:
-        """Whether *record* tells of a time before the last repair, reset or reboot."""
+        """Whether *record* is from before the last repair, reset or reboot."""
         if repaired_at is not None and record.at <= repaired_at:
             return True
         return any(_settles(finding, device, record, now) for finding in self.entries.values())
 
     def _judged(self, text: str) -> Iterator[Judgement]:
-        """What healthd's own rules say of a kernel message, and what the site's say beside them."""
+        """The judgements of healthd's own rules about a kernel message, and those of the site's rules."""
         message = parse_message(text)
         judgement = with_cause(judge(message)) if message else None
         if judgement and (judgement.raises or judgement.clears or judgement.ends or judgement.load):
@@ -143,7 +144,7 @@ class Ledger:
         yield from judge_line(self.policy.rules, text)
 
     def enter(self, judgement: Judgement, seen: Evidence, boot_id: str = "") -> Ledger:
-        """Enter a judgement of any source: a new finding, a repeat, or one more witness of a fault that stands."""
+        """Add a judgement of any source: a new finding, a repeat, or one more witness of a fault that is active."""
         if judgement.load is not None:
             return self._loaded(judgement.load, seen.at)
         if judgement.clears:
@@ -161,10 +162,10 @@ class Ledger:
 
     def clear_by_reload(self, answered: Mapping[str, datetime]) -> Ledger:
         """
-        Clear faults from before the driver was loaded last that only a reboot puts right otherwise: the GPU is back.
+        Clear faults from before the last load of the driver that otherwise only a reboot clears: the GPU is back.
 
-        *answered*: when the driver last listed a GPU, by its address. That it was loaded anew is no proof alone, for it
-        says nothing of a GPU that is not on the bus; nor is an answer from before the load.
+        *answered*: when the driver last listed a GPU, by its address. A new load alone is no proof, because it shows
+        nothing about a GPU that is not on the bus. An answer from before the load is no proof either.
         """
         began, done = self.reload
         if done is None or began is None:
@@ -178,10 +179,10 @@ class Ledger:
 
     def _loaded(self, load: Load, at: datetime) -> Ledger:
         """
-        The driver is being loaded, or was: then every GPU that it found was set up from scratch.
+        The driver is being loaded, or was loaded. Every GPU that it found was set up from scratch.
 
-        What it said meanwhile is of now. So all counts that was said before the load began; a kernel log that does not
-        tell when that was is given a minute.
+        What it reports during the load is current, so only faults from before the beginning of the load count as
+        cleared. A kernel log that does not show the beginning is given a minute.
         """
         if load is Load.BEGINS:
             return replace(self, reload=Reload(at, None))
@@ -195,7 +196,7 @@ class Ledger:
         return any(fnmatchcase(rule, pattern) for pattern in self.policy.tried)
 
     def lost(self, count: int, *, first: datetime, last: datetime, boot_id: str = "") -> Ledger:
-        """Say that *count* kernel records between *first* and *last* were overwritten before anybody read them."""
+        """Record that *count* kernel records between *first* and *last* were overwritten before they were read."""
         old = next((finding for finding in self.standing if finding.rule == KMSG_LOST), None)
         total = count + (old.count if old else 0)
         lost = Finding(
@@ -214,7 +215,7 @@ class Ledger:
         return replace(self, entries=_put(self.entries, lost))
 
     def believe(self, finding: Finding) -> Ledger:
-        """Enter what is told elsewhere; it joins the standing finding of the same fault by another witness."""
+        """Add a finding that is stored elsewhere. It joins the active finding of the same fault by another witness."""
         for told in self.standing:
             if told.device == finding.device and _is_one_fault(told, finding):
                 return replace(self, entries=_put(self.entries, life.believed(told, finding)))
@@ -222,11 +223,12 @@ class Ledger:
 
     def clear_by_repair(self, at: datetime, noticed: datetime | None = None) -> Ledger:
         """
-        Clear all that was last seen at or before *at*: somebody repaired or replaced the node.
+        Clear all that was last seen at or before *at*: the node was repaired or replaced.
 
-        What probes read between the repair and *noticed*, when it became known, may have come before it: a counter grew
-        since the sample before. It is cleared, too, and raised again by the next sample that sees it. So is what seems
-        to be of the future: the clock was set back since, and it came before *noticed*, whatever it is stamped.
+        What probes read between the repair and *noticed*, when it became known, may come from before it: a counter grew
+        since the sample before. It is cleared too, and the next sample that sees it raises it again. A finding stamped
+        in the future is also cleared: the clock was set back since, so the finding came before *noticed*, whatever its
+        timestamp.
         """
 
         def is_put_right(finding: Finding) -> bool:
@@ -238,7 +240,7 @@ class Ledger:
         return replace(self, entries=_cleared(self.entries, "repair", at, is_put_right))
 
     def clear_by_reset(self, device: str, at: datetime) -> Ledger:
-        """Clear what a reset of *device* at *at* puts right."""
+        """Clear what a reset of *device* at *at* clears."""
 
         def is_put_right(finding: Finding) -> bool:
             return finding.device == device and finding.last_at <= at and finding.action in RESET_CLEARS
@@ -246,7 +248,7 @@ class Ledger:
         return replace(self, entries=_cleared(self.entries, "reset", at, is_put_right))
 
     def clear_by_reboot(self, boot_id: str, at: datetime) -> Ledger:
-        """Clear what a reboot puts right, of every boot but *boot_id*, the present one; *at* is when it was noticed."""
+        """Clear what a reboot clears, of every boot but *boot_id*, the present one. *at*: when it was noticed."""
 
         def is_put_right(finding: Finding) -> bool:
             return finding.boot_id not in {"", boot_id} and finding.action in REBOOT_CLEARS
@@ -254,11 +256,11 @@ class Ledger:
         return replace(self, entries=_cleared(self.entries, "reboot", at, is_put_right))
 
     def clear_recovered(self, ids: Container[str], at: datetime) -> Ledger:
-        """Clear the findings *ids*: what they told of is seen to be good."""
+        """Clear the findings *ids*: their states are good again."""
         return replace(self, entries=_cleared(self.entries, "recovered", at, lambda finding: finding.id in ids))
 
     def clear_left_out(self, at: datetime) -> Ledger:
-        """Clear what only rules tell of that the policy leaves out: nobody would ever see the end of it."""
+        """Clear findings that only rules left out by the policy report: no rule would ever see their end."""
 
         def is_left_out(finding: Finding) -> bool:
             return all(map(self.policy.leaves_out, (finding.rule, *finding.also)))
@@ -266,13 +268,13 @@ class Ledger:
         return replace(self, entries=_cleared(self.entries, "configuration", at, is_left_out))
 
     def decay(self, now: datetime) -> Ledger:
-        """Let findings fade that do not quarantine and were not seen again, and forget what was cleared long ago."""
+        """Let findings fade that do not quarantine and were not seen again. Forget those cleared long ago."""
         faded = _cleared(self.entries, "decay", now, lambda finding: life.has_faded(finding, now))
         kept = {key: finding for key, finding in faded.items() if not life.is_forgotten(finding, now)}
         return replace(self, entries=kept)
 
     def verdict(self, blind: Mapping[str, str] = NOT_BLIND) -> tuple[Verdict, str]:
-        """What all standing findings add up to, with the worst as the reason; *blind*: why sources tell nothing."""
+        """The verdict of all active findings, with the worst as the reason. *blind*: why sources have no readings."""
         standing = [finding for finding in self.standing if not finding.shadow]
         if bad := [finding for finding in standing if finding.quarantines]:
             return Verdict.UNHEALTHY, _reason(bad)
@@ -288,7 +290,7 @@ class Ledger:
 
 
 def _is_believed(record: KernelRecord, *, trust_user_space: bool) -> bool:
-    """Whether the kernel wrote *record*, and about the device that it names; a drill has neither."""
+    """Whether the kernel wrote *record*, and about the device that it names. A drill fulfils neither."""
     if record.facility:
         return trust_user_space
     return record.source not in TAGGED or is_of_its_device(record.text, record.tags)
@@ -320,16 +322,16 @@ def _raised(old: Finding | None, judgement: Judgement, seen: Evidence, boot_id: 
 
 
 def _root_of(entries: Entries, judgement: Judgement, at: datetime) -> Finding | None:
-    """The fresh fault of the same device that *judgement* is only a symptom of."""
+    """The recent fault of the same device that *judgement* is only a symptom of."""
     causes = {cause for symptom in rules().symptoms if judgement.rule in symptom.rules for cause in symptom.after}
     return next((finding for finding in _fresh(entries, judgement.device, at) if finding.rule in causes), None)
 
 
 def _told_already(entries: Entries, judgement: Judgement) -> Finding | None:
     """
-    The standing finding of the same fault by another kind of witness. A rule in shadow joins no other.
+    The active finding of the same fault by another kind of witness. A rule in shadow joins no other.
 
-    The kernel's own messages are not joined here: which of them belong together is said by time (`_root_of`).
+    The kernel's own messages are not joined here: their times decide which of them belong together (`_root_of`).
     """
     for finding in _standing(entries):
         if finding.device == judgement.device and finding.rule != judgement.rule and not finding.shadow:
@@ -346,7 +348,7 @@ def _is_one_fault(told: Finding, other: Finding) -> bool:
 
 
 def _advised(entries: Entries, finding: Finding, at: datetime) -> Finding:
-    """What the driver asked for just before (Xid 154) beats the table."""
+    """The finding with the action that the driver asked for just before (Xid 154). It overrides the table."""
     if not life.is_linked(finding.rule):
         return finding
     advice = (other for other in _fresh(entries, finding.device, at) if other.rule == RECOVERY_RULE)
@@ -354,7 +356,7 @@ def _advised(entries: Entries, finding: Finding, at: datetime) -> Finding:
 
 
 def _advise(entries: Entries, advice: Finding) -> Entries:
-    """What the driver asks for now beats the table for the faults that were told just before."""
+    """The action that the driver asks for now overrides the table for the faults reported just before."""
     for finding in _fresh(entries, advice.device, advice.last_at):
         if life.is_linked(finding.rule):
             entries = _put(entries, life.overruled(finding, advice))
@@ -362,7 +364,7 @@ def _advise(entries: Entries, advice: Finding) -> Entries:
 
 
 def _taken_back(entries: Entries, device: str, at: datetime) -> Entries:
-    """Xid 154 to 0: the driver takes its advice back, and with it the faults that a reset puts right."""
+    """Xid 154 to 0: the driver withdraws its advice, and with it the faults that a reset clears."""
 
     def is_put_right(finding: Finding) -> bool:
         return (
@@ -376,9 +378,11 @@ def _taken_back(entries: Entries, device: str, at: datetime) -> Entries:
 
 def _is_from_before(finding: Finding, began: datetime, actions: Container[Action]) -> bool:
     """
-    Whether a load of the driver from *began* on put right what *finding* tells of a GPU; *actions* are what it equals.
+    Whether a load of the driver that began at *began* cleared the fault of *finding* on a GPU. *actions*: the actions
+    to which the load is equal.
 
-    Not where another witness has seen the fault, too, who goes on looking; nor what jobs did, which is counted.
+    It does not where another witness has seen the fault too and goes on watching it. It does not clear faults of jobs
+    either, which are counted.
     """
     asks = finding.quarantines or finding.action is Action.RESET_GPU
     is_its = finding.device != NODE and is_the_drivers(finding.rule) and not finding.also
@@ -394,7 +398,7 @@ def _stands(entries: Entries, judgement: Judgement) -> bool:
 
 
 def _ended(entries: Entries, judgement: Judgement, at: datetime) -> Entries:
-    """The kernel says that it is over. What other witnesses tell of, too, ends when all of them see the end."""
+    """The kernel reports the end. A fault that other witnesses report too ends when all of them see the end."""
 
     def is_over(finding: Finding) -> bool:
         is_told = (finding.device, finding.rule) == (judgement.device, judgement.rule) and not finding.also
@@ -419,7 +423,7 @@ def _suspicion(entries: Entries, finding: Finding, policy: JudgePolicy) -> Findi
 
 
 def _settles(finding: Finding, device: str, record: KernelRecord, now: datetime) -> bool:
-    """Not where the clock was set back beyond that: everything new would seem to be older."""
+    """False where the clock was set back beyond that: every new record would appear older."""
     if finding.cleared_at is None:
         return False
     if finding.cleared_by == "reboot":
@@ -435,7 +439,7 @@ def _standing(entries: Entries) -> list[Finding]:
 
 
 def _fresh(entries: Entries, device: str, at: datetime) -> list[Finding]:
-    """Standing findings of *device* that were seen so close to *at* that they belong together."""
+    """Active findings of *device* that were seen so close to *at* that they belong together."""
     return [
         finding
         for finding in _standing(entries)
@@ -457,7 +461,7 @@ def _put(entries: Entries, finding: Finding) -> Entries:
 
 
 def _degrades(finding: Finding) -> bool:
-    """A fault of the application says nothing about the node."""
+    """False for a fault of the application: it is no evidence about the node."""
     return finding.severity is not Severity.INFO and finding.blame is not Blame.APPLICATION
 
 

@@ -45,7 +45,7 @@ def new_finding(judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
 
 
 def repeated(old: Finding, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
-    """Count it; take over its judgement where that is worse, or newer advice of the driver."""
+    """Count a repeat. Take over its judgement where that is worse, or is newer advice of the driver."""
     if judgement.watched:
         return _more_parts(with_evidence(old, seen, boot_id), judgement)
     parts = sorted({*old.parts, *judgement.parts})
@@ -65,7 +65,7 @@ def joined(finding: Finding, judgement: Judgement, seen: Evidence, boot_id: str)
 
 
 def believed(finding: Finding, other: Finding) -> Finding:
-    """The finding, of which something is told elsewhere under the name of another witness."""
+    """The finding, joined with *other*, which is stored elsewhere under the rule of another witness."""
     return msgspec.structs.replace(
         finding,
         also=sorted({*finding.also, other.rule, *other.also} - {finding.rule}),
@@ -75,7 +75,7 @@ def believed(finding: Finding, other: Finding) -> Finding:
 
 
 def _may_end(finding: Finding, judgement: Judgement) -> bool:
-    """Somebody sees the end, and the word of the others does not stand for ever."""
+    """A witness sees the end, and the reports of the others do not count for ever."""
     if not finding.watched and not judgement.watched:
         return False
     told = [] if finding.watched else [(rule, finding.quarantines) for rule in (finding.rule, *finding.also)]
@@ -110,7 +110,7 @@ def _taken_over(finding: Finding, judgement: Judgement) -> Finding:
 
 
 def with_evidence(finding: Finding, seen: Evidence, boot_id: str) -> Finding:
-    """The finding with one more thing that was seen, not counted as another fault."""
+    """The finding with one more piece of evidence, not counted as another fault."""
     if is_counted(finding, seen, boot_id):
         return finding
     before = finding.evidence if finding.boot_id == boot_id else map(_of_an_earlier_boot, finding.evidence)
@@ -120,12 +120,12 @@ def with_evidence(finding: Finding, seen: Evidence, boot_id: str) -> Finding:
 
 
 def _of_an_earlier_boot(seen: Evidence) -> Evidence:
-    """Without the number of its record: that of another record in this boot may be lower."""
+    """Without the number of its record: the number of another record in this boot may be lower."""
     return seen if seen.sequence < 0 else msgspec.structs.replace(seen, sequence=-1)
 
 
 def is_counted(finding: Finding, seen: Evidence, boot_id: str) -> bool:
-    """Whether this record was entered before: kernel sequence numbers only grow within one boot."""
+    """Whether this record was counted before: kernel sequence numbers only grow within one boot."""
     if seen.sequence < 0 or finding.boot_id != boot_id:
         return False
     return any(seen.source == known.source and seen.sequence <= known.sequence for known in finding.evidence)
@@ -151,7 +151,7 @@ def overruled(finding: Finding, advice: Finding) -> Finding:
         action=advice.action,
         blame=Blame.UNKNOWN if finding.blame is Blame.APPLICATION else finding.blame,
         quarantines=True,
-        watched=False,  # the driver says what ends it
+        watched=False,  # the driver reports what ends it
         message=f"{without_advice(finding.message)} {ADVICE[advice.action]}",
     )
 
@@ -170,7 +170,7 @@ def suspected(finding: Finding, jobs: set[str]) -> Finding:
 
 
 def jobs_since(finding: Finding, since: datetime) -> set[str]:
-    """The jobs that met *finding* after *since*; a job that is not known does not count."""
+    """The jobs that met *finding* after *since*. An unknown job does not count."""
     return {seen.job for seen in finding.evidence if seen.job and seen.at > since}
 
 
@@ -182,7 +182,7 @@ def is_linked(rule: str) -> bool:
 
 
 def has_faded(finding: Finding, now: datetime) -> bool:
-    """Whether *finding* was not seen for so long that it says nothing any more."""
+    """Whether *finding* was not seen for so long that it is no evidence any more."""
     if finding.quarantines or finding.watched:
         return False
     hours = [fades_after_hours(rule) for rule in (finding.rule, *finding.also)]
@@ -199,7 +199,7 @@ def _is_worse(judgement: Judgement, old: Finding) -> bool:
 
 
 def _newest(evidence: list[Evidence]) -> list[Evidence]:
-    """Drop the oldest, first one whose job a newer one tells too: a burst of one job must not hide the others."""
+    """Drop the oldest, first one whose job a newer one has too: a burst of one job must not hide the others."""
     while len(evidence) > KEPT_EVIDENCE:
         told_again = [at for at, one in enumerate(evidence) if one.job in {later.job for later in evidence[at + 1 :]}]
         dropped = told_again[0] if told_again else 0

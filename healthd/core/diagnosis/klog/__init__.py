@@ -52,11 +52,11 @@ __all__ = [
 ]
 
 LONGEST_MESSAGE = 8192
-"""The kernel cuts records at 1 to 2 KiB; what a file holds beyond this is not read."""
+"""The kernel cuts records at 1 to 2 KiB. What a file holds beyond this is not read."""
 
 
 def parse_message(text: str) -> Message | None:
-    """Read one kernel message, which must start with *text*; None if it means nothing to healthd."""
+    """Parse one kernel message, which must start with *text*. None if no grammar of healthd knows it."""
     text = text[:LONGEST_MESSAGE].strip("\r\n\x00 ")
     if begins_with_a_name(text):
         return parse_process(text)

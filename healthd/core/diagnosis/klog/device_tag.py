@@ -1,7 +1,8 @@
 """
-Whose line it is, by the record's own `DEVICE=`: the kernel adds it to what a driver prints about a device.
+Which device a record is about, by the record's own `DEVICE=`: the kernel adds it to what a driver prints about a
+device.
 
-A process chooses text, and never a tag. A log without tags (a file, the output of dmesg) cannot be asked.
+A process can choose text, but never a tag. A log without tags (a file, the output of dmesg) does not allow this check.
 """
 
 from __future__ import annotations

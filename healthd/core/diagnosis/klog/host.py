@@ -1,5 +1,5 @@
 """
-The grammar of messages about the machine itself: PCIe errors (AER, DPC), machine checks; `oom.py` has memory exhausted.
+The grammar of messages about the machine itself: PCIe errors (AER, DPC), machine checks. Out of memory is in `oom.py`.
 
 Source: `drivers/pci/pcie/aer.c`, `arch/x86/kernel/cpu/mce`, `drivers/edac` of Linux, with the wordings of old and new
 versions.
@@ -56,7 +56,7 @@ _MCE_WORSE = re.compile(
     r"(?i)uncorrected|fatal|\bUE\b|(?<!no )action required|Processor context corrupt|panic", re.ASCII
 )
 _OF_LAST_BOOT = re.compile(r"\[Hardware Error\]:\s{1,4}(?:event severity: |Error [0-9]{1,4}, type: )", re.ASCII)
-"""What the firmware kept of the boot before is printed without the number that a report of now begins with."""
+"""Errors that the firmware kept from the last boot are printed without the number that a current report begins with."""
 _MCE_STATUS = re.compile(
     r"Machine Check(?: Exception| Event)?: {0,24}[0-9a-f]{1,16} Bank [0-9]{1,3}: (?P<status>[0-9a-f]{16})",
     re.ASCII,

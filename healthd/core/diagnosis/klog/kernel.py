@@ -1,5 +1,5 @@
 """
-The grammar of the kernel's own distress: stalls, oopses, NMIs, heat, devices that left the bus.
+The grammar of the kernel's own failures: stalls, oopses, NMIs, heat, devices that left the bus.
 
 Source: `kernel/hung_task.c`, `kernel/watchdog*.c`, `kernel/workqueue.c`, `kernel/rcu`, `arch/*/kernel/traps.c`,
 `arch/x86/mm/fault.c`, `arch/arm64/mm/fault.c`, `kernel/panic.c`, `arch/x86/kernel/nmi.c`, `mm/memory.c`,
@@ -23,7 +23,7 @@ _EXPEDITED = re.compile(
     r"(?<=expedited stalls on CPUs/tasks: \{)[^}]{0,4000}\} (?P<jiffies>[0-9]{1,9}) jiffies", re.ASCII
 )
 SHORT_STALL = 2000
-"""Jiffies: 2 to 20 seconds. Kernels that are built for phones, too, tell of 20 ms."""
+"""Jiffies: 2 to 20 seconds. Kernels that are built for phones also report stalls of 20 ms."""
 _OOPS = re.compile(
     r"BUG: |kernel BUG at |Kernel BUG at |Oops(?: - |(?:: .{1,160}?)? \[#\d)|Internal error: |Unable to handle kernel "
     r"|general protection fault(?:, |: [0-9a-f]{4} \[#)"
@@ -70,7 +70,7 @@ def parse_kernel(text: str) -> Message | None:
 
 
 def _is_long(text: str) -> bool | None:
-    """Whether an expedited stall was more than a hiccup; what does not say how long it was is taken for one."""
+    """Whether an expedited stall was longer than a short one. A stall without a length counts as short."""
     if "expedited stalls" not in text:
         return None
     found = _EXPEDITED.search(text)

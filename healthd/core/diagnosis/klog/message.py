@@ -1,6 +1,4 @@
-"""
-What a kernel message says, as values. Nothing is judged here.
-"""
+"""The fields of a kernel message, as values. Nothing is judged here."""
 
 from __future__ import annotations
 
@@ -24,13 +22,13 @@ class Kind(StrEnum):
     MCE = "mce"
     OOM = "oom"
     STALL = "stall"
-    """Work that does not go on: hung tasks, soft and hard lock-ups, RCU stalls."""
+    """Work that does not progress: hung tasks, soft and hard lock-ups, RCU stalls."""
     OOPS = "oops"
     """The kernel itself failed: bugs, oopses, panics."""
     NMI = "nmi"
     THERMAL = "thermal"
     PCIE = "pcie"
-    """Devices that left the bus or cannot be reached, where no error report (AER) says it."""
+    """Devices that left the bus or cannot be reached, where no error report (AER) shows it."""
     DISK = "disk"
     """NVMe, SCSI, ATA, RAID, and the errors of the block layer above them."""
     FILESYSTEM = "filesystem"
@@ -54,7 +52,7 @@ CONTRACT = frozenset(
         Kind.OOM,
     }
 )
-"""The kinds that `healthd klog --json` has always had; scripts may rely on there being no others unless they ask."""
+"""The kinds that `healthd klog --json` has always had. Scripts may rely on these unless they ask for more."""
 
 
 class Mig(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,19 +76,19 @@ class LinkFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(StrEnum):
-    """What NVIDIA's driver says while it is loaded."""
+    """What NVIDIA's driver reports while it is loaded."""
 
     BEGINS = "begins"
-    """Before it looks at any GPU."""
+    """Before the driver sets up any GPU."""
     DONE = "done"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """
-    One kernel message, read.
+    One parsed kernel message.
 
-    *pci* is `dddd:bb:dd.f` in lower case. *pid* and *process* are of Xid, OOM and crash lines only;
-    *process* was chosen by a user: never act on it, and escape it for a terminal.
+    *pci* is `dddd:bb:dd.f` in lower case. *pid* and *process* are of Xid, OOM and crash lines only. A user chose
+    *process*: never act on it, and escape it for a terminal.
     """
 
     kind: Kind
@@ -107,11 +105,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     recovery: int | None = None
     """Xid 154: the number of the NEW recovery action."""
     gpu_lost: bool = False
-    """The driver says that the GPU no longer answers, without an Xid."""
+    """The driver reports that the GPU no longer answers, without an Xid."""
     load: Load | None = None
-    """The driver is being loaded, or was."""
+    """The driver is being loaded, or was loaded."""
     fatal: bool | None = None
-    """What the line itself says: SXid `Fatal`/`Non-fatal`, AER `Uncorrected (Fatal)`, corrected or not for MCE."""
+    """The severity in the line: SXid `Fatal`/`Non-fatal`, AER `Uncorrected (Fatal)`, corrected or not for MCE."""
 
 
 ADDRESS = r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"

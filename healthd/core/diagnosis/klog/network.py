@@ -1,6 +1,4 @@
-"""
-The grammar of the network's drivers: mlx5 (ConnectX, BlueField), EFA, InfiniBand in general, and other Ethernet.
-"""
+"""The grammar of network drivers: mlx5 (ConnectX, BlueField), EFA, InfiniBand in general, and other Ethernet."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ _MLX5 = re.compile(
 _EFA = re.compile(
     rf"efa(?: {FULL_ADDRESS})?(?: [\w.-]{{1,32}})?:|infiniband (?:rdmap\w{{1,24}}|efa_\d{{1,4}}):", re.ASCII
 )
-"""Without its PCI device a line of EFA begins with the name of the RDMA device, `rdmap…` by the rules of udev."""
+"""Without its PCI device, a line of EFA begins with the name of the RDMA device: `rdmap…` by the udev rules."""
 _IB = re.compile(
     rf"infiniband [\w.-]{{1,32}}:|ib(?:\d{{1,3}}|[ps]\d\w{{0,12}})(?:\.\w{{1,8}})?:|IPoIB:"
     rf"|(?:(?:ib|rdma|iw)_\w{{1,16}}|mlx4_ib|hfi1|irdma|i40iw|bnxt_re)(?: {FULL_ADDRESS})?:|<mlx4_ib>"
@@ -25,7 +23,7 @@ _IB = re.compile(
     re.ASCII,
 )
 _INTERFACE = r"(?: [\w.@-]{1,32}| \(unnamed net_device\))?(?: \([a-z]{1,16}\))?"
-"""Before it is registered, and while it goes away, an interface has its state behind its name."""
+"""Before it is registered, and while it is removed, an interface has its state after its name."""
 _DRIVERS = (
     "bnxt_en|bnx2x|tg3|e1000e?|igbv?f?|igc|ixgbe|ixgbevf|i40e|iavf|ice|idpf|fm10k|ena|gve|mana|ionic|pds_core|be2net|enic"
     "|qede|qed|cxgb4|sfc|atlantic|r8169|hns3|nfp|octeon_ep|hinic3?|ngbe|txgbe"
@@ -40,7 +38,7 @@ _NET = re.compile(
 
 
 def parse_network(text: str) -> Message | None:
-    """Read a message of a network's driver; None if it is of somebody else."""
+    """Parse a message of a network driver. None if it has another source."""
     for kind, grammar in ((Kind.MLX5, _MLX5), (Kind.EFA, _EFA), (Kind.IB, _IB), (Kind.NET, _NET)):
         if grammar.match(text):
             return Message(kind=kind, text=text, pci=first_address(text))

@@ -2,9 +2,9 @@
 The grammar of NVIDIA's kernel modules: Xid, SXid (NVSwitch), and everything else they print.
 
 An Xid line has had three generations of addresses (`0006:00`, `0000:3b:00`, `PCI:0000:3b:00 GPU-I:01`) and several of
-owners (`pid='<unknown>'`, `pid=123`, none). The code is the first number after the address; text may be missing or cut.
-People who show a line hide what they want: an address or an owner of `xx` or dots is unknown.
-Source: `kernel_rc.c` of NVIDIA's open GPU kernel modules, and lines seen in the field.
+owners (`pid='<unknown>'`, `pid=123`, none). The code is the first number after the address. Text may be missing or cut.
+People who publish a line may redact it: an address or an owner of `xx` or dots is unknown. Source: `kernel_rc.c` of
+NVIDIA's open GPU kernel modules, and lines seen in the field.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _SXID = re.compile(
     r"\s{0,4}:\s{0,8}(?P<code>[0-9]{1,6})(?![0-9A-Za-z_])"
 )
 _NOISE = re.compile(r"NVRM: Xid\b|nvidia-nvswitch[0-9]{0,4}: (?:SXid|open|close|release)\b")
-"""Lines that look like an error but give none that can be read, and the chatter of opening a switch."""
+"""Lines that look like an error but have none that can be parsed, and the noise of opening a switch."""
 _MODULES = r"drm|modeset|uvm|nvlink|nvswitch[0-9]{0,4}|peermem|fs|gpu|vgpu[-_]vfio|caps"
-"""Named one by one: `nvidia-smi: command not found` and its like are of programs."""
+"""Listed one by one: `nvidia-smi: command not found` and similar lines come from programs."""
 _MODULE = re.compile(
     rf"(?:NVRM:|NVRM(?=\s\w{{1,64}}:)|nvidia(?:[-_](?:{_MODULES}))?(?:\s{FULL_ADDRESS})?:"
     rf"|nvidia[-_]peermem|nv_peer_mem:?|\[nvidia-vgpu-vfio\]|nvrm-nvlog:|{VGPU_MANAGER})(?=\s|$)"
@@ -55,12 +55,12 @@ _LOST = re.compile(
     r"(?: installed in this system has)?\s{1,2}(?:NVRM: )?)?fallen off the bus and is not responding(?: to commands)?)"
     r"[.!]?$",
 )
-"""Whole lines: this alone takes a node out of service, and what a program says may stand in other lines."""
+"""Whole lines: this alone takes a node out of service, and other lines may contain text of a program."""
 _LOAD_BEGINS = re.compile(r"nvidia-nvlink: Nvlink Core is being initialized(?:, major device number [0-9]{1,9})?$")
 _LOADED = re.compile(r"NVRM: loading NVIDIA UNIX (?:[\w-]{1,16} )?(?:Open )?Kernel Module(?=\s|$)")
-"""Printed once a load, when every GPU was looked at."""
+"""Printed once per load, after every GPU was set up."""
 _QUOTES_A_CLIENT = re.compile(r"NVRM: (?:API mismatch|has the version)")
-"""Here the driver repeats what a program told it: any text, in any number of lines."""
+"""In these lines the driver repeats text of a program: any text, in any number of lines."""
 _NVRM_ADDRESS = re.compile(
     r"PCI:(?P<slot>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)(?![.0-9a-fA-F])"
     r"|GPU (?:at )?(?P<local>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])(?![.0-9a-fA-F])"
@@ -80,7 +80,7 @@ FIRST_NVLINK5, LAST_NVLINK5 = 144, 150
 
 
 def parse_nvidia(text: str) -> Message | None:
-    """Read a message of one of NVIDIA's modules; None if it is of somebody else."""
+    """Parse a message of one of NVIDIA's modules. None if it has another source."""
     if found := _XID.match(text):
         return _parse_xid(text, found)
     if found := _SXID.match(text):
@@ -169,7 +169,7 @@ def _link_fault(code: int, detail: str) -> LinkFault | None:
 
 
 def _last(grammar: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """The last place that fits: the name of a process stands before the driver's words, and may look like them."""
+    """The last match: the name of a process stands before the driver's words, and may look like them."""
     return max(grammar.finditer(text), key=lambda found: found.start(), default=None)
 
 
@@ -191,6 +191,6 @@ def _parse_sxid(text: str, found: re.Match[str]) -> Message:
 
 
 def _module_address(text: str) -> str | None:
-    """The device that the line is about; some give it without a function, or without a domain."""
+    """The device that the line is about. Some lines give it without a function, or without a domain."""
     short = _NVRM_ADDRESS.search(text)
     return normal_address(short["slot"] or short["local"]) if short else first_address(text)

@@ -1,9 +1,9 @@
 """
-The grammar of memory that ran out: who asked, and whom the kernel killed for it.
+The grammar of out-of-memory messages: which process asked for memory, and which one the kernel killed.
 
-A process chooses its name, and whoever may make control groups chooses theirs; both stand in these lines, and may look
-like any other part of them. So a pid is taken only from where no chosen text can stand: behind the last field of
-`oom-kill:…,task=NAME,pid=1,uid=0`, and before the name in `Killed process 1 (NAME)`. A control group is taken only
+A process chooses its name, and a user who may make control groups chooses their names. Both stand in these lines, and
+may look like any other part of them. So a pid is taken only from where no chosen text can stand: behind the last field
+of `oom-kill:…,task=NAME,pid=1,uid=0`, and before the name in `Killed process 1 (NAME)`. A control group is taken only
 where each mark around it stands once.
 
 Source: `mm/oom_kill.c` and `mm/memcontrol.c` of Linux, with the wordings of old and new versions.
@@ -45,7 +45,7 @@ _VICTIM = re.compile(
     r"(?:,? UID [0-9]{1,10},?|,)? \(",
     re.ASCII,
 )
-"""Not `Kill process 1 (…) score 9 or sacrifice child` of old kernels: a child may die in its place."""
+"""Not `Kill process 1 (…) score 9 or sacrifice child` of old kernels: a child may be killed instead."""
 _CHOSEN = re.compile(
     r"oom-kill:constraint=.{0,4000},pid=(?P<pid>[0-9]{1,10}),uid=[0-9]{1,10}\s{0,2}\Z", re.ASCII | re.DOTALL
 )
@@ -53,15 +53,15 @@ _GROUP_MARK, _NAME_MARK = ",task_memcg=", ",task="
 
 
 class OomKill(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that the kernel says it killed for want of memory: its *pid* in the initial PID namespace."""
+    """A process that the kernel reports it killed to free memory: its *pid* in the initial PID namespace."""
 
     pid: int
     cgroup: str = ""
-    """Where it was, as the initial cgroup namespace names it; empty where the line does not say so beyond doubt."""
+    """Its control group, as the initial cgroup namespace names it. Empty where the line is ambiguous."""
 
 
 def parse_oom(text: str) -> Message | None:
-    """The reaper's line only repeats a kill that was told before, so it names no process here."""
+    """The reaper's line only repeats a kill that was reported before, so it names no process here."""
     if found := _KILLED.match(text) or _TASK.match(text):
         return Message(kind=Kind.OOM, text=text, pid=int(found["pid"]), process=found["process"])
     if found := _NUMBER.match(text):
@@ -70,7 +70,7 @@ def parse_oom(text: str) -> Message | None:
 
 
 def parse_oom_kill(text: str) -> OomKill | None:
-    """Whom the kernel killed, by its own line alone; None for every other line, also for one that only warns."""
+    """The process that the kernel killed, by the line of the kill alone. None for other lines, also warnings."""
     if begins_with_a_name(text):
         return None
     if found := _VICTIM.match(text):

@@ -1,9 +1,9 @@
 """
-The grammar of what stands before a kernel message in dmesg, journal, syslog and raw /dev/kmsg text.
+The grammar of the prefix of a kernel message in dmesg, journal, syslog and raw /dev/kmsg text.
 
-The prefix must be understood from the start of the line to the message; nothing is searched for. A line of user space
-that quotes a kernel message (sudo, audit, kubelet, an agent's own log) therefore never passes for one: its tag is not
-`kernel`.
+The prefix must be understood from the start of the line to the message; nothing is searched for. So a line of user
+space that quotes a kernel message (sudo, audit, kubelet, an agent's own log) never passes for a kernel line: its tag is
+not `kernel`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import re
 import msgspec
 
 LONGEST_PREFIX = 400
-"""More than any log daemon writes before the message; bounds the work on a line of noise."""
+"""More than any log daemon writes before the message. Limits the work on a line of noise."""
 
 _MONTH = r"[^\W\d_]{2,10}\.?|\d{1,2}[月월]"
 _CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?: ?[AP]M)?"
 _OFFSET = r"Z|[+-]\d{2}(?::?\d{2})?"
 _ZONE = r"[A-Z]{2,5}"
-"""CEST and its like. A log level looks the same, so a zone counts only before the year or the kernel's tag."""
+"""CEST and similar zones. A log level looks the same, so a zone counts only before the year or the kernel's tag."""
 
 _RAW = re.compile(r"(?P<priority>\d{1,4}),(?P<sequence>\d{1,20}),\d{1,20}(?:,[^;,]{1,16}(?:,[^;]{1,64})?)?;")
 """Kernels before 3.6 write no flags."""
@@ -50,7 +50,7 @@ _TAG = re.compile(r"\s{0,4}kernel(?:\[0\])?:\s?")
 _RFC5424 = re.compile(r"\s{1,4}kernel(?: [\w.-]{1,48}){2} (?:-|\[[^\]]{0,200}\])\s")
 _SELECTOR = r"\.(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug)\s"
 _HOST = rf"(?:\s{{1,4}}{_ZONE})?\s{{1,4}}(?!(?!kern\.)[a-z0-9]{{2,8}}{_SELECTOR})[\w.:@/-]{{1,255}}"
-"""Busybox and OpenWrt name facility and level before the tag; any facility but the kernel's is a program's line."""
+"""Busybox and OpenWrt put facility and level before the tag. Any facility but the kernel's marks a program's line."""
 _HOST_AND_TAG = re.compile(rf"{_HOST}(?:\s{{1,4}}kern(?={_SELECTOR})\.\w{{1,8}})?(?:{_TAG.pattern}|{_RFC5424.pattern})")
 _HYPERVISOR = re.compile(r"\s{1,4}(?:\w{1,8}\(\d{1,5}\) )?(?:vmkernel: )?cpu\d{1,5}:\d{1,10}(?: opID=\w{1,32})?\)\s?")
 _FILE = re.compile(
@@ -58,36 +58,36 @@ _FILE = re.compile(
     r"|(?:(?=[\w-]{0,64}[./])[\w./-]{1,255}:)?(?:\d{1,9}[:-])?(?=\[\s{0,12}\d{1,12}\.\d)"
     r"|\d{1,9}[:-](?=[^\W\d_]{3} {1,2}\d{1,2} \d)"
 )
-"""What grep puts before a line that it found: the file, the line's number, or both."""
+"""What grep puts before a matching line: the file, the line's number, or both."""
 _VGPU_MANAGER = re.compile(rf"{_HOST}(?=\s{{1,4}}nvidia-vgpu(?:d|-mgr)\[)")
-"""The programs whose lines are read beside the kernel's: the host side of the driver. They give no Xid of their own."""
+"""Programs whose lines are read beside the kernel's: the host side of the driver. They print no Xid of their own."""
 _COLOUR = re.compile(r"(?:\x1b|\^\[)\[[0-9;]{0,16}[mK]")
-"""As dmesg and grep paint, and as `cat -v` shows it."""
+"""As dmesg and grep print colours, and as `cat -v` shows them."""
 _HOST_TAG = re.compile(r"(?=[a-zA-Z_.-]{0,64}\d)[\w.-]{1,64}(?::| \||: \|)\s{1,4}(?=\[|kernel:)")
-"""What pdsh and its like put before a line. Names of hosts have numbers; the words that people put there have none."""
+"""What pdsh and similar tools put before a line. Host names have digits; words that people put there have none."""
 _CUT_HEADER = re.compile(r"[\w.-]{1,255} (?=kernel: )")
 _TALOS = re.compile(rf"(?:[\w.:-]{{1,64}}: )?kern: {{1,8}}[a-z]{{1,8}}: {_INSTANT}: ?")
 """How Talos shows the kernel's ring: node, facility, level and time."""
 _NETCONSOLE = re.compile(r"\s{1,4}(?=[a-zA-Z_.-]{0,64}\d)[\w.-]{1,255}(?=\s{1,2}\[\s{0,12}\d{1,12}\.\d{3,9}\])")
-"""What a log daemon writes of records that came over the net: its own stamp, the sender, the record as dmesg has it."""
+"""What a log daemon writes for records from the network: its own timestamp, the sender, the record as in dmesg."""
 _RELAYED = re.compile(rf"\s{{0,4}}(?:{_DATE.pattern}|{_ISO.pattern})(?:{_TAG.pattern}|{_HOST}{_TAG.pattern})")
-"""A whole header behind the kernel's tag: the line went through a second log."""
+"""A whole header after the kernel's tag: the line passed through a second log."""
 
 _WRITER = re.compile(r"\bkern(?:el)?(?:\[0\])?(?=\s{0,9}[.:\s])")
-"""What a header names the writer by: a facility or a tag. Not `<3>`: `dmesg --raw` writes the level there alone."""
+"""How a header names the writer: a facility or a tag. Not `<3>`: `dmesg --raw` writes the level there alone."""
 
 _BLANK = frozenset({" ", "\t"})
 
 
 class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a log that the kernel wrote: *text* is the bare message. *sequence* is known for raw records only."""
+    """A line of a log that the kernel wrote. *text* is the bare message. *sequence* is known for raw records only."""
 
     text: str
     sequence: int = -1
 
 
 def parse_line(line: str) -> KernelLine | None:
-    """Take any known prefix off *line*; None if somebody other than the kernel wrote it."""
+    """Take any known prefix off *line*. None if the kernel did not write the line."""
     if "\x1b" in line or "^[[" in line:
         line = _COLOUR.sub("", line)
     line = line.strip("\r\n\x00 ")
@@ -105,7 +105,7 @@ def says_who_wrote(line: str) -> bool:
     """
     Whether *line*, which `parse_line` can read, names its writer, as plain dmesg does not.
 
-    The kernel's ring also holds what processes wrote into it; only the facility tells them apart.
+    The kernel's ring also holds what processes wrote into it; only the facility distinguishes them.
     """
     line = _COLOUR.sub("", line).strip("\r\n\x00 ")
     head = line[:LONGEST_PREFIX]
@@ -144,7 +144,7 @@ def _is_kernel(priority: str) -> bool:
 
 
 def _after_header(head: str) -> int | None:
-    """Where the header of the log daemon ends; None if it names somebody other than the kernel."""
+    """Where the header of the log daemon ends. None if it names another writer than the kernel."""
     at = _skip(head, 0, _QUOTING)
     if found := _LEVEL.match(head, at):
         if not _is_kernel(found["priority"]):
@@ -167,7 +167,7 @@ def _after_decoded_time(head: str, at: int) -> int:
 
 
 def _after_stamp(head: str, at: int) -> int:
-    """Past `<stamp> <host> kernel:`, or past a bare stamp, or past nothing."""
+    """The position after `<stamp> <host> kernel:`, or after a bare timestamp, or *at* itself."""
     for stamp in (_SECONDS, _DATE, _ISO, _PEOPLE, _WEEKDAY_ISO, _UNIX, _CLOCK_ONLY):
         if found := stamp.match(head, at):
             return _after_tag(head, found.end())
@@ -181,7 +181,7 @@ def _after_relay(head: str, at: int) -> int:
 
 
 def _after_tag(head: str, at: int) -> int:
-    """Past host and tag of the kernel, or nowhere where the message follows the stamp at once."""
+    """The position after host and tag of the kernel, or *at* where the message follows the timestamp at once."""
     for grammar in (_TAG, _HOST_AND_TAG, _RFC5424, _HYPERVISOR, _VGPU_MANAGER, _NETCONSOLE):
         if found := grammar.match(head, at):
             return _after_relay(head, found.end())
@@ -189,7 +189,7 @@ def _after_tag(head: str, at: int) -> int:
 
 
 def _skip(head: str, at: int, *grammars: re.Pattern[str]) -> int:
-    """Past any of *grammars*, in any order, each with blanks around it."""
+    """The position after any of *grammars*, in any order, each with blanks around it."""
     while True:
         while head[at : at + 1] in _BLANK:
             at += 1

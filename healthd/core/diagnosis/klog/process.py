@@ -1,8 +1,8 @@
 """
-Messages that begin with, or hold, text that a process chose: its name, the names of its files, a firewall's own words.
+Messages that begin with, or contain, text that a process chose: its name, names of its files, a firewall's log prefix.
 
-The kernel writes them itself, so their facility is the kernel's. What stands at their beginning says nothing about who
-speaks: `NVRM: GPU[23056]: segfault at …` is a process of that name. They are recognised by what the kernel adds, before
+The kernel writes these messages itself, so their facility is the kernel's. Their beginning does not identify the
+writer: `NVRM: GPU[23056]: segfault at …` is a process of that name. They are recognised by what the kernel adds, before
 any grammar of a driver sees them. A name has COMM_LENGTH bytes at most, a file's name 255, and any byte may be in both.
 
 Source: `arch/*/mm/fault.c`, `arch/*/kernel/{traps,signal,process}.c`, `kernel/{signal,fork,exit}.c`,
@@ -19,14 +19,14 @@ import re
 from healthd.core.diagnosis.klog.message import Kind, Message
 
 COMM_LENGTH = 15
-"""The kernel keeps this many bytes of a process name, and of an interface's."""
+"""The kernel keeps this many bytes of the name of a process or an interface."""
 
 _MOUNT = (
     r"(?:[\w.-]{1,32}: (?:Unknown parameter|Deprecated parameter|Bad value for|Value of option) |BTRFS \w{1,16}: "
     r"|XFS: unknown mount |EXT4-fs: Unrecognized |NFS: (?:sec=|Value for )|libceph: (?:parse_ips |resolve '|bad option)"
     r"|CIFS: (?:VFS: )?(?:bad |Bad |Unknown |Invalid |Could not parse ))"
 )
-"""What the kernel says of options of a mount, before it asks whether the process may mount at all."""
+"""What the kernel prints about mount options, before it checks whether the process may mount at all."""
 
 VGPU_MANAGER = r"nvidia-vgpu(?:d|-mgr)\[[0-9]{1,10}\]:"
 """Programs whose own lines are read beside the kernel's; none of their lines takes a node out of service."""
@@ -43,7 +43,7 @@ _WIRE = (
     r"|Cannot (?:create /proc/net|enslave )|no route to (?:arp|ns)_ip|Device \S{1,15} failed to |Could not send HSR"
     r"|A HSR |add vid failed|UDP tunnel port |Disabled Multicast RS|privacy stable address |NETDEV WATCHDOG: |PPP: )"
 )
-"""What the kernel says of interfaces without a device: bridges, bonds, teams, VLANs, tunnels, and the stack above."""
+"""What the kernel prints about interfaces without a device: bridges, bonds, teams, VLANs, tunnels, and their stack."""
 _BEGINS = re.compile(
     rf"(?!{VGPU_MANAGER}){_NAME}(?:"
     r" ?\[\d{1,10}\][: ]"  # segfault, unhandled signal, bad frame, memfd_create
@@ -67,15 +67,15 @@ _ENDS = re.compile(
     r"|: potentially unexpected fatal signal \d{1,3}\.?$",
     re.ASCII,
 )
-"""A crash ends with its mapping, a fatal signal with its number: both may follow the name of a file."""
+"""A crash ends with its mapping, a fatal signal with its number. Both may follow the name of a file."""
 LONGEST_END = 160
 _PACKET = re.compile(r"IN=\S{0,15} OUT=\S{0,15} ", re.ASCII)
-"""A firewall adds to its own words where a packet came by."""
+"""A firewall adds the packet's interfaces to its own log prefix."""
 LONGEST_QUOTE = 640
-"""Names are quoted near the beginning: two of a path at most. A firewall's words have 127 characters."""
+"""Names stand near the beginning: at most two of a path. A firewall's log prefix has 127 characters."""
 
 _OOM_INVOKED = re.compile(r"(?P<process>.{1,15}?|[^:\[\]]{16,32}?) invoked oom-killer:(?:\s|$)", re.ASCII)
-"""Longer names are of people who tell of it, and a colon there is another tag's."""
+"""Longer names come from people who describe an OOM kill; a colon there belongs to another tag."""
 _CRASH = re.compile(
     r"(?:(?P<process>.{1,15}?)\[(?P<pid>[0-9]{1,10})\]: segfault at "
     r"|traps: (?P<trapped>.{1,15}?)\[(?P<trapped_pid>[0-9]{1,10})\] (?:general protection |trap ))"
@@ -110,18 +110,18 @@ _QUOTES = {
     "has the version ": r".{1,64}(?=, but)",
     "has version ": r".{1,64}(?=, but)",
 }
-"""Where the kernel and drivers quote a process, or what a program says of itself: by what stands before."""
+"""Where the kernel and drivers quote a process, or a program's own text: by the words before it."""
 _CHOSEN = re.compile("|".join(f"({re.escape(head)}){name}" for head, name in _QUOTES.items()), re.ASCII | re.DOTALL)
 
 
 def begins_with_a_name(text: str) -> bool:
-    """Whether the beginning of *text* may be a process's choice, so that no driver is to be read in it."""
+    """Whether a process may have chosen the beginning of *text*, so that no driver's grammar may be tried on it."""
     end = max(0, len(text) - LONGEST_END)
     return bool(_BEGINS.match(text) or _ENDS.search(text, end) or _PACKET.search(text, 0, LONGEST_QUOTE))
 
 
 def parse_process(text: str) -> Message | None:
-    """Read a message that begins with the name of a process: memory exhausted, or a crash in a library of GPUs."""
+    """Parse a message that begins with the name of a process: out of memory, or a crash in a library of GPUs."""
     if found := _OOM_INVOKED.match(text):
         return Message(kind=Kind.OOM, text=text, process=found["process"])
     if found := _CRASH.match(text):
@@ -131,7 +131,7 @@ def parse_process(text: str) -> Message | None:
 
 
 def without_names(text: str) -> str:
-    """*text* without what processes chose, for everything that is decided by words."""
+    """*text* without what processes chose, for all decisions based on words."""
     if not any(head in text for head in _QUOTES):
         return text
     head = _CHOSEN.sub(lambda found: f"{found[found.lastindex or 0]}…", text[:LONGEST_QUOTE])

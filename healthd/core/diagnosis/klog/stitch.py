@@ -1,8 +1,8 @@
 """
-Messages that a driver spreads over several records, put together.
+Joins messages that a driver spreads over several records.
 
-A GPU that is gone when the driver loads is told in three records, of which only the first has an address. Other CPUs
-may print in between, so a part waits for a few records.
+A GPU that is gone when the driver loads is reported in three records, and only the first has an address. Other CPUs may
+print in between, so a part waits for a few records.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _TAIL = re.compile(r"NVRM: fallen off the bus and is not responding to commands"
 
 
 class Partial(msgspec.Struct, frozen=True, kw_only=True):
-    """The beginning of a message whose end has not come yet; the empty one by default."""
+    """The beginning of a message whose end has not arrived yet. Empty by default."""
 
     text: str = ""
     age: int = 0
 
 
 def stitch(partial: Partial, text: str) -> tuple[Partial, str]:
-    """Take the next record's *text*; return what waits now, and the text to read: joined, where it ends a message."""
+    """Take the next record's *text*. Return what waits now, and the text to parse: joined, where it ends a message."""
     text = text.strip()
     if _HEAD.match(text):
         return Partial(text=text), text

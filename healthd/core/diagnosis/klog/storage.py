@@ -1,6 +1,6 @@
 """
-The grammar of disks and file systems. What is trouble and what is chatter is said by the words in
-`healthd.core.diagnosis.xid`.
+The grammar of disks and file systems. The words in `healthd.core.diagnosis.xid` decide what is a fault and what is
+noise.
 
 Source: `drivers/nvme`, `block/blk-core.c`, `fs/buffer.c`, `mm/page_io.c`, `drivers/scsi`, `drivers/ata`, `drivers/md`,
 `drivers/block/rbd.c`, and the file systems of Linux; Lustre's client and its network (LNet).

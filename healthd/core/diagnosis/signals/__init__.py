@@ -1,1 +1,1 @@
-"""Judging what probes read: rules are data, one engine turns readings into findings. Pure."""
+"""Judges what probes read: rules are data, one engine turns readings into findings. Pure."""

@@ -1,8 +1,8 @@
 """
-How rules are written that compare what there is with what the node had at its best: see
+How to write rules that compare the present state with what the node had at its best: see
 `healthd.core.diagnosis.node_shape`.
 
-None takes a node out: the change may be meant, and `healthd repair` says so.
+None of these rules takes a node out: the change may be intended, and `healthd repair` records that it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SOURCE = "own choice: compared with the best that the node ever showed since it
 
 
 def fewer_than_before(name: str, reads: str, summary: str) -> Rule:
-    """For what is counted of the whole node."""
+    """For a count over the whole node."""
     return Rule(
         name=name,
         reads=reads,
@@ -48,7 +48,7 @@ def slower_than_before(name: str, reads: str) -> Rule:
 
 
 def not_up_since_boot(name: str, reads: str) -> Rule:
-    """For a port that earlier boots had up."""
+    """For a port that was up in earlier boots."""
     return Rule(
         name=name,
         reads=reads,

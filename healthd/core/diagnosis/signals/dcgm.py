@@ -1,8 +1,8 @@
 """
-Rules about what DCGM tells of GPUs, as dcgm-exporter shows it: a second witness.
+Rules about what DCGM reports of GPUs, as dcgm-exporter shows it: a second witness.
 
-None of them takes a node out of service. The page comes from another program over HTTP without proof of who wrote it,
-and what is certain is told by the kernel or by NVML as well; there it is the same fault, with this as more evidence.
+None of them takes a node out of service. The page comes from another program over HTTP without proof of its writer.
+What is certain is also reported by the kernel or by NVML; there it is the same fault, with this as more evidence.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ _LINKS = (
         Rule(
             name=f"dcgm-nvlink-{what}",
             reads=f"dcgm.nvlink_{what}",
-            # A fraction of the one a minute at which DCGM fails: links are retrained now and then, at a reset too.
+            # A fraction of the rate of one a minute at which DCGM fails: links are retrained now and then, also at a
+            # reset.
             test=Grows(10, _TEN_MINUTES),
             tier="suspect",
             blame=Blame.LINK,
@@ -243,7 +244,7 @@ _WATCHED = (
     ("connectx", "the network devices", Blame.UNKNOWN),
     ("all", "all of it", Blame.UNKNOWN),
 )
-"""What DCGM's own health check watches. No fault is named: one watch covers several, and the part tells which it is."""
+"""What DCGM's own health check watches. No fault is named: one watch covers several, and the part names which one."""
 
 
 def _health(watch: str, what: str, blame: Blame) -> tuple[Rule, Rule]:
@@ -290,7 +291,7 @@ _XIDS = tuple(
     for rule in nvml.RULES
     if rule.reads.startswith("nvml.xid.")
 )
-"""The Xids of which NVML's rules speak."""
+"""The Xids that NVML's rules cover."""
 
 RULES: tuple[Rule, ...] = (
     *_PRESENCE,

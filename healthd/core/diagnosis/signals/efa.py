@@ -1,8 +1,8 @@
 """
 Rules about AWS's Elastic Fabric Adapter, by the counters of its driver.
 
-The driver says of every port that it is active, whatever happens, so counters are all there is. Most of the numbers are
-those of the EKS node monitoring agent: a bucket that holds a burst and drains by one a second.
+The driver reports every port as active, whatever happens, so there are only counters. Most of the numbers are those of
+the EKS node monitoring agent: a bucket that holds a burst and drains by one a second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _rule = partial(port_rule, "efa")
 
 
 def _burst(of: int) -> Grows:
-    """What overflows within a minute a bucket that holds *of* and drains by one a second."""
+    """Growth that, within a minute, overflows a bucket that holds *of* and drains by one a second."""
     return Grows(by=of + 60, within=_MINUTE)
 
 

@@ -1,14 +1,14 @@
 """
 Applies rules to readings: what is bad now, and since when the rest is good.
 
-The engine is told what probes read and keeps no more of it than the windows of its rules need. It is deterministic: the
-same samples give the same answers. What follows for the findings of a node is in
-`healthd.core.diagnosis.signals.reconcile_findings`.
+The engine receives what probes read and keeps no more of it than the windows of its rules need. It is deterministic:
+the same samples give the same results. `healthd.core.diagnosis.signals.reconcile_findings` turns the results into the
+findings of a node.
 
-A reading that did not change and about which nothing is going on costs one comparison.
+A reading that did not change and has no open window costs one comparison.
 
-Each source has a time of its own: that of its samples, as long as that grows. Where the clock is set back it goes on
-from where it was, so that nothing has to wait until the clock is there again.
+Each source has a time of its own: the time of its samples, as long as that grows. Where the clock is set back, the
+source's time goes on from where it was, so that nothing has to wait until the clock has caught up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from healthd.core.diagnosis.signals.series import ALL_ONES, Series
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """What *rule* says of one part of *device*: bad since when, last seen so when, and what was seen, word for word."""
+    """The result of *rule* for a bad part of *device*: since when, last seen when, and the evidence, word for word."""
 
     rule: Rule
     device: str
@@ -37,7 +37,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """A device is good by a rule: *since* when, for how long it was *seen* to be, and in which *parts*."""
+    """A device is good by a rule: *since* when, for how long it was *seen* to be good, and in which *parts*."""
 
     since: datetime
     seen: timedelta
@@ -45,7 +45,7 @@ class Good:
 
 
 class _State:
-    """What one rule says of one series: bad or good, and since when; *bad* once that held for long enough."""
+    """The result of one rule for one series: bad or good, and since when. *bad* once that held for long enough."""
 
     __slots__ = ("bad", "is_bad", "is_known", "rule", "since")
 
@@ -54,11 +54,11 @@ class _State:
         self.since = at
         self.is_bad = False
         self.is_known = True
-        """The rule could say something when it last looked: what it compares with was there."""
+        """The rule could be evaluated in its last run: the value that it compares with was there."""
         self.bad: Bad | None = None
 
     def enter(self, why: str | None, reading: Reading, at: datetime, ahead: timedelta) -> None:
-        """Bad because of *why*, good where that is empty, as before where it is None. A clock shows *at* - *ahead*."""
+        """Bad because of *why*; good where it is empty; unchanged where it is None. A clock shows *at* - *ahead*."""
         self.is_known = why is not None
         if why is None:
             return
@@ -71,7 +71,7 @@ class _State:
             self.bad = Bad(self.rule, reading.device, reading.part, since, until, f"{_where(reading)} {why}")
 
     def settle(self, at: datetime) -> None:
-        """It must be seen anew, and counts from *at* at the earliest."""
+        """The state must be seen again, and counts from *at* at the earliest."""
         self.bad = None
         if self.since <= at:
             self.is_bad, self.since = False, at
@@ -81,7 +81,7 @@ CLOCK_DRIFTS = timedelta(minutes=1)
 
 
 class _Followed:
-    """A series and what rules say of it."""
+    """A series and the results of its rules."""
 
     __slots__ = ("is_new", "reading", "sample", "series", "states")
 
@@ -95,7 +95,7 @@ class _Followed:
 
     @property
     def needs_judging(self) -> bool:
-        """Also when the value stays: a window may end, or something hold for long enough."""
+        """True also when the value stays: a window may end, or a state may have held for long enough."""
         return (
             self.is_new or not self.series.is_calm or any(state.is_bad or not state.is_known for state in self.states)
         )
@@ -106,13 +106,13 @@ _Place = tuple[str, str]
 
 
 class _Source:
-    """What one source told. *ahead* is by how much its time is ahead of a clock that was set back."""
+    """The series of one source. *ahead* is by how much its time is ahead of a clock that was set back."""
 
     __slots__ = ("ahead", "names", "now", "samples")
 
     def __init__(self, at: datetime) -> None:
         self.names: dict[str, dict[_Place, _Followed]] = {}
-        """By the reading's name and place. All of them were there in the last sample."""
+        """By the reading's name and place. All of them were in the last sample."""
         self.now = at
         self.ahead = timedelta(0)
         self.samples = 0
@@ -125,12 +125,12 @@ class _Source:
         return self.now
 
     def all(self) -> Iterator[_Followed]:
-        """Everything that is followed."""
+        """All series of the source."""
         return (one for places in self.names.values() for one in places.values())
 
 
 class Engine:
-    """Follows the readings that *rules* are about; others pass by. Each source must have a name of its own."""
+    """Follows the readings that *rules* are about, and ignores others. Each source must have a name of its own."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules: dict[str, list[Rule]] = {}
@@ -143,10 +143,10 @@ class Engine:
         self._clears = {rule.name: rule.clears_after for these in self._rules.values() for rule in these}
         self._sources: dict[str, _Source] = {}
         self._bad: dict[str, list[Bad]] = {}
-        """By source, because it is asked for after every sample and rarely changes."""
+        """By source, because it is read after every sample and rarely changes."""
 
     def take(self, sample: Sample) -> None:
-        """Enter one sample. A source that could not be read changes nothing: what it told before still stands."""
+        """Record one sample. A source that could not be read changes nothing: its earlier results remain."""
         if sample.trouble:
             return
         source = self._sources.setdefault(sample.source, _Source(sample.at))
@@ -172,7 +172,7 @@ class Engine:
         return sorted(found, key=lambda bad: (bad.device, bad.rule.name, bad.part))
 
     def good(self, device: str, rule: str) -> Good | None:
-        """How long every part of *device* that is told is good by the rule *rule*; None: it is not, or nobody knows."""
+        """How long every reported part of *device* is good by the rule *rule*. None: not good, or unknown."""
         found = [
             (source, state, one.reading.part)
             for source in self._sources.values()
@@ -190,19 +190,19 @@ class Engine:
         )
 
     def clears_after(self, rule: str) -> timedelta | None:
-        """For how long a state must be good; None also for a rule that is not applied any more."""
+        """For how long a state must be good. None also for a rule that is not applied any more."""
         return self._clears.get(rule)
 
     def total(self, device: str, part: str, reading: str) -> float | None:
-        """By how much a counter has grown since it was first seen, with its device; None: nobody tells it."""
+        """By how much a counter has grown since it was first seen, with its device. None: no source reports it."""
         found = (source.names.get(reading, {}).get((device, part)) for source in self._sources.values())
         return next((one.series.total for one in found if one is not None), None)
 
     def settle(self, at: datetime, noticed: datetime | None = None) -> None:
         """
-        Somebody repaired the node at *at*: what was counted before is history, and states must be seen anew.
+        The node was repaired at *at*: earlier counts no longer matter, and states must be seen again.
 
-        So is what a source told at a time that was still to come at *noticed*: the clock was set back since.
+        The same applies to samples with a time later than *noticed*: the clock was set back since.
         """
         for source in self._sources.values():
             until = at + source.ahead
@@ -236,7 +236,7 @@ class Engine:
         return one
 
     def _values(self, source: _Source, reading: Reading) -> dict[str, float | str]:
-        """What the same place tells of the readings that this one is compared with."""
+        """The values, at the same place, of the readings that this one is compared with."""
         place = reading.device, reading.part
         named = self._others[reading.name]
         names = source.names
@@ -244,7 +244,7 @@ class Engine:
 
 
 def _compare(source: _Source, name: str) -> None:
-    """Judge the same reading of all devices of a node beside each other."""
+    """Compare the same reading of all devices of a node with each other."""
     everybody = list(source.names[name].values())
     for number, state in enumerate(everybody[0].states):
         test = state.rule.test
@@ -255,7 +255,11 @@ def _compare(source: _Source, name: str) -> None:
 
 
 def _forget_what_is_gone(source: _Source) -> bool:
-    """Whether anything is. A device that comes back is a new one, with lifetime counters of its own."""
+    """
+    Forget devices that are gone. Returns whether there were any.
+
+    A device that returns is new, with its own lifetime counters.
+    """
     every, samples = source.names.values(), source.samples
     gone = [(places, place) for places in every for place, one in places.items() if one.sample != samples]
     for places, place in gone:

@@ -1,8 +1,8 @@
 """
 Rules about Ethernet ports: carrier, speed, and what the kernel counts of every port.
 
-Nothing here takes a node out of service. Of a port that carries RDMA the rules about its link do that; of any other one
-nobody knows here what it is for. What drivers count beyond that has its rules in `ethernet_statistics`.
+Nothing here takes a node out of service. For a port that carries RDMA, the rules about its link do that. The purpose of
+any other port is unknown here. The counters of drivers have their rules in `ethernet_statistics`.
 """
 
 from __future__ import annotations

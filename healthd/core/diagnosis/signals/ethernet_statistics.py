@@ -1,7 +1,7 @@
 """
 Rules about what mlx5 counts of its Ethernet ports: errors on the wire, modules, pause frames, the NIC's side of PCIe.
 
-NVIDIA says what these statistics mean, but nobody publishes limits, so nothing here takes a node out of service.
+NVIDIA documents what these statistics mean, but no limits are published, so nothing here takes a node out of service.
 """
 
 from __future__ import annotations

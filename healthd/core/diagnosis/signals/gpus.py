@@ -1,4 +1,4 @@
-"""How rules are written about GPUs that come and go: one fault, whichever source shows it."""
+"""How to write rules about GPUs that come and go: one fault, whichever source shows it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HOUR = timedelta(hours=1)
 
 
 def comes_and_goes(name: str, reads: str) -> Rule:
-    """For a GPU that is never away for as long as it takes to call it lost."""
+    """For a GPU that is never away long enough to be called lost."""
     return Rule(
         name=name,
         reads=reads,

@@ -1,8 +1,8 @@
 """
 Rules about the machine around the GPUs: memory, disks, file systems, heat, clock, and NVIDIA's helpers.
 
-None of them takes a node out of service: a job may run on for weeks beside each of these. A disk or a file system that
-is really gone fails the job itself or the kubelet, and that is seen elsewhere.
+None of them takes a node out of service: a job may run for weeks with each of these faults. A disk or a file system
+that is really gone fails the job itself or the kubelet, and other sources see that.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _KERNEL = tuple(
     Rule(
         name=f"host-{what.replace('_', '-')}",
         reads=f"host.taint_{what}",
-        # What stood there before the agent may have been repaired without a reboot.
+        # A taint from before the agent's start may have been repaired without a reboot.
         test=Changes(1, _DAY),
         tier="suspect",
         blame=Blame.NODE,

@@ -1,9 +1,9 @@
 """
-Rules about InfiniBand ports, and about what RoCE ports have in common with them: the link, and its rate.
+Rules about InfiniBand ports, and about what RoCE ports share with them: the link and its rate.
 
-The starting set is the table of NVSentinel's NIC monitor; where healthd judges otherwise, the rule's source says why.
-What takes a node out of service: a port next to a GPU that is down, and a link that is lost again and again. What ports
-count beyond that has its rules in `infiniband_counters`.
+The rules began as the table of NVSentinel's NIC monitor. Where healthd judges otherwise, the rule's source gives the
+reason. What takes a node out of service: a port next to a GPU that is down, and a link that is lost again and again.
+The other counters of ports have their rules in `infiniband_counters`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _LINKS = (
         blame=Blame.LINK,
         summary="the link was lost more than three times in three hours",
         advice="Replace or reseat the cable; if it goes on, the module or the switch port.",
-        # A counter that shows nonsense for a moment takes it back meanwhile.
+        # A counter that shows nonsense for a moment is corrected meanwhile.
         holds=timedelta(seconds=10),
         clears_after=timedelta(hours=3),
         same_as="nic-link-flaps",

@@ -1,8 +1,8 @@
 """
 Rules about what InfiniBand ports count, and RoCE ports with them: errors of the link, and of the transport over it.
 
-Rates of others were per second and single polls; here they must hold for a minute, so that a burst is no finding. A
-counter that congestion moves never does more than tell.
+The rates of other detectors were per second and over single polls. Here they must hold for a minute, so that a burst is
+no finding. A counter that congestion moves only reports and takes no action.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Rules about what NVML tells of GPUs. Data.
+Rules about what NVML reports of GPUs. Data.
 
 Only what the driver itself calls lost, broken or in need of a reset takes a node out of service. Everything that can
 have another reason (a board with fewer links, a link that rests, a probe that hangs) is for a person, or for a second
@@ -161,7 +161,7 @@ _THROTTLE_SOURCE = "gpud's hw-slowdown check: bad when it is seen in 60 % of ten
 
 
 def _throttle(name: str, reading: str, blame: Blame, summary: str, cause: str) -> tuple[Rule, Rule]:
-    """By the time that newer drivers count, and by the state that all drivers tell."""
+    """By the time that newer drivers count, and by the state that all drivers report."""
     counted = Rule(
         name=name,
         reads=f"nvml.throttled.{reading}",
@@ -248,7 +248,7 @@ _XID_TIERS = (
     (171, "reset", "ecc-uncorrectable"),
     (172, "reset", "ecc-uncorrectable"),
 )
-"""Those that take a node out, and those of NVLinks, of which NVML tells the number only. The rest is the kernel's."""
+"""Xids that take a node out, and Xids of NVLinks, which NVML reports by number only. The kernel log covers the rest."""
 
 _XIDS = tuple(
     Rule(
@@ -266,7 +266,7 @@ _XIDS = tuple(
 )
 
 XIDS = tuple(code for code, _, _ in _XID_TIERS)
-"""The Xids that rules are about."""
+"""The Xids that have rules."""
 
 RULES: tuple[Rule, ...] = (
     *_STATE,

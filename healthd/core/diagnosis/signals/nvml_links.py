@@ -1,7 +1,7 @@
 """
-Rules about what joins a GPU to others, as NVML tells of it: NVLink, its fabric, and PCIe. Data.
+Rules about the links of a GPU, as NVML reports them: NVLink, its fabric, and PCIe. Data.
 
-A link has two ends and a cable, so none of these takes a node out of service: the Xids do, which say more. The
+A link has two ends and a cable, so none of these takes a node out of service. The Xids do, because they show more. The
 generation of a PCIe link falls while a GPU is idle, so no rule reads it; its width does not.
 """
 

@@ -1,8 +1,8 @@
 """
-Rules about the memory of GPUs, as NVML tells of it. Data.
+Rules about the memory of GPUs, as NVML reports it. Data.
 
-A row that waits to be remapped is no hurry; a row that can not be remapped is a broken part. Errors that were corrected
-say little, so only a storm of them is worth a word.
+A row that waits to be remapped is not urgent. A row that can not be remapped is a broken part. Corrected errors are
+weak evidence, so only a storm of them is reported.
 """
 
 from __future__ import annotations

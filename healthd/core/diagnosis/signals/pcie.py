@@ -19,7 +19,7 @@ _RESEAT = "Look at seat, riser and cable of the device, then reboot; the link is
 
 
 def _narrow(kind: str) -> Rule:
-    """It was wide and no longer is: that is no question of how the board is built."""
+    """The link was wide and no longer is, so the design of the board is not the reason."""
     return Rule(
         name=f"pcie-{kind}-width-fell",
         reads=f"pcie.{kind}_width",

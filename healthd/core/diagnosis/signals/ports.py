@@ -1,6 +1,4 @@
-"""
-How rules about network ports are written: those of one family begin with its name, as do the readings that they judge.
-"""
+"""How to write rules about network ports. The rules and readings of one family begin with the family's name."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """
-From what is bad now to the findings of a node. Pure and level-based: it compares what stands with what is so.
+Turns what is bad now into the findings of a node. Pure and level-based: it compares active findings with the present
+state.
 
-A state that is bad has a finding, also after somebody cleared it too early. A finding ends when its state was seen good
-for long enough; for one that came back, twice as long each time. What nobody can see neither begins nor ends anything:
-time in which a source is silent does not count, and a part that is not told any more is not good.
+A bad state has a finding, also after a person cleared the finding too early. A finding ends when its state was seen
+good for long enough; for one that came back, twice as long each time. What no probe can see neither begins nor ends a
+finding: time in which a source is silent does not count, and a part that is not reported any more is not good.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from healthd.core.diagnosis.signals.engine import Bad, Engine
 from healthd.core.diagnosis.tiers import tier
 
 WHOLE = ""
-"""The part of a reading that speaks of its device as a whole, and so for every part of it."""
+"""The part of a reading about its device as a whole, and so about every part of it."""
 LONGEST_WAIT = timedelta(hours=24)
-"""However often something came back."""
+"""The upper limit, however often a fault came back."""
 
 
 def reconcile(ledger: Ledger, engine: Engine, *, now: datetime, boot_id: str, job: str = "") -> Ledger:
-    """The *ledger* with what *engine* sees: findings raised that are not there, findings cleared that are over."""
+    """The *ledger* after what *engine* sees: missing findings are raised, findings that are over are cleared."""
     for (_, _), bads in groupby(engine.bad(), key=lambda bad: (bad.device, bad.rule.name)):
         judgement, seen = judged(list(bads), job)
         if not _is_told(ledger, judgement):
@@ -37,7 +38,7 @@ def reconcile(ledger: Ledger, engine: Engine, *, now: datetime, boot_id: str, jo
 
 
 def judged(bads: Sequence[Bad], job: str = "") -> tuple[Judgement, Evidence]:
-    """The judgement of one rule about one device, of which one or more parts are bad, and what was seen."""
+    """The judgement of one rule about one device, of which one or more parts are bad, and the evidence."""
     rule, device = bads[0].rule, bads[0].device
     of_rule = tier(rule.tier)
     parts = tuple(bad.part for bad in bads if bad.part)
@@ -64,7 +65,7 @@ def _subject(device: str, parts: Iterable[str]) -> str:
 
 
 def _is_told(ledger: Ledger, judgement: Judgement) -> bool:
-    """Whether a standing finding says all of this already, and acts on it as the policy wants it now."""
+    """Whether an active finding already contains all of this, and acts on it as the policy now requires."""
     return any(
         finding.device == judgement.device
         and judgement.rule in {finding.rule, *finding.also}
@@ -84,14 +85,17 @@ def _is_over(finding: Finding, engine: Engine, now: datetime) -> bool:
 
 
 def _all_parts_are_seen(finding: Finding, rules: Iterable[str], engine: Engine) -> bool:
-    """Whether somebody still tells of every part that was bad, or of the device as a whole."""
+    """Whether every part that was bad, or the device as a whole, is still reported."""
     goods = [engine.good(finding.device, rule) for rule in rules]
     seen = frozenset[str]().union(*(good.parts for good in goods if good))
     return WHOLE in seen or seen.issuperset(finding.parts)
 
 
 def _is_over_by(rule: str, finding: Finding, engine: Engine, now: datetime) -> bool:
-    """Whether *rule*, of a probe or of the kernel log, has nothing more to say; good counts from the last bad word."""
+    """
+    Whether *rule*, of a probe or of the kernel log, no longer keeps the finding. Good time counts from the last bad
+    report.
+    """
     if is_the_kernels(rule):
         stands = stands_for(rule)
         return stands is not None and now - finding.last_at >= stands

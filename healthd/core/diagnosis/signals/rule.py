@@ -1,8 +1,8 @@
 """
-The shape of a rule about readings: what it reads, when that is bad, how bad it is, and who says so.
+The shape of a rule about readings: what it reads, when that is bad, how bad it is, and its source.
 
-Rules are data. A table of them stands in one module per source beside this one; `healthd.core.diagnosis.signals.engine`
-applies them. What a rule's tier makes of a finding (severity, action, quarantine) is said where the tiers are.
+Rules are data. One module per source, beside this one, holds their table; `healthd.core.diagnosis.signals.engine`
+applies them. The tiers define what a rule's tier makes of a finding (severity, action, quarantine).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Below(msgspec.Struct, frozen=True, tag=True):
     """
     Bad while a gauge is below a limit: the number *limit*, or the reading *other* of the same device and part.
 
-    With *other* nothing is said of a device that does not tell it.
+    With *other*, a device that does not report it is not judged.
     """
 
     limit: float = 0
@@ -44,11 +44,11 @@ class Below(msgspec.Struct, frozen=True, tag=True):
 
 
 class FellBelowBest(msgspec.Struct, frozen=True, tag=True):
-    """Bad while a gauge is below the best value that was seen of it since the agent started."""
+    """Bad while a gauge is below its best value since the agent started."""
 
 
 class Grows(msgspec.Struct, frozen=True, tag=True):
-    """Bad once a counter has grown by *by* or more within *within*. Its first value is where counting starts."""
+    """Bad once a counter has grown by *by* or more within *within*. Counting starts at its first value."""
 
     by: float
     within: timedelta
@@ -86,18 +86,18 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """The reading's name, for example `ib.symbol_error`."""
     test: Test
     tier: str
-    """What follows: a name in the table of tiers."""
+    """The tier of its findings: a name in the table of tiers."""
     blame: Blame
     summary: str
     """What is wrong, for a person: half a sentence without a full stop."""
     advice: str = ""
-    """What a person should do, where the tier does not say it: a sentence."""
+    """What a person should do, where the tier does not make that clear: a sentence."""
     holds: timedelta = timedelta(0)
-    """A state or gauge must be bad for so long before anything is said."""
+    """A state or gauge must be bad for this long before it is reported."""
     clears_after: timedelta | None = timedelta(minutes=10)
     """
-    It must be good for so long before the finding is cleared. None: that it looks good clears nothing, only a repair, a
-    reset, a reboot, or the time after which its tier fades.
+    It must be good for this long before the finding is cleared. None: a good state clears nothing. Only a repair, a
+    reset, a reboot, or the fade time of its tier ends the finding.
     """
     same_as: str = ""
     """The fault of which this is one witness, for example `gpu-lost`: see `healthd.core.diagnosis.causes`."""

@@ -1,11 +1,11 @@
 """
-The short memory of one reading: how much a counter grew and when, how often a state changed, the best that was seen.
+The short history of one reading: how much a counter grew and when, how often a state changed, the best value seen.
 
-What a counter does besides counting is dealt with here. *Wrap*: it stood near the end of 32 or 64 bits and goes on
-near zero, but hardly ever at zero itself. *Reset or glitch*: any other smaller value is no growth. Which of both is not
-known for a while: growth just before and after does not count, and a counter that comes back to where it was showed a
-glitch. *Hot-plug*: a reading that was gone is a new series, because a new device brings its own lifetime counters.
-*Gaps*: growth over a time that is longer than a rule's window counts in proportion.
+This module handles what a counter does besides counting. *Wrap*: it stood near the end of 32 or 64 bits and goes on
+near zero, but hardly ever at zero itself. *Reset or glitch*: any other smaller value is no growth. Which of both it was
+is not known for a while: growth just before and after does not count, and a counter that returns to its old value shows
+that it was a glitch. *Hot-plug*: a reading that was gone is a new series, because a new device brings its own lifetime
+counters. *Gaps*: growth over a time that is longer than a rule's window counts in proportion.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 WIDTHS = (32, 64)
 NEAR = 1 / 16
-"""Of the range of a counter: so close to its end, and then to zero, a smaller value is a wrap and not a reset."""
+"""Of the range of a counter: this close to its end, and then to zero, a smaller value is a wrap and not a reset."""
 ALL_ONES = frozenset({(1 << 32) - 1, (1 << 64) - 1, float(1 << 64)})
-"""What registers of a device show that does not answer, also where 64 bits became a float. No counter gets so far."""
+"""The register value of a device that does not answer, also where 64 bits became a float. No counter gets this far."""
 DOUBT = timedelta(minutes=2)
-"""For so long after a fall a counter may be one that shows nonsense. Two looks at the slowest of the counters."""
+"""For this long after a fall, a counter may show nonsense. Two samples of the slowest of the counters."""
 MOST = 512
-"""Growths that are remembered; older ones melt into one, so that a counter that always counts costs no more memory."""
+"""The growths that are kept. Older ones are merged into one, so that a busy counter costs no more memory."""
 
 
 class Growth(NamedTuple):
@@ -34,7 +34,7 @@ class Growth(NamedTuple):
 
 
 class Series:
-    """One reading over time. *keeps* is the longest window that anybody will ask for."""
+    """One reading over time. *keeps* is the longest window that is queried."""
 
     __slots__ = (
         "_fell_at",
@@ -56,17 +56,17 @@ class Series:
         self._keeps = keeps
         self._settled: datetime | None = None
         self._high: float | None = None
-        """Where it stood before it fell, until it is known whether that was a reset."""
+        """Its value before it fell, until it is known whether that was a reset."""
         self._fell_at = self._high_at = at
         self.best = value if isinstance(value, int | float) else 0.0
-        # Nearly all of thousands of readings never change: an empty list for each is worth a megabyte.
+        # Nearly all of thousands of readings never change: an empty list for each would cost a megabyte.
         self.growths: Sequence[Growth] = ()
         self.changes: Sequence[datetime] = ()
         self.total = 0.0
         """By how much the counter has grown since it was first seen."""
 
     def take(self, value: float | str, at: datetime) -> None:
-        """Enter what was read at *at*, which never goes back."""
+        """Record what was read at *at*, which never goes back."""
         if value != self.value:
             self._change(value, at)
             self.value = value
@@ -74,7 +74,7 @@ class Series:
         self._forget(at - self._keeps)
 
     def stay(self, at: datetime) -> None:
-        """The same as `take` for a value that did not change, where nothing is remembered that could end."""
+        """The same as `take` for an unchanged value, where no window can end."""
         self._value_at = at
 
     def grown(self, since: datetime) -> float:
@@ -91,11 +91,11 @@ class Series:
 
     @property
     def is_calm(self) -> bool:
-        """Nothing happened within the time that is kept, so that no window can end."""
+        """Nothing happened within the time that is kept, so no window can end."""
         return not self.growths and not self.changes
 
     def settle(self, at: datetime) -> None:
-        """What came before *at* no longer counts, nor what may have: somebody repaired the node."""
+        """What came before *at* no longer counts, nor what may have come before it: the node was repaired."""
         self._settled = at
         self._forget(at)
         self.growths = tuple(growth for growth in self.growths if growth.since >= at)
@@ -114,7 +114,7 @@ class Series:
             self._add(Growth(since, at, grown))
 
     def _growth(self, value: float | str, at: datetime) -> tuple[datetime, float]:
-        """Since when at the earliest, and by how much: above a value that was shown before a glitch, since then."""
+        """Since when at the earliest, and by how much. After a glitch, growth counts from the value before it."""
         before, since = self.value, self._value_at
         if isinstance(before, str) or isinstance(value, str):
             return since, 0.0
@@ -129,7 +129,7 @@ class Series:
         return (self._high_at, value - high) if value >= high else (since, value - before)
 
     def _fall(self, before: float, value: float, at: datetime) -> float:
-        """What it grew by, all the same: a wrap, or what is left of a rise that is taken back."""
+        """The growth that remains after a fall: a wrap, or the rest of a rise that is withdrawn."""
         if grown := wrapped(before, value):
             self._high, self._high_at, self._fell_at = before, self._value_at, at - DOUBT
             return grown
@@ -142,7 +142,7 @@ class Series:
         return 0.0
 
     def _take_back(self, level: float, value: float, at: datetime) -> float:
-        """Where it stood before it rose to *level* a moment ago, as far as it falls below that."""
+        """The value before it rose to *level* a moment ago, as far as it falls below that."""
         while level > value and self.growths and at - self.growths[-1].until < DOUBT:
             *earlier, last = self.growths
             self.growths = earlier
@@ -165,9 +165,9 @@ class Series:
 
 def wrapped(before: float, now: float) -> float:
     """
-    By how much a counter grew that began again at zero after the end of its range; 0: it did not.
+    By how much a counter grew that wrapped: it began again at zero after the end of its range. 0: it did not wrap.
 
-    One that shows zero was reset, or shows nonsense: of all that goes past the end next to nothing stops there.
+    A counter at exactly zero was reset, or shows nonsense: a wrap hardly ever stops at zero.
     """
     for bits in WIDTHS:
         end = float(1 << bits)

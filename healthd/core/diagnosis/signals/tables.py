@@ -1,8 +1,8 @@
 """
 All rules about readings, and what an operator may change about them. Pure.
 
-A rule may be left out (`judge.off`) or get other numbers (`judge.limits`); to try one in shadow is for rules of every
-source (`judge.shadow`, in the ledger of findings).
+A rule may be left out (`judge.off`) or get other numbers (`judge.limits`). Trying one in shadow is possible for rules
+of every source (`judge.shadow`, in the ledger of findings).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from healthd.core.diagnosis.signals.rule import AtLeast, Below, Changes, Grows, 
 from healthd.core.diagnosis.site_rules import SHORTEST, rules_about_readings, tiers_of
 
 TABLES = (nvml, dcgm, pcie, host, infiniband, roce, efa, ethernet)
-"""In the order in which the documentation has them."""
+"""In the order of the documentation."""
 
 _LIMIT = re.compile(r"(?P<rule>[a-z0-9-]+) (?P<number>\d+(?:\.\d+)?)(?: in (?P<within>\S+))?")
 MOST = 1e15
@@ -31,13 +31,13 @@ PLAUSIBLE = {
     "thermal.margin_c": (0, 50),
     "filesystem.free_inodes_percent": (0, 99),
 }
-"""Where a limit makes sense: beyond, what is measured is always bad, or never."""
+"""The range of a useful limit. Outside it, every value is bad, or none."""
 GRAMMAR = "RULE NUMBER [in DURATION]"
 """How a limit is written in the configuration."""
 
 
 class Limit(NamedTuple):
-    """A test of an operator's own for one rule."""
+    """An operator's own test for one rule."""
 
     rule: str
     test: Test
@@ -61,7 +61,7 @@ def rules_of(policy: JudgePolicy) -> tuple[Rule, ...]:
 
 
 def parse_limit(text: str) -> Limit:
-    """One limit as an operator writes it. Raises ValueError with a text for him."""
+    """Parse one limit as an operator writes it. Raises ValueError with a text for an operator."""
     match = _LIMIT.fullmatch(" ".join(text.split()))
     if match is None:
         raise ValueError(f"must be a limit such as `ib-symbol-errors 50 in 1h` ({GRAMMAR}), not {text!r}")
@@ -70,7 +70,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def check_rule(name: str) -> str:
-    """*name*, if it is that of a rule about readings. Raises ValueError with a text for an operator."""
+    """*name*, if it is a rule about readings. Raises ValueError with a text for an operator."""
     if name not in known_rules():
         near = get_close_matches(name, known_rules(), n=1)
         raise ValueError(f"there is no rule {name!r} about readings" + (f"; did you mean {near[0]!r}?" if near else ""))

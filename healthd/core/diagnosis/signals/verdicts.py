@@ -1,6 +1,4 @@
-"""
-Why a reading is bad by a test, in words for a person; empty where it is good, None where nobody can say. Pure.
-"""
+"""Why a reading is bad by a test, in words for a person. Empty where it is good, None where that is unknown. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +19,15 @@ from healthd.core.diagnosis.signals.rule import (
 from healthd.core.diagnosis.signals.series import Series
 
 PEERS = 3
-"""Fewer others do not say what is usual."""
+"""Fewer peers do not show what is usual."""
 SPREAD = 1.4826
 """Times the median absolute deviation is the standard deviation of a normal distribution."""
 LEAST_SPREAD = 1.0
-"""Where all peers grew by the same, one event more is no reason."""
+"""Where all peers grew by the same amount, one more event is no reason."""
 
 
 def why_bad(test: Test, series: Series, others: Mapping[str, float | str], now: datetime) -> str | None:
-    """By any test but `OutOfLine`. *others*: what the same device and part tell of the readings to compare with."""
+    """By any test but `OutOfLine`. *others*: the readings of the same device and part to compare with."""
     value = series.value
     match test:
         case Is(values):
@@ -93,7 +91,7 @@ def _stands_out(test: OutOfLine, amount: float, peers: Sequence[float]) -> str |
 
 
 def _median(values: Sequence[float]) -> float:
-    """Not that of the standard library, whose module would cost every agent a megabyte."""
+    """The standard library's median is not used: its module would cost every agent a megabyte."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

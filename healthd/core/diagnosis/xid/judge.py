@@ -1,6 +1,5 @@
 """
-Judge one kernel message: how bad, whose fault, what to do. Pure; findings over time are in
-`healthd.core.diagnosis.findings`.
+Judges one kernel message: severity, blame, action. Pure. Findings over time are in `healthd.core.diagnosis.findings`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def judge(message: Message) -> Judgement:
 
 
 def is_the_drivers(rule: str) -> bool:
-    """Whether *rule* is about what NVIDIA's driver says of one of its GPUs."""
+    """Whether *rule* is about messages of NVIDIA's driver on one of its GPUs."""
     return rule == LOST_RULE or rule.startswith("xid-") or rule in _words_of_the_driver()
 
 
@@ -48,7 +47,7 @@ def _words_of_the_driver() -> frozenset[str]:
 
 
 def fades_after_hours(rule: str) -> float:
-    """Hours after its last event when a finding of *rule* that does not quarantine fades; 0 is never."""
+    """Hours after its last event when a finding of *rule* that does not quarantine fades. 0 is never."""
     return max((tier.fades_h for tier in _possible_tiers(rule)), default=0)
 
 
@@ -87,9 +86,9 @@ def _judge_recovery(message: Message) -> Judgement:
 
 
 def _judge_sxid(message: Message) -> Judgement:
-    """The severity that the line prints counts more than any table."""
+    """The severity in the line counts more than any table."""
     code = sxid_codes().get(message.sxid or 0)
-    # One event is told in several lines of the same code; only the first is the event.
+    # One event is reported in several lines of the same code. Only the first is the event.
     is_event = not message.detail.startswith(("Severity", "Data"))
     if code is None:
         rule, tier = f"sxid-unknown-{message.sxid}", "fabric" if message.fatal else "unknown"

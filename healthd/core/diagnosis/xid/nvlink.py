@@ -12,7 +12,7 @@ from healthd.core.diagnosis.xid.tables import Unit, nvlink
 
 OLD_MASK, NEW_MASK, SUB_CODE_SHIFT, SUB_CODE_MASK = 0x3FF, 0x7F, 20, 0x3F
 OLD_PROMOTED, NEW_PROMOTED = 1 << 10, 1 << 7
-"""In units that can be promoted, this bit says that the driver treats the error as fatal."""
+"""In units that can be promoted, this bit means that the driver treats the error as fatal."""
 
 _WORST_FIRST = ("hardware", "mechanics", "reset", "watch", "sympathetic", "ignore")
 _TIER_OF_74 = {
@@ -25,11 +25,11 @@ _TIER_OF_74 = {
 }
 TIERS_OF_74 = frozenset(_TIER_OF_74.values())
 TIERS_OF_LINKS = frozenset({"reset", "undecided", "peer", "await_154", "record"})
-"""What `tier_of_74` and `tier_of_link` can answer."""
+"""What `tier_of_74` and `tier_of_link` can return."""
 
 
 def tier_of_74(fault: LinkFault | None) -> str:
-    """The tier that the registers of an Xid 74 ask for; `reset` where they are missing or say nothing known."""
+    """The tier that the registers of an Xid 74 ask for. `reset` where they are missing or match no known rule."""
     if fault is None:
         return "reset"
     outcomes = {
@@ -48,7 +48,7 @@ def decode_unit(xid: int, fault: LinkFault) -> Unit | None:
 
 
 def tier_of_link(xid: int, fault: LinkFault | None) -> str:
-    """The tier of a 144 to 150: its rule and the severity word of the line, the worse of both."""
+    """The tier of a 144 to 150: by its rule and by the severity word of the line, the worse of both."""
     unit = decode_unit(xid, fault) if fault else None
     if fault is None or unit is None:
         return "reset" if fault and fault.fatal else "undecided"

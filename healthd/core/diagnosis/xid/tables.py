@@ -1,7 +1,7 @@
 """
-The data that judging stands on, decoded once: Xid and SXid catalogues, NVLink decode rules, what belongs together.
+The data for judging, decoded once: Xid and SXid catalogues, NVLink decode rules, and which events belong together.
 
-The files are part of the package and name their sources; they are read at first use, so that importing costs nothing.
+The files are part of the package and name their sources. They are loaded at first use, so that importing costs nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Symptom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repeats(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rules *never* turn from faults of the application into suspicion of the device; how many do is policy."""
+    """Rules that *never* turn from faults of the application into suspicion of the device. The limit is policy."""
 
     never: frozenset[str]
     reason: str
@@ -99,7 +99,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):
-    """What any of *bits* in register *word* (1 is the first) of an Xid 74 says."""
+    """The meaning of any of *bits* in register *word* (1 is the first) of an Xid 74."""
 
     word: int
     bits: tuple[int, ...]

@@ -1,7 +1,7 @@
 """
-What the words of a message without a code mean: a table, one row for each thing that a driver or the kernel can say.
+The meaning of a message without a code, by its words: a table, one row for each message of a driver or the kernel.
 
-The first row of a message's kind that fits it counts; the order of the rows is part of the table. It is read at first
+The first row of a message's kind that matches counts; the order of the rows is part of the table. It is loaded at first
 use, so that importing costs nothing.
 """
 
@@ -24,17 +24,17 @@ class Says(StrEnum):
 
     RAISES = "raises"
     ENDS = "ends"
-    """What the finding of the same rule told is over."""
+    """The fault that the same rule reported is over."""
     NOTHING = "nothing"
     """It only looks like a fault."""
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    What a message of *kind* means that holds one of the words *any*, and one of *also*. Words are in lower case.
+    The meaning of a message of *kind* that holds one of the words *any*, and one of *also*. Words are in lower case.
 
-    No *any* fits every message of the kind; *fatal* fits only what the line says of itself. *tier* is empty where
-    nothing is raised.
+    A row without *any* matches every message of the kind. *fatal* matches only the severity in the line itself. *tier*
+    is empty where nothing is raised.
     """
 
     kind: Kind
@@ -47,13 +47,13 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tier: str = ""
     blame: Blame = Blame.UNKNOWN
     advice: str = ""
-    """What a person should do, where the tier does not say it."""
+    """What a person should do, where the tier does not make that clear."""
     needs: Needs | None = None
     source: str = ""
     """Why a count is what it is."""
 
     def fits(self, message: Message, words: str) -> bool:
-        """Whether *message*, whose text in lower case is *words*, is told of here."""
+        """Whether this row matches *message*, whose text in lower case is *words*."""
         if self.fatal is not None and message.fatal is not self.fatal:
             return False
         return _holds(words, self.any) and _holds(words, self.also)
@@ -65,7 +65,7 @@ class _Words(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wording_of(message: Message) -> Wording | None:
-    """The row that *message* fits; None where it says nothing worth knowing."""
+    """The row that *message* matches. None where it is of no interest."""
     words = without_names(message.text).lower()
     return next((row for row in _by_kind().get(message.kind, ()) if row.fits(message, words)), None)
 

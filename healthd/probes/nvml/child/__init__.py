@@ -1,5 +1,5 @@
 """
-The programs that ask NVML, started by path: `inventory` prints one answer and ends, `watch` writes one after another.
+The programs that call NVML, started by path: `inventory` prints one answer and ends, `watch` writes one after another.
 
-They must begin fast and stay small: they import the standard library, the binding and each other (`gpu`, `fields`).
+They must start fast and stay small: they import the standard library, the binding and each other (`gpu`, `fields`).
 """

@@ -1,7 +1,7 @@
 """
-Which of NVML's field values are read, and what their readings are called. Data, for the child that asks NVML.
+Which of NVML's field values are read, and the names of their readings. Data, for the child that calls NVML.
 
-The numbers are `NVML_FI_DEV_…` of nvml.h. A driver that does not know one, or a GPU that has none, leaves it out.
+The numbers are `NVML_FI_DEV_…` of nvml.h. A field that a driver does not know, or that a GPU lacks, is left out.
 Nothing but the standard library may be imported here: the child must stay small.
 """
 
@@ -19,7 +19,7 @@ VITAL = {
     271: "nvml.throttled.power-brake",
     307: "nvml.bank_remap.pending",
 }
-"""Of the whole GPU, in every look. Times of throttling are seconds."""
+"""Of the whole GPU, in every sample. Times of throttling are seconds."""
 
 MORE = {
     1: "nvml.ecc.on",
@@ -62,7 +62,7 @@ MORE = {
 
 LINK_STATE = 165
 LINK_VITAL = {LINK_STATE: "nvml.nvlink.state"}
-"""Of each NVLink, in every look."""
+"""Of each NVLink, in every sample."""
 
 LINK_MORE = {
     161: "nvml.nvlink.replay",
@@ -101,7 +101,7 @@ THROTTLE = {
     0x40: "hw-thermal",
     0x80: "power-brake",
 }
-"""The bits of `nvmlClocksEventReason…` that readings `nvml.throttle.…` are made of; the others are wishes of people."""
+"""The bits of `nvmlClocksEventReason…` behind the readings `nvml.throttle.…`. The other bits are settings of people."""
 
 FABRIC_STATES = {0: "none", 1: "not-started", 2: "in-progress", 3: "completed"}
 FABRIC_SUMMARY = {1: "healthy", 2: "unhealthy", 3: "limited-capacity"}
@@ -113,7 +113,7 @@ FABRIC_MASK = {
     "partition_assigned": 12,
     "manager_connected": 14,
 }
-"""Two bits each, by the first one: 0 is not told, 1 is yes, 2 is no."""
+"""Two bits each, by the first one: 0 is not reported, 1 is yes, 2 is no."""
 FABRIC_CONFIGURATION_SHIFT = 8
 FABRIC_CONFIGURATION = {
     1: "correct",
@@ -125,4 +125,4 @@ FABRIC_CONFIGURATION = {
     7: "invalid-location",
     8: "invalid-gpu-state",
 }
-"""Four bits; 0 is not told."""
+"""Four bits; 0 is not reported."""

@@ -1,5 +1,5 @@
 """
-Reads one GPU through NVML, for the child that asks: what it is, how it is, and everything that it counts.
+Reads one GPU through NVML, for the child that calls it: what it is, its state, and all its counters.
 
 What a driver or GPU does not have is left out. Nothing is judged, and nothing but the standard library, the binding and
 the table of fields may be imported here: the child must stay small.
@@ -18,27 +18,27 @@ Value = float | str
 
 OK, LOST, RESET_REQUIRED, ERROR = "ok", "lost", "reset-required", "error"
 MUTE = "mute"
-"""It answers nothing at all, for reasons that are no fault: no permission, or nothing is supported."""
+"""It answers no call at all, for reasons that are no fault: no permission, or nothing is supported."""
 
 _LOST = 15
 _RESET_REQUIRED = 16
 _CORRUPTED_INFOROM = 14
 _TROUBLE = frozenset({1, 10, 11, 17, 999})
-"""Uninitialized, time-out, interrupts, operating system, unknown: the call should work and did not."""
+"""Uninitialized, time-out, interrupts, operating system, unknown: the call should have worked and did not."""
 _FAILED = -1
-"""Beside the codes of NVML: something failed that must not."""
+"""Not a code of NVML: a call failed that must not fail."""
 _NEVER = frozenset({2, 3, 4, 13, 26})
-"""Codes of a field that will not be there later either: it is not asked for again."""
+"""Codes of a field that will not exist later either: it is not read again."""
 _MOST_LINKS = int(pynvml.NVML_NVLINK_MAX_LINKS)
 _KINDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Of NVML's union of values, by the type that it names."""
+"""Members of NVML's union of values, by the type that it names."""
 
 
 class Gpu:
-    """One GPU that NVML gave a handle for; it stands for the same board until NVML is initialised anew."""
+    """One GPU for which NVML gave a handle. It stands for the same board until NVML is initialised anew."""
 
     def __init__(self, index: int) -> None:
-        """Raises NVMLError when NVML does not say which one it is."""
+        """Raises NVMLError when NVML does not report which GPU it is."""
         self._handle = symbols.handle(index)
         self.pci = short(symbols.bus_id(self._handle))
         self.key = address(self._handle)
@@ -51,7 +51,7 @@ class Gpu:
         self._identity: dict[str, Value] | None = None
 
     def look(self, *, whole: bool) -> dict[str, Any]:
-        """Its state and values; *whole*: also those that are read now and then. Raises nothing that NVML says."""
+        """Its state and values. *whole*: also those that are read now and then. Raises no error of NVML."""
         self._codes, self._said, self._refusal = set(), "", ""
         values = self._vital()
         links = self._read_fields(values, whole=whole) if self._state() == OK else {}
@@ -66,7 +66,7 @@ class Gpu:
         return {"pci": self.pci, "state": state, "said": self._said, "values": values, "links": links}
 
     def register(self, events: Any, kinds: int) -> bool:
-        """Have *events* told of this GPU; False: it tells none."""
+        """Register this GPU for *events*. False: it has none."""
         supported = self._ask(pynvml.nvmlDeviceGetSupportedEventTypes) or 0
         if not supported & kinds:
             return False
@@ -92,7 +92,7 @@ class Gpu:
 
     def _throttle(self) -> dict[str, Value]:
         mask = self._ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
-        if mask is None:  # drivers before 535 know the older name only
+        if mask is None:  # drivers before 535 know only the older name
             mask = self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
         if mask is None:
             return {}
@@ -124,7 +124,7 @@ class Gpu:
         return {"nvml.index": self.index, **told}
 
     def _mig(self) -> str | None:
-        """In every look: NVLinks go down the moment that it is switched on."""
+        """In every sample: NVLinks go down the moment that it is switched on."""
         mode = self._ask(pynvml.nvmlDeviceGetMigMode)
         return None if mode is None else "on" if mode[0] else "off"
 
@@ -167,7 +167,7 @@ class Gpu:
         return values | _fabric_mask(info.healthMask)
 
     def _read_fields(self, values: dict[str, Value], *, whole: bool) -> dict[str, list[Value | None]]:
-        """Enter the fields of the whole GPU into *values*; those of its links are the answer, by number of the link."""
+        """Add the fields of the whole GPU to *values*. Returns those of its links, by number of the link."""
         links: dict[str, list[Value | None]] = {}
         batch = self._batches.get(whole)
         if batch is None:
@@ -202,7 +202,7 @@ class Gpu:
         return 0
 
     def _link_states(self) -> dict[str, list[Value | None]]:
-        """One call for each link, for drivers that have no such field."""
+        """One call for each link, for drivers without such a field."""
         states: list[Value | None] = []
         for link in range(_MOST_LINKS):
             state = self._ask(pynvml.nvmlDeviceGetNvLinkState, link)
@@ -212,7 +212,7 @@ class Gpu:
         return {fields.LINK_VITAL[fields.LINK_STATE]: states} if states else {}
 
     def _ask(self, call: Callable[..., Any], *arguments: Any, must: bool = False) -> Any:
-        """What NVML answers, None where it does not; why is remembered. *must*: every driver has this call."""
+        """NVML's answer, None where there is none; the error is kept. *must*: every driver has this call."""
         try:
             return call(self._handle, *arguments)
         except symbols.REFUSALS as error:
@@ -236,13 +236,13 @@ _NAMES = fields.VITAL | fields.MORE | fields.LINK_VITAL | fields.LINK_MORE
 
 
 def absent(pci: str, error: Any) -> dict[str, Any]:
-    """What is told of a GPU for which NVML gives no handle."""
+    """The report of a GPU for which NVML gives no handle."""
     state = {_LOST: LOST, _RESET_REQUIRED: RESET_REQUIRED}.get(error.value, ERROR if error.value in _TROUBLE else MUTE)
     return {"pci": pci, "state": state, "said": str(error), "values": {}, "links": {}}
 
 
 def short(pci: str) -> str:
-    """`00000000:3B:00.0` as the kernel writes it, `0000:3b:00.0`; what is no address stays as it is."""
+    """`00000000:3B:00.0` as the kernel writes it, `0000:3b:00.0`. Other text stays as it is."""
     domain, _, rest = pci.lower().partition(":")
     try:
         return f"{int(domain, 16):04x}:{rest}"
@@ -251,7 +251,7 @@ def short(pci: str) -> str:
 
 
 def address(handle: Any) -> int:
-    """A handle as a number, to know it again in an event."""
+    """A handle as a number, to recognise it in an event."""
     return int(pynvml.cast(handle, pynvml.c_void_p).value or 0)
 
 

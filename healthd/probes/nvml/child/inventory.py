@@ -1,7 +1,7 @@
 """
-Asks NVML once and prints what it said as JSON. Runs as a process of its own, because a sick driver never answers.
+Calls NVML once and prints the answer as JSON. Runs as a separate process, because a sick driver never answers.
 
-Started by path, with next to nothing of healthd imported: it must begin fast and end whatever happens to its parent.
+Started by path, and imports almost nothing of healthd: it must start fast and end whatever happens to its parent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from healthd.probes.nvml.child import symbols
 
 
 def read_device(index: int) -> dict[str, Any]:
-    """One GPU as NVML names it. Raises NVMLError."""
+    """One GPU as NVML reports it. Raises NVMLError."""
     handle = symbols.handle(index)
     return {
         "index": index,
@@ -31,7 +31,7 @@ def read_device(index: int) -> dict[str, Any]:
 
 
 def read_all() -> dict[str, Any]:
-    """All GPUs; one that does not answer is told apart, and does not hide the others."""
+    """All GPUs. One that does not answer is listed separately, and does not hide the others."""
     devices: list[dict[str, Any]] = []
     unreadable: list[str] = []
     try:
@@ -49,7 +49,7 @@ def read_all() -> dict[str, Any]:
 
 def main() -> None:
     """`inventory.py SECONDS` prints one JSON object; what the driver's library prints goes to stderr instead."""
-    signal.alarm(int(sys.argv[1]) + 1)  # its default ends a process that hangs in C code, also when nobody else can
+    signal.alarm(int(sys.argv[1]) + 1)  # its default ends a process that hangs in C code, also if nothing else can
     answer = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(answer, "w") as stdout:

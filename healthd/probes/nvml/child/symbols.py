@@ -1,7 +1,7 @@
 """
-Functions of NVML that drivers have in several versions, of which the binding knows the newest alone.
+Functions of NVML that exist in several versions. The binding knows only the newest.
 
-A driver has all the versions that were there when it was made, so an old one is asked by the newest that it has.
+A driver has all the versions that existed when it was made, so an old driver is called by the newest that it has.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 
 REFUSALS = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
-"""What the binding raises; the second one where a driver does not have the newest version of a function."""
+"""The errors of the binding. The second one where a driver does not have the newest version of a function."""
 
 
 def initialise() -> None:
@@ -47,7 +47,7 @@ def bus_id(gpu: Any) -> str:
 
 
 def processes(gpu: Any) -> int:
-    """How many compute on it. All versions count alike; the newer ones describe each process at more length."""
+    """How many processes compute on it. All versions count alike; the newer ones give more detail of each process."""
     number = pynvml.c_uint(0)
     name = "nvmlDeviceGetComputeRunningProcesses"
     code = _newest(f"{name}_v3", f"{name}_v2", name)(gpu, pynvml.byref(number), None)
@@ -57,7 +57,7 @@ def processes(gpu: Any) -> int:
 
 
 def text(word: str | bytes) -> str:
-    """A string of NVML, whatever the binding makes of it."""
+    """A string of NVML, whatever type the binding returns."""
     return word.decode("utf-8", "replace") if isinstance(word, bytes) else word
 
 

@@ -1,11 +1,12 @@
 """
-The child that asks NVML for ever: `watch.py EVERY WHOLE DEADLINE ANEW ROOT`, started by path.
+The child that calls NVML for ever: `watch.py EVERY WHOLE DEADLINE ANEW ROOT`, started by path.
 
-A sick driver never answers, so its caller must be a process that nobody needs. Each line that it writes is either the
-monotonic time at which it began to ask (the parent counts from there) or a JSON object with what it was told. It looks
-every EVERY seconds, at everything every WHOLE seconds, and says an Xid event when it comes. While a GPU is not well,
-NVML is initialised anew every ANEW seconds, because it may have been reset. What that can not put right, a new process
-does: it says why, and ends. DEADLINE: the seconds after which an orphan gives up. ROOT: where /proc and /dev are.
+A sick driver never answers, so its caller must be a process that can be lost. Each line that it writes is either the
+monotonic time at which it began a call (the parent counts from there) or a JSON object with the answers. It samples
+every EVERY seconds, everything every WHOLE seconds, and writes an Xid event when it comes. While a GPU is not well,
+NVML is initialised anew every ANEW seconds, because the GPU may have been reset. For what that can not repair, a new
+process is needed: the child writes the reason, and ends. DEADLINE: the seconds after which an orphan gives up. ROOT:
+where /proc and /dev are.
 
 Nothing but the standard library, the binding and its two neighbours is imported: no asyncio, no msgspec.
 """
@@ -27,13 +28,13 @@ from healthd.probes.nvml.child import symbols
 from healthd.probes.nvml.child.gpu import OK, Gpu, absent, short
 
 _MOST_EVENTS = 100
-"""Between two looks; a driver that tells more is told no more, so that a storm costs nothing."""
+"""Between two samples. Further events of the driver are not read, so that a storm costs nothing."""
 _GRACE = 5
 """Seconds beyond the deadline after which an orphan that hangs ends by itself."""
 
 
 class Session:
-    """NVML, initialised: the GPUs that it names, and the Xid events that it told since the process began."""
+    """NVML, initialised: its GPUs, and the Xid events that it reported since the process began."""
 
     def __init__(self, anew: float, root: str) -> None:
         self._anew = anew
@@ -60,7 +61,7 @@ class Session:
         self._events = self._listen()
 
     def _name(self, count: int) -> None:
-        """Find out which GPUs there are, and of those that do not say so themselves which they must be."""
+        """Find out which GPUs there are. For those that do not report who they are, work it out from the rest."""
         self._gpus, errors = [], {}
         for index in range(count):
             try:
@@ -80,7 +81,7 @@ class Session:
         self._known |= {gpu.index: gpu.pci for gpu in self._gpus}
 
     def look(self, *, whole: bool) -> dict[str, Any]:
-        """Everything that NVML says now. Raises NVMLError when it can not be initialised."""
+        """All of NVML's values now. Raises NVMLError when it can not be initialised."""
         if not self._gpus or (not self._is_well and time.monotonic() - self._began > self._anew):
             self._end()
             self.begin()
@@ -91,7 +92,7 @@ class Session:
         return told | {"whole": whole, "xids": self.xids}
 
     def wait(self, seconds: float) -> bool:
-        """Wait, but not beyond an Xid event: True, and it is counted in `xids`."""
+        """Wait, but not beyond an Xid event: then True, and it is counted in `xids`."""
         if self._events is None:
             time.sleep(seconds)
             return False
@@ -99,7 +100,7 @@ class Session:
             event = pynvml.nvmlEventSetWait_v2(self._events, max(0, int(1000 * seconds)))
         except pynvml.NVMLError as error:
             if error.value != pynvml.NVML_ERROR_TIMEOUT:
-                self._events = None  # it would fail at once for ever
+                self._events = None  # every later wait would fail at once
             return False
         pci = self._names.get(int(pynvml.cast(event.device, pynvml.c_void_p).value or 0))
         if event.eventType != pynvml.nvmlEventTypeXidCriticalError or pci is None:
@@ -134,9 +135,9 @@ def _driver() -> dict[str, str]:
 
 def given(root: str) -> list[str]:
     """
-    The GPUs that NVML should list here: the driver has them, and this process was given their device node.
+    The GPUs that NVML should list here: the driver has them, and this process has access to their device node.
 
-    In a container that was given some of a machine's GPUs, the others are nobody's fault. The driver may hang over it.
+    In a container with some of a machine's GPUs, the others are no fault. The driver may hang during this call.
     """
     folder = f"{root}/proc/driver/nvidia/gpus"
     try:
@@ -153,7 +154,7 @@ def _is_given(root: str, path: str) -> bool:
 
 
 def watch(answers: int, session: Session, every: float, whole_every: float, deadline: float) -> None:
-    """Look and say, until NVML can not be asked, or nobody listens."""
+    """Sample and write, until NVML can not be called, or the reader is gone."""
     whole_at = 0.0
     while True:
         began = time.monotonic()
@@ -189,7 +190,7 @@ def _say(answers: int, line: str) -> None:
 
 
 def main() -> None:
-    """Answers go where stdout was; what the driver's library prints goes to stderr."""
+    """Answers go to the original stdout. What the driver's library prints goes to stderr."""
     every, whole, deadline, anew = map(float, sys.argv[1:5])
     answers = os.dup(1)
     os.dup2(2, 1)
