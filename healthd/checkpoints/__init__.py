@@ -1,1 +1,1 @@
-"""Which checkpoint is the newest that will load, and why the newer ones will not."""
+"""The newest checkpoint that loads, and why the newer ones do not."""

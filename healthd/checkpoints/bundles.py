@@ -1,5 +1,5 @@
 """
-Files beside each other that are one checkpoint together, told by names: TensorFlow's index and shards, PaddlePaddle's
+Files in one folder that together are one checkpoint, recognised by name: TensorFlow's index and shards, PaddlePaddle's
 model and optimizer, Keras' index and shards, files of ranks.
 """
 
@@ -13,16 +13,18 @@ _PREFIXED = re.compile(r"(?P<prefix>.+)\.(?:index|meta|data-\d{5,}-of-\d{5,}|pdp
 _MODEL, _OPTIMIZER = "pdparams", "pdopt"
 _INDEX = ".weights.json"
 _SHARD = re.compile(r"(?P<before>.+)_\d{5,}\.weights\.h5")
-"""Of Keras; without an index beside it a model of its own, for epochs are written with five digits as well."""
+"""
+The shards of Keras. Without an index beside it, such a file is a model by itself: epochs also have five digits.
+"""
 _RANK = re.compile(r"(?P<before>.*?rank[-_]?)(?P<rank>\d{1,6})(?P<after>(?:\D.*)?)")
 
 
 def bundles(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """
-    The bundles among *names*: what a loader is given, and its files.
+    The bundles among *names*: the path for the loader, and the files of the bundle.
 
-    TensorFlow and PaddlePaddle are given what their names begin with, Keras its index; of ranks the lowest stands for
-    all, and one rank alone is no bundle.
+    The loaders of TensorFlow and PaddlePaddle take the common prefix of the names. The loader of Keras takes the
+    index. For files of ranks, the lowest rank is the path. A single rank is no bundle.
     """
     names = list(names)
     indexes = {name for name in names if name.endswith(_INDEX)}
@@ -43,10 +45,10 @@ def bundles(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def lost_optimizers(names: Iterable[str]) -> dict[str, str]:
     """
-    The bundles of PaddlePaddle without their optimizer, each with the file that is missing.
+    The PaddlePaddle bundles without an optimizer, each with the name of the missing file.
 
-    A model may be all that is saved. But where another step has an optimizer, one without it was not finished: it is
-    written after the model.
+    A model may be all that is saved. But when another step has an optimizer, a step without one is not finished: the
+    optimizer is written after the model.
     """
     prefixes: dict[str, set[str]] = defaultdict(set)
     for name in names:
@@ -57,11 +59,11 @@ def lost_optimizers(names: Iterable[str]) -> dict[str, str]:
 
 
 def rank_of(name: str) -> tuple[str, int, str] | None:
-    """What stands before the number of the rank in the name of a file, the number, and what stands after it."""
+    """The rank number in a file name, with the text before it and the text after it."""
     match = _RANK.fullmatch(name)
     return (match["before"], int(match["rank"]), match["after"]) if match else None
 
 
 def _is_meta(name: str) -> bool:
-    """The graph of TensorFlow 1, which says nothing by itself."""
+    """The graph of TensorFlow 1, which alone proves nothing."""
     return name.endswith(".meta")

@@ -1,9 +1,9 @@
 """
-The child that reads what users wrote: `child.py`, started by path.
+The child process that reads files written by users: `child.py`, started by path.
 
-Each line that it reads is an `Inquiry`, and for each it writes one line with a `Report`. What it reads may be made to
-take time and memory, so it is a process that its parent can end: it has a limit of memory, which its argument says, and
-a low priority. It ends when its parent does, and when it has had nothing to do for a while.
+Each input line is an `Inquiry`. For each, it writes one line with a `Report`. A file may be made to take much time and
+memory, so this is a process that its parent can kill: it has a memory limit, given as an argument, and a low priority.
+It exits when its parent exits, and when it has been idle for a while.
 """
 
 from __future__ import annotations
@@ -26,29 +26,31 @@ from healthd.checkpoints.report import Inquiry, report_on
 from healthd.core.checkpoint.verification import fitted
 
 MEMORY = 300 << 20
-"""Bytes of data. No format needs more, whatever the files say."""
+"""Bytes of data. No format needs more, whatever the files claim."""
 ROOMY = 0.75
-"""A look that took a larger part of what there may be was perhaps spoiled by that. It is left to a larger process."""
+"""
+When a check takes a larger part of the limit, its failure may be due to the limit. It is left to a larger process.
+"""
 IDLE = 120.0
 """Seconds without an inquiry."""
 OUT_OF_ROOM = 3
-"""Status at the end of one that leaves a look to a larger process."""
+"""Exit status when it leaves a check to a larger process."""
 MOST_ANSWER = 64 << 10
 """Bytes of a report."""
 _STACK = 1 << 20
-"""Bytes for each thread, of which there are a dozen; the usual 8 MiB would count as data."""
+"""Bytes for each of about twelve threads. The usual 8 MiB would count as data."""
 _NICE = 5
 
 
 def limit(memory: int = MEMORY) -> None:
-    """Bound what this process may take, for good."""
+    """Limit the resources of this process, permanently."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.stack_size(_STACK)
 
 
 def main(memory: int = MEMORY, idle: float = IDLE) -> None:
-    """Until the end of the input, a look that took much, or *idle* seconds without any."""
+    """Run until the end of the input, a check that took much memory, or *idle* seconds without an inquiry."""
     limit(memory)
     os.nice(_NICE)
     inquiries: SimpleQueue[bytes] = SimpleQueue()
@@ -66,13 +68,13 @@ def main(memory: int = MEMORY, idle: float = IDLE) -> None:
 
 
 def _peak() -> int:
-    """The most bytes in memory so far. `getrusage` would count those of the parent before the start."""
+    """The peak memory in bytes. `getrusage` would include the parent's memory before the start."""
     told = Path("/proc/self/status").read_text()
     return next((int(line.split()[1]) << 10 for line in told.splitlines() if line.startswith("VmHWM:")), 0)
 
 
 def _receive(inquiries: SimpleQueue[bytes]) -> None:
-    """In a thread of its own, so that the end of the parent is seen in the middle of a look, too."""
+    """Read inquiries in a separate thread, so that the end of the parent is seen during a check, too."""
     for line in sys.stdin.buffer:
         inquiries.put(line)
     os._exit(0)

@@ -1,7 +1,7 @@
 """
-What speaks against a checkpoint that holds, without proving anything: for a person to look at.
+Doubts about a checkpoint that is valid. They prove nothing; a person should check them.
 
-A recovery does not ask: it has no better one, or would have taken it.
+A recovery does not use them: it has no better checkpoint, or it would have taken that one.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from healthd.checkpoints.stores.urls import Location
 from healthd.checkpoints.tree import Damaged, Tree, survey
 
 MOST = 5
-"""Lines about one checkpoint."""
+"""The largest number of lines about one checkpoint."""
 
 
 def doubts(path: Location) -> list[str]:
-    """A line for each doubt about the checkpoint at *path*, which was verified in full."""
+    """One line for each doubt about the checkpoint at *path*, which was fully verified."""
     found: list[str] = []
     try:
         tree = survey(path)
         for name in sorted(name for name in tree.entries if name.endswith(".safetensors")):
             found += _zeros(tree, name)
-    except Damaged:  # it changed since
+    except Damaged:  # it has changed since
         return found
     left = len(found) - MOST
     return found if left <= 0 else [*found[:MOST], f"{left:,} more such files"]

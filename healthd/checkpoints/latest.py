@@ -1,8 +1,8 @@
 """
-The newest checkpoint that will really load, and why the newer ones will not.
+The newest checkpoint that loads, and why the newer ones do not.
 
-Walks the steps from the newest down and takes the first that holds. Nothing is loaded, repaired or removed, and the
-writers' own pointers (`latest`) are not believed. Everything here blocks on the store: call it in a thread.
+The search goes from the newest step down and takes the first valid checkpoint. Nothing is loaded, repaired or removed.
+The writers' own pointers (`latest`) are not trusted. Everything here blocks on the store: call it in a thread.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DOUBTED = (
     "state is bad"
 )
 MOST_LOOKS = 1000
-"""Checkpoints in a row that are refused before the search is given up."""
+"""The number of refused checkpoints in a row after which the search ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,34 +59,36 @@ class Checkpoint:
     """A checkpoint that was verified."""
 
     path: str
-    """Absolute, or a URL."""
+    """An absolute path, or a URL."""
     step: int
-    """`UNKNOWN_STEP` when its name does not tell one."""
+    """`UNKNOWN_STEP` when its name gives no step."""
     format: str
     saved_ns: int = 0
-    """When its newest file was written, in ns since 1970 by the store's clock; tells one save from the next where the
-    name stays the same. 0 when unknown."""
+    """
+    When its newest file was written, in ns since 1970 by the store's clock. It distinguishes two saves under one name.
+    0 when unknown.
+    """
     size: int = 0
     """Bytes of all its files."""
     write_seconds: float = 0.0
-    """From its oldest file to its newest."""
+    """The time from its oldest file to its newest file."""
     members: int = 0
-    """How many ranks saved it, where nothing in it says how many there must be; 0: not counted."""
+    """How many ranks saved it, when its files do not say how many there must be. 0: not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A checkpoint that must not be resumed from, and why."""
+    """A checkpoint that must not be resumed from, and the reason."""
 
     path: str
     step: int
     reason: str
-    """One printable line for a person: which file, what is wrong with it."""
+    """One printable line for a person: which file, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
-    """The newest that holds, and the newer ones that do not, newest first."""
+    """The newest valid checkpoint, and the newer invalid ones, newest first."""
 
     found: Checkpoint | None
     rejected: tuple[Rejected, ...] = ()
@@ -102,19 +104,19 @@ def latest(
     doubted: Collection[Save] = (),
 ) -> Latest:
     """
-    The newest checkpoint under *root* that will load.
+    The newest checkpoint under *root* that loads.
 
-    Where *root* has none, the folders below it that do are told as rejected: nothing is taken from them.
+    When *root* has none, folders below it that have checkpoints are reported as rejected: nothing is taken from them.
 
     Args:
-        root: a directory of steps, or one checkpoint. Not there yet is the same as empty.
+        root: a directory of steps, or one checkpoint. A missing root counts as empty.
         format: the declared format, which every step must then have; empty to detect it.
-        newer_than: steps up to this one are not looked at.
-        cache: remembers what was proven about files that did not change since.
-        doubted: saves that are taken only where there is no other, and never as one newer than another.
+        newer_than: steps up to this one are not checked.
+        cache: remembers proofs for files that have not changed since.
+        doubted: saves that are taken only when there is no other, and never as one newer than another.
 
     Raises:
-        UnknownFormat: *format* is not known; every other trouble is a reason in the answer.
+        UnknownFormat: *format* is not known. Every other error is a reason in the answer.
     """
     wanted = declared(format) if format else None
     try:
@@ -165,11 +167,11 @@ def verify(
     before: Sequence[Candidate] = (),
 ) -> Checkpoint | Rejected:
     """
-    Whether one candidate will load.
+    Whether one candidate loads.
 
-    Every format that it has must hold, so that a good model beside a torn optimizer is refused; the declared *format*
-    must be there. Beside the steps *before* it, the newest first, no rank may be missing that they have. *formats* is
-    the table to detect by. Raises UnknownFormat.
+    Every format found in it must be valid, so a good model beside a torn optimizer is refused. The declared *format*
+    must be found. Compared with the steps *before* it, the newest first, no rank may be missing. *formats* is the
+    table for detection. Raises UnknownFormat.
     """
     wanted = declared(format) if format else None
     if candidate.unfinished:
@@ -187,15 +189,15 @@ def verify(
     try:
         try:
             tree, proof = look()
-        except Vanished:  # from a file server that keeps lists for a while, or under retention: the new list tells
+        except Vanished:  # a file server that caches lists, or retention: list again
             tree, proof = look()
     except Damaged as damage:
         return _rejected(candidate, str(damage))
-    except MemoryError:  # says nothing of this checkpoint: others may have taken it
+    except MemoryError:  # no statement about this checkpoint: other processes may have taken the memory
         raise
     except Exception as error:
         if isinstance(error, RuntimeError) and "new thread" in str(error):
-            raise MemoryError(str(error)) from error  # there was no room for its stack
+            raise MemoryError(str(error)) from error  # there was no memory for its stack
         return _rejected(candidate, f"could not be verified, a fault of healthd: {type(error).__name__}: {error}")
     if reason := proof.reason or fewer(proof.members, [wanted] if wanted else formats, before):
         return _rejected(candidate, reason)
@@ -219,12 +221,15 @@ def _write_seconds(tree: Tree) -> float:
 
 
 def _saved_ns(tree: Tree) -> int:
-    """By the files that a format owns, for a log beside them grows without a save; by all files where none is owned."""
+    """
+    The newest time of the files that a format owns: a log beside them grows without a save. When no format owns a
+    file: of all files.
+    """
     return max((tree.entries[name].stamp.mtime_ns for name in tree.owned(recognises) or tree.entries), default=0)
 
 
 def _prove(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> Proof:
-    """What these very files prove. Raises Unstable when they did not stay these very files."""
+    """The proof for exactly these files. Raises Unstable when a file has changed meanwhile."""
     try:
         present = _check(tree, wanted, level, formats)
         proof = Proof(level=level, format=present[0].name, members=members_of(present, tree))
@@ -237,7 +242,7 @@ def _prove(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Fo
 
 
 def _check(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> list[Format]:
-    """The formats that it has, the one that gives it its name first. Raises Damaged."""
+    """The formats found in it. The first one gives the checkpoint its format name. Raises Damaged."""
     if not tree.entries:
         raise Damaged("an empty directory")
     if wanted and not wanted.detect(tree):
@@ -260,6 +265,9 @@ def _some(tree: Tree) -> str:
 
 
 def _rejected(candidate: Candidate, reason: str) -> Rejected:
-    """File names come from anybody: what cannot be printed is escaped, so that a log or terminal stays whole."""
+    """
+    A rejection. File names come from users: unprintable characters are escaped, so that a log or terminal is not
+    corrupted.
+    """
     path = printable(str(candidate.path.absolute()))
     return Rejected(path=path, step=candidate.step, reason=printable(reason)[:500])

@@ -1,7 +1,7 @@
 """
-Folders with checkpoints below a location that has none itself: for a person who named it one folder too high.
+Folders with checkpoints below a location that has none itself: for a user who named a folder one level too high.
 
-Nothing of what is found here is ever loaded by itself.
+Nothing that is found here is ever loaded automatically.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from healthd.checkpoints.steps import MOST_NAMES, Candidate, find, is_temporary
 from healthd.checkpoints.stores.urls import Location, store_of
 
 MOST_FOLDERS = 200
-"""No more folders than this are looked at for checkpoints that are not where they were said to be."""
+"""At most this number of folders is searched for checkpoints that are not at the given location."""
 _MOST_NAMES_INSIDE = 10_000
-"""In each of those."""
+"""The largest number of names read in each of those folders."""
 _MOST_LEVELS = 3
-"""How deep: a root `out` of Lightning has them in `out/lightning_logs/version_0/checkpoints`."""
+"""The depth of the search: a root `out` of Lightning has them in `out/lightning_logs/version_0/checkpoints`."""
 
 
 def nested(root: Location) -> list[Candidate]:
     """
-    The folders below *root* that hold checkpoints, each with its newest step: a location named one folder too high.
+    The folders below *root* that hold checkpoints, each with its newest step: the location is one level too high.
 
-    For a person, never to be loaded by itself: two runs may save below the same folder. Links are not followed, hidden
-    and temporary folders left out, and `MOST_FOLDERS` is the end of it. A folder that cannot be read holds nothing.
+    For a person, never to be loaded automatically: two runs may save below the same folder. Links are not followed.
+    Hidden and temporary folders are left out. The search ends after `MOST_FOLDERS`. A folder that cannot be read
+    counts as empty.
     """
     found: list[Candidate] = []
     waiting = _folders(root.absolute())
@@ -44,7 +45,7 @@ def nested(root: Location) -> list[Candidate]:
 
 
 def _newest_inside(folder: Location) -> Candidate | None:
-    """What *folder* holds; the name of a step alone is not enough, for data sets have numbered folders as well."""
+    """The newest step in *folder*. The name of a step alone is not enough: data sets also have numbered folders."""
     try:
         holds = (candidate for candidate in find(folder, most=_MOST_NAMES_INSIDE) if not candidate.unfinished)
         return next((candidate for candidate in islice(holds, 3) if _has_content(candidate)), None)

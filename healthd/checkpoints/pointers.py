@@ -1,9 +1,9 @@
 """
-Where the writers' own pointers lead: told to people, never followed.
+The targets of the writers' own pointers: they are reported to people, never followed.
 
-Loaders that healthd does not start, such as a script of the user, go by them: `latest` of DeepSpeed, Megatron's
-`latest_checkpointed_iteration.txt`, and `checkpoint` of TensorFlow. A pointer to a torn checkpoint lets such a loader
-fail, or end with exit code 0.
+Loaders that healthd does not start, such as a user's script, use them: `latest` of DeepSpeed, Megatron's
+`latest_checkpointed_iteration.txt`, and `checkpoint` of TensorFlow. With a pointer to a torn checkpoint, such a loader
+fails, or exits with 0.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Pointer(NamedTuple):
 
     file: str
     names: str
-    """The folder that it leads to, beside it; empty when it is torn."""
+    """The folder beside the pointer that it names. Empty when the pointer is torn."""
 
 
 def read_pointers(root: Location) -> list[Pointer]:
-    """Those that are there and can be read; only regular files of a few bytes are opened."""
+    """The pointers that exist and can be read. Only regular files of a few bytes are opened."""
     found = []
     for file in _FILES:
         try:
@@ -38,13 +38,13 @@ def read_pointers(root: Location) -> list[Pointer]:
         except Damaged:
             continue
         if file == _STATE and not _NEWEST.search(text):
-            continue  # other tools have files of that name as well
+            continue  # other tools also use that file name
         found.append(Pointer(file, _parse(file, text)))
     return found
 
 
 def misled(root: Location, found: str | None) -> list[str]:
-    """One line for each pointer under *root* that does not lead to the checkpoint *found*, for a person."""
+    """One line, for a person, for each pointer under *root* that does not name the checkpoint *found*."""
     lines = []
     for pointer in read_pointers(root):
         leads_to = repr(pointer.names[:80]) if pointer.names else "nothing (it is empty)"

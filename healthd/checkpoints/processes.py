@@ -1,9 +1,9 @@
 """
-The processes that read what users wrote: warm ones, each ended when an answer takes too long.
+The processes that read files written by users. They stay warm, and each is killed when an answer takes too long.
 
-One that hangs inside a file server may be beyond SIGKILL. It is left behind, and until it is gone its place is not
-looked at again, so that a store that hangs keeps one process, however often somebody looks. Those with nothing to do
-end by themselves. Everything here blocks.
+A process that hangs inside a file server may survive SIGKILL. It is left behind, and its location is not checked again
+until it is gone. So a store that hangs holds only one process, however often it is checked. Idle processes exit by
+themselves. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from healthd.checkpoints.child import MEMORY, MOST_ANSWER
 from healthd.checkpoints.report import Inquiry
 from healthd.core.checkpoint.verification import Report, read_report
 
-# -P: no module of the directory that we happen to run in may stand in for a real one.
+# -P: a module in the current directory cannot replace a real one.
 PROGRAM = (sys.executable, "-P", str(Path(__file__).with_name("child.py")))
 _REAP = 1.0
-"""Seconds that a process gets to be gone once it was killed."""
+"""Seconds that a killed process gets to be gone."""
 
 
 class Ended(OSError):
-    """The process ended without an answer: most likely it took more memory than it may."""
+    """The process ended without an answer: most likely it exceeded its memory limit."""
 
 
 class WornOut(Ended):
-    """It did so after earlier looks, which may be to blame."""
+    """It ended after earlier checks, which may be the cause."""
 
 
 class Asking:
-    """One inquiry, while it is worked on. From another thread it can be ended."""
+    """One inquiry in progress. Another thread can end it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,14 +48,14 @@ class Asking:
         self._is_over = False
 
     def begin(self, process: _Process) -> None:
-        """*process* works on it. Raises Ended when nobody wants that any more."""
+        """*process* starts to work on it. Raises Ended when the inquiry was already ended."""
         with self._lock:
             self._process = process
             if self._is_over:
                 raise Ended("nobody waits for the answer any more")
 
     def answered(self) -> None:
-        """The process has other work from now on."""
+        """The process has finished with this inquiry."""
         with self._lock:
             self._process = None
 
@@ -65,7 +65,7 @@ class Asking:
         return self._is_over
 
     def end(self) -> None:
-        """Nobody waits for the answer any more."""
+        """End it: no caller waits for the answer any more."""
         with self._lock:
             self._is_over = True
             if self._process is not None:
@@ -74,10 +74,10 @@ class Asking:
 
 class Processes:
     """
-    Answers inquiries, each by a process that has nothing else to do and may take *memory* bytes.
+    Answers inquiries, each by a process without other work that may use *memory* bytes.
 
-    At most *idle* are kept for the next ones. There are never more of them than inquiries at one time, and `stuck`.
-    None outlives the program, one in the middle of an answer no more than an idle one.
+    At most *idle* processes are kept for the next inquiries. There are never more processes than concurrent inquiries,
+    plus `stuck`. No process outlives the program, whether it is idle or in the middle of an answer.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Processes:
         self._lock = threading.Lock()
 
     def ask(self, inquiry: Inquiry, seconds: float, who: str = "", asking: Asking | None = None) -> Report:
-        """What there is. *who* wants to know. Raises TimeoutError, Ended and other OSErrors."""
+        """The report. *who* is the caller's name. Raises TimeoutError, Ended and other OSErrors."""
         asking = asking or Asking()
         try:
             return self._ask(self._taken(inquiry.location), inquiry, seconds, who, asking)
@@ -107,7 +107,7 @@ class Processes:
             return self._ask(self._new(), inquiry, seconds, who, asking)
 
     def stuck(self) -> list[str]:
-        """Who asked for each look that cannot be ended, and whose process is still there."""
+        """The callers of each check that cannot be ended and whose process still exists."""
         with self._lock:
             self._stuck = {where: (who, each) for where, (who, each) in self._stuck.items() if each.runs}
             return [who for who, _ in self._stuck.values()]
@@ -129,7 +129,9 @@ class Processes:
         return report
 
     def _taken(self, location: str) -> _Process:
-        """The one that looked there last, and knows what it proved; else the one that has rested longest."""
+        """
+        The process that checked *location* last, and has its proofs. Otherwise the process with the longest idle time.
+        """
         with self._lock:
             if location in self._stuck and self._stuck[location][1].runs:
                 raise TimeoutError(f"{location} has not answered an earlier look")
@@ -166,7 +168,7 @@ def _end_all(processes: Collection[_Process]) -> None:
 class _Process:
     def __init__(self, program: Sequence[str], environment: Mapping[str, str] | None) -> None:
         self.last = ""
-        """The location that it was asked about last."""
+        """The location of its last inquiry."""
         self._popen = subprocess.Popen(
             program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
         )
@@ -178,7 +180,7 @@ class _Process:
     def ask(self, inquiry: Inquiry, seconds: float) -> Report:
         self.last = inquiry.location
         assert self._popen.stdin
-        with suppress(BrokenPipeError):  # then it says nothing either
+        with suppress(BrokenPipeError):  # then it gives no answer either
             self._popen.stdin.write(msgspec.json.encode(inquiry) + b"\n")
             self._popen.stdin.flush()
         report = read_report(self._line(inquiry.location, monotonic() + seconds, seconds))
@@ -203,11 +205,11 @@ class _Process:
         return said
 
     def kill(self) -> None:
-        """Without waiting for its end."""
+        """Kill it without waiting for its end."""
         self._popen.kill()
 
     def end(self) -> bool:
-        """Whether it is gone."""
+        """Kill it. Whether it is gone."""
         self._popen.kill()
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe:

@@ -1,7 +1,7 @@
 """
-What a look at one location finds, in one small object: for a program that has to tell it to another one.
+The result of checking one location, in one small object that one program can send to another.
 
-Blocks on the store. Nothing is changed there.
+Blocks on the store. It changes nothing there.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from healthd.core.printable import printable
 
 
 class Inquiry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is to be looked at, and how closely."""
+    """What to check, and how thoroughly."""
 
     location: str
     """A path, or the URL of a bucket."""
     bounds: list[str] | None = None
-    """Folders that a path must be in, also where a link leads; None: it may be anywhere."""
+    """Folders that the path must be in, also after following links. None: no restriction."""
     format: str = ""
-    """As its owner declared it; empty to detect it."""
+    """The format as its owner declared it. Empty to detect it."""
     quick: bool = False
-    """Headers and sizes alone."""
+    """Check only headers and sizes."""
     names_only: bool = False
-    """The highest step by name, unverified."""
+    """Return only the highest step by name, unverified."""
     newer_than: int | None = None
-    """Steps up to this one are not looked at."""
+    """Steps up to this one are not checked."""
     doubted: tuple[Save, ...] = ()
-    """Taken only where there is no other, and never as a newer one."""
+    """Saves that are taken only when there is no other, and never as a newer one."""
 
 
 def report_on(inquiry: Inquiry, cache: Cache | None = None) -> Report:
-    """What there is; that nothing can be looked at is a reason in the report, too."""
+    """The report. When nothing can be read, the report has the reason."""
     try:
         place = locate(inquiry.location)
     except NoSuchStore as error:
@@ -62,7 +62,7 @@ def _refused(inquiry: Inquiry, why: str) -> Report:
 
 
 def _out_of_bounds(place: Location, bounds: list[str] | None) -> str:
-    """Why it may not be looked at; empty where it may. Links are followed."""
+    """Why *place* may not be read. Empty when it may. Links are followed."""
     if bounds is None or not isinstance(place, Path):
         return ""
     real = place.resolve()
@@ -101,7 +101,7 @@ def _rejected(refused: Rejected) -> RejectedCheckpoint:
 
 
 def _free(root: Path) -> int:
-    """Bytes that a user may still write there; -1 where nobody can tell. A bucket has no end."""
+    """Bytes that a user may still write there. -1 when that is unknown. A bucket has no limit."""
     try:
         room = os.statvfs(root)
     except OSError:

@@ -1,8 +1,8 @@
 """
-Which steps a checkpoint root holds, told by names: cheap enough to poll. Only a `last.ckpt`, which may be the newest
-and has no step in its name, is opened.
+The steps in a checkpoint root, by name: cheap enough to poll. Only a `last.ckpt` is opened: it may be the newest, and
+its name has no step.
 
-Order is by step number, never by time stamp: a copy or a touch changes times, and clocks differ between nodes.
+The order is by step number, never by timestamp: a copy or a touch changes times, and clocks differ between nodes.
 Text pointers (`latest`, `latest_checkpointed_iteration.txt`) are hints of the writer and are not read.
 """
 
@@ -25,13 +25,13 @@ MODEL_CONFIG = "config.json"
 _UNFINISHED = "-unfinished"
 _OWN_FOLDER = "give checkpoints a folder of their own"
 UNKNOWN_STEP = -1
-"""The step of a checkpoint whose name does not tell one."""
+"""The step of a checkpoint whose name gives no step."""
 MOST_NAMES = 1_000_000
-"""Directly in a root; most of them may be logs or samples, which are read and not held."""
+"""The limit of names directly in a root. Most may be logs or samples, which are read and not kept."""
 MOST_CHECKPOINTS = 100_000
-"""Names in a root that may be of checkpoints."""
+"""The limit of names in a root that may belong to checkpoints."""
 _MOST_KINDS = 10_000
-"""Of names, for which is remembered whether they matter."""
+"""The number of names for which it is remembered whether they matter."""
 
 _WORDS = (
     r"(?:global_?)?steps?",
@@ -39,17 +39,17 @@ _WORDS = (
     r"checkpoint|ckpt|chkpt|cp|snapshot|model|save|^(?:train_?)?state|^weights",
     r"epoch|ep",
 )
-"""Words that stand before a step number; an earlier row wins in a name such as `epoch=1-step=500`."""
+"""Words before a step number. An earlier row wins in a name such as `epoch=1-step=500`."""
 _NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?(\d{{1,18}})(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
 _WHOLE = re.compile(rf"(?:(?:{'|'.join(_WORDS)})[-_.=]?)?\d{{1,18}}", re.IGNORECASE)
-"""A name that is that of a step and nothing else."""
+"""A name that is a step and nothing else."""
 _BARE = re.compile(r"\d{1,18}")
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+-]+")
 _SHARD = re.compile(r"-of-\d", re.IGNORECASE)
 _ALONE = re.compile(
     r"\.(?:pt|pth|bin|ckpt|safetensors|npz|npy|msgpack|keras|(?:weights\.)?h5|hdf5|nemo|ubj|tar|pkl)$", re.IGNORECASE
 )
-"""Ends the name of a file that can be loaded by itself; an index, a manifest or a piece of many cannot."""
+"""The suffix of a file that can be loaded by itself. An index, a manifest or one of many pieces cannot."""
 _TEMPORARY = re.compile(
     r"^\.|^tmp[-_.]|~$|-unfinished$|\.orbax-checkpoint-tmp|[-_.](?:tmp|temp|partial|part|incomplete|inprogress|writing|staging)(?=$|[-_.])",
     re.IGNORECASE,
@@ -58,23 +58,23 @@ _TEMPORARY = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Something that looks like the checkpoint of one step."""
+    """A path that looks like the checkpoint of one step."""
 
     path: Location
     step: int
     unfinished: str = ""
-    """Why its writer is not done with it, told by names; empty when nothing says so."""
+    """Why it is not finished, by its names. Empty when no name says so."""
     beside: tuple[str, ...] = ()
-    """The files that together are it, when *path* only stands for them."""
+    """The files that form the checkpoint, when *path* only names their group."""
 
 
 def steps(root: Location, declared: Format | None = None) -> list[Candidate]:
-    """What may be loaded from *root*, newest step first; empty when *root* is not there. Raises OSError."""
+    """The candidates to load from *root*, newest step first. Empty when *root* does not exist. Raises OSError."""
     return [candidate for candidate in find(root, declared) if not candidate.unfinished]
 
 
 def newest_step(root: Location) -> int | None:
-    """The highest step that names tell, verified or not; None when there is none (or no right to look)."""
+    """The highest step by name, verified or not. None when there is none (or no permission to read)."""
     try:
         newest = next(iter(steps(root)), None)
     except OSError:
@@ -84,12 +84,13 @@ def newest_step(root: Location) -> int | None:
 
 def find(root: Location, declared: Format | None = None, *, most: int = MOST_NAMES) -> list[Candidate]:
     """
-    All candidates, those under temporary names too, newest step first; finished before unfinished.
+    All candidates, also those with temporary names, newest step first; finished before unfinished.
 
-    *root* is a directory of steps, or itself one checkpoint: a file, or a directory with recognised files and either
-    no steps or the name of one (`checkpoint-500` may hold `global_step500`). A directory with one such file, which a
-    run overwrites each time (`ckpt.pt`), stands for that file, so that its path can be loaded; not so when the
-    *declared* format has a file beside it. Raises OSError, also for more than *most* names in it.
+    *root* is a directory of steps, or one checkpoint itself: a file, or a directory with recognised files and either
+    no steps or a step name of its own (`checkpoint-500` may hold `global_step500`). A directory with a single such
+    file, which a run overwrites each time (`ckpt.pt`), stands for that file, so that its path can be loaded. That is
+    not so when the
+    *declared* format has another file beside it. Raises OSError, also for more than *most* names in it.
     """
     root = root.absolute()
     try:
@@ -112,7 +113,7 @@ def find(root: Location, declared: Format | None = None, *, most: int = MOST_NAM
 
 
 def _names(root: Location, declared: Format | None, most: int) -> dict[str, Name]:
-    """Those directly in *root* that may be of checkpoints. Raises OSError when there are too many."""
+    """The names directly in *root* that may belong to checkpoints. Raises OSError when there are too many."""
     kept: dict[str, Name] = {}
     known: dict[str, bool] = {}
     for count, listed in enumerate(store_of(root).names(root), start=1):
@@ -132,7 +133,7 @@ def _names(root: Location, declared: Format | None, most: int) -> dict[str, Name
 
 
 def _matters(name: str) -> bool:
-    """Whether a file or a folder of this name is of a checkpoint, or says something of one beside it."""
+    """Whether a file or folder of this name belongs to a checkpoint, or says something about one."""
     if name == MODEL_CONFIG or name.endswith(_UNFINISHED) or is_last(name) or recognises(name):
         return True
     return parse_step(_without(name, _TEMPORARY.search(name))) is not None
@@ -143,7 +144,7 @@ def _is_declared(declared: Format, name: str) -> bool:
 
 
 def _declared(root: Location, layout: Custom, names: Iterable[str]) -> list[Candidate]:
-    """The steps whose names a person declared, or *root* itself when its own name is one."""
+    """The steps whose names the user declared, or *root* itself when its own name is a step."""
     told = {name: layout.step_of(name) for name in names}
     found = [Candidate(path=root / name, step=step) for name, step in told.items() if step is not None]
     if not found and any(layout.owns(name) for name in names):
@@ -153,13 +154,16 @@ def _declared(root: Location, layout: Custom, names: Iterable[str]) -> list[Cand
 
 
 def _newness(candidate: Candidate) -> tuple[int, bool, bool, int, str]:
-    """Of one step the finished first, the one that the next save does not write over, and the last that was saved."""
+    """
+    The sort key. Of one step: finished first, then a name that the next save does not overwrite, then the last one
+    saved.
+    """
     name = candidate.path.name
     return candidate.step, not candidate.unfinished, not is_last(name), times_saved_before(name), name
 
 
 def parse_step(name: str) -> int | None:
-    """The step number in the name of a checkpoint, such as `checkpoint-500` or `0000500`; None when it tells none."""
+    """The step number in a checkpoint name, such as `checkpoint-500` or `0000500`. None when there is none."""
     if not _PLAIN.fullmatch(name) or _SHARD.search(name):
         return None
     stem = _ALONE.sub("", name)
@@ -172,7 +176,7 @@ def parse_step(name: str) -> int | None:
 
 
 def _itself(root: Location, owned: list[str], names: dict[str, Name]) -> Candidate:
-    """The one checkpoint that *root* is, by its recognised names: the only file of it, or the directory."""
+    """The single checkpoint that *root* is, by its recognised names: its only file, or the directory."""
     done = [name for name in owned if not _TEMPORARY.search(name)]
     is_pretrained = MODEL_CONFIG in names  # a Hugging Face model is loaded by its folder
     if (
@@ -195,19 +199,22 @@ def _known_step(name: str) -> int:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a writer that is not done with it, or a person, gives such a name."""
+    """Whether an unfinished writer, or a person, gives such a name."""
     return _TEMPORARY.search(name) is not None
 
 
 def _without(name: str, temporary: re.Match[str] | None) -> str:
-    """The name that a temporary name stands for: what is before the mark, or after it when the name begins with it."""
+    """The final name for a temporary name: the text before the mark, or after it when the name starts with the mark."""
     if temporary is None:
         return name
     return name[: temporary.start()] or name[temporary.end() :]
 
 
 def _bundles(root: Location, names: Iterable[str]) -> list[Candidate]:
-    """The files directly in *root* that belong together and tell a step; temporary ones are told of one by one."""
+    """
+    The files directly in *root* that belong together and give a step. Files with temporary names are listed one by
+    one.
+    """
     done = [name for name in names if recognises(name) and not _TEMPORARY.search(name)]
     lost = lost_optimizers(name for name in done if parse_step(name.rpartition(".")[0]) is not None)
     return [
@@ -223,7 +230,7 @@ def _bundles(root: Location, names: Iterable[str]) -> list[Candidate]:
 
 
 def _bundle_at(path: Location) -> list[Candidate]:
-    """The bundle that *path* stands for or is a file of, if it is in one."""
+    """The bundle that *path* names or that contains *path*, if there is one."""
     try:
         names = [listed.name for listed in store_of(path).names(path.parent)]
     except OSError:
@@ -234,7 +241,7 @@ def _bundle_at(path: Location) -> list[Candidate]:
 
 
 def _told_step(root: Location, last: Name) -> int | None:
-    """A link leads to a file that stands beside it under its own name."""
+    """The step that is stored inside. None for a link: its target stands beside it under its own name."""
     return None if last.is_link else read_step(root / last.name, is_folder=last.is_folder)
 
 

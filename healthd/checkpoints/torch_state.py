@@ -1,8 +1,9 @@
 """
-A few plain fields out of a file of `torch.save`, such as the step and the world size, read as data.
+Reads a few plain fields from a file of `torch.save`, such as the step and the world size, as data.
 
-Nothing is unpickled: `pickles` runs the data instructions alone and builds no object. What is too large or too unusual
-to be read this way is unknown, never a fault of the checkpoint: the archive's own checks say whether it is whole.
+Nothing is unpickled: `pickles` runs only the data instructions and builds no object. Data that is too large or too
+unusual to be read this way counts as unknown, never as a fault of the checkpoint: the archive's own checks say whether
+it is complete.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from healthd.checkpoints.tree import Damaged, File, Tree
 from healthd.checkpoints.workers import alone
 
 LARGEST_PICKLE = 16 << 20
-"""Bytes; a model of 100,000 tensors needs about this much. Beyond it nothing is known."""
+"""Bytes. A model of 100,000 tensors needs about this much. A larger state counts as unknown."""
 MOST_INSTRUCTIONS = 4_000_000
 """About two seconds."""
 MOST_MEMORY = 96 << 20
-"""Bytes of all values; of a model of 100,000 tensors it is less."""
+"""Bytes of all values. A model of 100,000 tensors has less."""
 _LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _SCALARS = {
     "torch.FloatStorage": struct.Struct("<f"),
@@ -36,7 +37,7 @@ _REBUILD = "torch._utils._rebuild_tensor_v2"
 
 
 class State:
-    """What a file of `torch.save` holds; good while the file is open."""
+    """The content of a file of `torch.save`. Valid while the file is open."""
 
     def __init__(self, archive: zips.Slice, members: list[zips.Member], value: Any) -> None:
         self._archive = archive
@@ -44,14 +45,14 @@ class State:
         self.value = value
 
     def at(self, *path: str | int) -> Any:
-        """What lies under these keys, indexes or attributes; None when anything on the way is not there."""
+        """The value under these keys, indexes or attributes. None when one of them is missing."""
         value = self.value
         for key in path:
             value = _inner(value, key)
         return value
 
     def number(self, *path: str | int) -> float | None:
-        """The whole or real number there, also when it is a tensor of one element."""
+        """The integer or real number there, also when it is a tensor of one element."""
         value = self.at(*path)
         if isinstance(value, Built):
             value = self._scalar(value)
@@ -60,7 +61,7 @@ class State:
         return value if isinstance(value, int | float) else None
 
     def count(self, *path: str | int) -> int:
-        """The whole number from 1 up there, such as a world size; 0 when nothing of that kind is there."""
+        """The integer of at least 1 there, such as a world size. 0 when there is none."""
         value = self.number(*path)
         return value if isinstance(value, int) and 0 < value <= _LARGEST_COUNT else 0
 
@@ -80,7 +81,7 @@ class State:
 
 @contextmanager
 def open_state(tree: Tree, name: str) -> Iterator[State]:
-    """The state that *name* holds; its value is None when that cannot be read as data. Raises Damaged."""
+    """The state in the file *name*. Its value is None when it cannot be read as data. Raises Damaged."""
     with tree.open(name) as file:
         archive = open_archive(file, name, tree.size(name))
         members = zips.read_members(archive)
@@ -90,7 +91,7 @@ def open_state(tree: Tree, name: str) -> Iterator[State]:
 
 
 def open_archive(file: File, name: str, size: int) -> zips.Slice:
-    """The archive that the file is. Raises Damaged when it does not begin like one."""
+    """The archive in *file*. Raises Damaged when it does not start like an archive."""
     if not size:
         raise Damaged(f"{name}: empty file")
     archive = zips.Slice.at(file, name, 0, size)

@@ -1,8 +1,9 @@
 """
-One checkpoint's files as they are in their store: listed once, opened with care, compared again at the end.
+The files of one checkpoint in their store: listed once, opened with care, compared again at the end.
 
-A training job writes these files and may be killed, still writing or hostile. So nothing outside is named, every list
-has a bound, and a file that is not the one listed is an answer, not a crash. Knows no format, and no store by kind.
+A training job writes these files, and may be killed, still writing or hostile. So no path leads outside, every list
+has a limit, and a file that differs from the listed one gives an answer, not a crash. Knows no format and no kind of
+store.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ __all__ = [
 ]
 
 MOST_ENTRIES = 200_000
-"""More entries than this in one checkpoint are refused: listing them must stay cheap."""
+"""A checkpoint with more entries is refused: the listing must stay cheap."""
 _DIGITS = str.maketrans("123456789", "000000000")
 _OF_A_WORD = re.compile(r"[A-Za-z]\d")
 _NUMBER = re.compile(r"(?<![A-Za-z\d])\d+")
 
 
 class Tree:
-    """The listed files of one checkpoint by name relative to *base*, with `/` between the parts."""
+    """The listed files of one checkpoint, by name relative to *base*, with `/` between the parts."""
 
     def __init__(self, path: Location, base: Location, entries: dict[str, Entry], beside: tuple[str, ...] = ()) -> None:
         self.path = path
         self.base = base
         self.entries = entries
         self.beside = beside
-        """The files that together are the checkpoint, where *path* is only what their names begin with."""
+        """The files that together are the checkpoint, when *path* is only the prefix of their names."""
         self._store = store_of(path)
 
     @property
@@ -61,18 +62,20 @@ class Tree:
 
     @cached_property
     def kinds(self) -> dict[str, list[str]]:
-        """The names of each kind under the first of them: those of ranks, shards and steps differ by digits alone."""
+        """
+        The names of each kind, under the first of them. The names of ranks, shards and steps differ only by digits.
+        """
         kinds: dict[str, list[str]] = defaultdict(list)
         for name in self.entries:
             kinds[kind_of(name)].append(name)
         return {names[0]: names for names in kinds.values()}
 
     def owned(self, owns: Callable[[str], bool]) -> list[str]:
-        """The names, sorted, that *owns* takes for its own by their last part; it is asked once for each kind."""
+        """The sorted names whose last part *owns* accepts. It is called once per kind."""
         return sorted(name for first, kind in self.kinds.items() if owns(filename_of(first)) for name in kind)
 
     def require(self, name: str) -> Entry:
-        """The regular file *name*. Raises Damaged when it is missing or something else."""
+        """The regular file *name*. Raises Damaged when it is missing or not a regular file."""
         entry = self.entries.get(name)
         if entry is None:
             raise Damaged(f"{name}: missing")
@@ -85,7 +88,7 @@ class Tree:
         return self.require(name).stamp.size
 
     def open(self, name: str) -> AbstractContextManager[File]:
-        """The file *name*, which is the very one that was listed. Raises Damaged."""
+        """The file *name*, checked to be the listed one. Raises Damaged."""
         entry = self.require(name)
         try:
             return _Opened(self._store.open(self.base, name, entry), name)
@@ -93,7 +96,7 @@ class Tree:
             raise unreadable(name, error) from error
 
     def read(self, name: str, *, at_most: int) -> bytes:
-        """All of a small file. Raises Damaged when it is larger than *at_most* bytes."""
+        """The whole content of a small file. Raises Damaged when it is larger than *at_most* bytes."""
         size = self.size(name)
         if size > at_most:
             raise Damaged(f"{name}: {size:,} bytes, more than the {at_most:,} that it may have")
@@ -102,7 +105,7 @@ class Tree:
 
 
 class _Opened:
-    """An open file; tells in words what the system says of it. No generator, for one is made for each file."""
+    """An open file that reports OS errors in words. Not a generator, because one is made per file."""
 
     __slots__ = ("_held", "_name")
 
@@ -126,7 +129,7 @@ class _Opened:
 
 
 def kind_of(name: str) -> str:
-    """The name with zeros for each digit, but not for those that belong to a word, such as `.h5` or `bf16`."""
+    """The name with a zero for each digit, except digits that belong to a word, such as `.h5` or `bf16`."""
     if not _OF_A_WORD.search(name):
         return name.translate(_DIGITS)
     return _NUMBER.sub(lambda number: "0" * len(number[0]), name)
@@ -136,7 +139,7 @@ def survey(path: Location, *, most_entries: int = MOST_ENTRIES, beside: tuple[st
     """
     List every file of the checkpoint at *path*, a folder or a single file. Raises Damaged.
 
-    With *beside* it is those files next to each other, and *path* what their names begin with.
+    With *beside*, the files are those names in one folder, and *path* is the prefix of their names.
     """
     if beside:
         return Tree(path, path.parent, dict(_listed_beside(path, beside)), beside)
@@ -145,7 +148,7 @@ def survey(path: Location, *, most_entries: int = MOST_ENTRIES, beside: tuple[st
 
 
 def refuse_changes(before: Tree) -> None:
-    """Raise Unstable when any file of the tree is not as it was listed. Holds no second list."""
+    """Raise Unstable when a file of the tree differs from its listing. Keeps no second list in memory."""
     same = 0
     for name, now in _listed_again(before):
         entry = before.entries.get(name)
@@ -185,7 +188,7 @@ def _explained(path: Location, listed: Iterable[tuple[str, Entry]]) -> Iterator[
 
 
 def inside(folder: str, name: str, *, told_by: str) -> str:
-    """*name* as *told_by* writes it, relative to *folder* of the tree. Raises Damaged when it leads outside."""
+    """*name* as written in *told_by*, relative to *folder* of the tree. Raises Damaged when it leads outside."""
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise Damaged(f"{told_by}: names {name[:80]!r}, which is not inside the checkpoint")
@@ -193,7 +196,7 @@ def inside(folder: str, name: str, *, told_by: str) -> str:
 
 
 def folder_of(name: str) -> str:
-    """The folder of a listed name; empty for the top."""
+    """The folder of a listed name. Empty for the top folder."""
     return name.rpartition("/")[0]
 
 
@@ -203,7 +206,7 @@ def filename_of(name: str) -> str:
 
 
 def read_at(file: File, name: str, *, offset: int, size: int) -> bytes:
-    """Exactly *size* bytes. Raises Unstable when the file ends before."""
+    """Exactly *size* bytes. Raises Unstable when the file ends before that."""
     data = file.read_at(offset, size)
     while len(data) < size:
         more = file.read_at(offset + len(data), size - len(data))

@@ -1,7 +1,8 @@
 """
-A file that is parsed in small pieces: one larger read instead of many, which on a network file system each wait.
+A file that is parsed in small pieces. One larger read replaces many small reads: each read waits on a network file
+system.
 
-Holds one stretch of the file at a time, whatever its size.
+Keeps one range of the file in memory at a time, for any file size.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from healthd.checkpoints.tree import Damaged, Tree, read_at
 
 _AHEAD = 1 << 16
 LARGEST_READ = 16 << 20
-"""No single thing that a parser wants whole may be larger."""
+"""The largest single item that a parser may read as a whole."""
 
 
 class Window:
-    """One open file by offset; knows its own name and size."""
+    """One open file, read by offset. Has the name and size of the file."""
 
     def __init__(self, read: Callable[[int, int], bytes], name: str, size: int) -> None:
         self._read = read
@@ -27,7 +28,7 @@ class Window:
         self._held = b""
 
     def at(self, offset: int, size: int) -> bytes:
-        """Exactly these bytes. Raises Damaged when they reach beyond the end, or are too many to be held."""
+        """Exactly these bytes. Raises Damaged when they reach beyond the end, or are too many for memory."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise Damaged(f"{self.name}: {self.size:,} of at least {offset + size:,} bytes (torn write)")
         if size > LARGEST_READ:
@@ -39,7 +40,7 @@ class Window:
         return self._held[begin : begin + size]
 
     def chunks(self, offset: int, size: int) -> Iterator[bytes]:
-        """These bytes in pieces of a bounded size, for a checksum. Raises Damaged."""
+        """These bytes in pieces of limited size, for a checksum. Raises Damaged."""
         if offset < 0 or offset + size > self.size:
             raise Damaged(f"{self.name}: {self.size:,} of at least {offset + size:,} bytes (torn write)")
         end = offset + size
@@ -51,7 +52,7 @@ class Window:
 
 @contextmanager
 def open_window(tree: Tree, name: str) -> Iterator[Window]:
-    """The file *name*, which is not empty. Raises Damaged."""
+    """The file *name*, which must not be empty. Raises Damaged."""
     size = tree.size(name)
     if not size:
         raise Damaged(f"{name}: empty file")

@@ -1,4 +1,4 @@
-"""Check many files at once: over a network each answer is waited for, and checksums run beside the GIL."""
+"""Checks many files in parallel: over a network each answer takes time, and checksums run without the GIL."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ R = TypeVar("R")
 
 
 MANY = 64
-"""From so many items on it pays to see first whether their answers have to be waited for at all."""
+"""From this number of items on, a first measurement shows whether the answers take time at all."""
 LONG = 200e-6
-"""Seconds for one item: about what a file in memory never takes, and one on another machine always does."""
+"""Seconds per item. A file in memory takes less, a file on another machine always takes more."""
 PATIENCE = 0.05
-"""Seconds that a busy machine may let anybody wait: so long nothing is made of it."""
+"""Seconds of delay that a busy machine may cause. A shorter delay proves nothing."""
 
 
 LARGE = 1 << 20
-"""Bytes from which on something is decoded alone: what is made of it may take a hundred times as much."""
+"""Bytes. Larger data is decoded one at a time: the result may take a hundred times as much memory."""
 _one_large = threading.RLock()
 
 
 def alone(size: int) -> AbstractContextManager[object]:
-    """Held while *size* bytes are decoded, and what was made of them: of large ones one at a time, in this process."""
+    """Hold this while *size* bytes are decoded and their result is used. Large data: one at a time in this process."""
     return _one_large if size > LARGE else nullcontext()
 
 
 def for_each(check: Callable[[T], R], items: Sequence[T], *, at_once: int = 4) -> list[R]:
-    """The answers in order, *at_once* asked for at a time. The first error, in order, is raised and ends the rest."""
+    """
+    The answers in order, with *at_once* calls at a time. The first error, in order, is raised and ends the rest.
+    """
     if len(items) < 2:
         return [check(item) for item in items]
     if len(items) < MANY:
@@ -42,7 +44,7 @@ def for_each(check: Callable[[T], R], items: Sequence[T], *, at_once: int = 4) -
 
 
 def _while_quick(check: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """The answers up to where they take long: threads would only fight for the GIL over files that are in memory."""
+    """The answers while they are fast. For files in memory, threads would only compete for the GIL."""
     answers: list[R] = []
     start = monotonic()
     for item in items:

@@ -63,20 +63,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _be_lean(*, in_pod: bool) -> None:
-    """Before the first import of what a process on every node must hold: 11 MB of 55."""
+    """
+    Import the libraries without the parts that are not needed, before any other import: it saves 11 MB of 55 on every
+    node.
+    """
     import_limits.use_plain_lists()
     if in_pod:
         import_limits.trust_no_public_authorities()
-    with import_limits.without("rich"):  # which structlog would load for tracebacks in colour
+    with import_limits.without("rich"):  # structlog would load it for coloured tracebacks
         import structlog  # noqa: F401
-    with import_limits.without("backports"):  # from which aiohttp would take a compression that no API server uses
+    with import_limits.without("backports"):  # aiohttp would load it for a compression that API servers do not use
         import aiohttp  # noqa: F401
-    with (  # servers that prometheus_client offers, and nobody starts: 1 MB
+    with (  # servers of prometheus_client that are never started: 1 MB
         import_limits.empty("http.server", "BaseHTTPRequestHandler"),
         import_limits.empty("wsgiref.simple_server", "WSGIRequestHandler", "WSGIServer", "make_server"),
     ):
         import prometheus_client  # noqa: F401
-    with import_limits.empty("html.entities", "html5"):  # two thousand names, with which aiohttp escapes nothing
+    with import_limits.empty("html.entities", "html5"):  # two thousand names that aiohttp does not need
         import html  # noqa: F401
 
 
@@ -91,6 +94,6 @@ def _connection(kubeconfig: Path | None, clock: Clock) -> Connection:
 
 
 def _first_of(group: BaseExceptionGroup[BaseException]) -> str:
-    """What went wrong first, in the words of the innermost error."""
+    """The first error, in the words of the innermost exception."""
     first = group.exceptions[0]
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else str(first)

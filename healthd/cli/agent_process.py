@@ -37,7 +37,7 @@ from healthd.probes.pod_processes import PodProcesses
 log = structlog.get_logger(__name__)
 
 LIMITS = Limits(watch_lasts=timedelta(minutes=30))
-"""One watch an agent, which is made again only so often: the rest of the time an idle agent asks for nothing."""
+"""The longest time of one watch: an idle agent sends no other request than a new watch."""
 
 
 async def guard(node: str, config: Config, connection: Connection, clock: Clock) -> None:

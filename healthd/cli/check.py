@@ -38,14 +38,14 @@ from healthd.probes.nics.rdma import read_nics
 
 FAILED = 3
 UNCHECKED = 4
-"""As `healthd status` ends where the verdict is unknown."""
+"""The same exit code as `healthd status` for an unknown verdict."""
 BUSY = 5
 LOOK = timedelta(seconds=60)
-"""Longest time for the first look: without persistence, the driver initialises every GPU for it."""
+"""The longest time for the first sample: without persistence mode, the driver initialises every GPU for it."""
 QUICK = timedelta(minutes=1)
 DEEP = timedelta(minutes=10)
 _SOURCES = frozenset({"nvml", "pcie", "infiniband", "infiniband-counters"})
-"""What the checks look at."""
+"""The objects that the checks read."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen(args: argparse.Namespace) -> list[Check]:
-    """What is to be run. Whoever names a deep check wants it."""
+    """The checks to run. A deep check that is named with `--only` runs without `--deep`."""
     known = {check.name: check for check in all_checks(args.dcgm_level)}
     for name in args.only:
         if name not in known:
@@ -127,7 +127,7 @@ def _nics(sys: Path) -> Sequence[Nic]:
 
 
 def _busy(args: argparse.Namespace, config: Config, bench: Bench) -> list[str]:
-    """Who computes here, in words; nobody asks with `--force`."""
+    """The processes that compute on this machine, in words. Empty with `--force`."""
     if args.force:
         return []
     return [*map(str, busy.workers(Path(config.probes.proc))), *busy.occupied(bench.gpus)]
@@ -147,7 +147,7 @@ def _checked(report: Report, checks: Sequence[Check], bench: Bench, page: Page |
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends what was started, too: a prolog that takes too long is ended so."""
+    """On SIGTERM, also stop the started processes: a prolog that takes too long is ended by SIGTERM."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

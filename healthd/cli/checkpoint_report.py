@@ -9,7 +9,7 @@ from typing import Any
 from healthd.core.checkpoint.verification import LAST_WORDS
 
 _LONGEST = 1e6
-"""Seconds. The pod has a deadline of its own."""
+"""Seconds. The pod also has a deadline."""
 
 
 def add_arguments(commands: Any) -> None:

@@ -147,7 +147,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _say_doubts(found: Checkpoint, args: argparse.Namespace) -> None:
-    """On standard error, where it is in nobody's way."""
+    """Print doubts to standard error, so that standard output stays clean."""
     if args.level is Level.FULL:
         for line in doubts(locate(found.path)):
             complain(f"healthd: {line}")
@@ -165,7 +165,7 @@ def _print_json(value: object) -> None:
 
 
 def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Location) -> None:
-    from rich.markup import escape  # imported here: machines should not wait for what only people need
+    from rich.markup import escape  # imported here: programs must not wait for what only people need
     from rich.table import Column, Table
 
     narrow = [Column(head, no_wrap=True) for head in ("step", "checkpoint", "saved (UTC)")]
@@ -182,12 +182,12 @@ def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Location) -> N
         where = escape(_shown(outcome.path, str(root.absolute())))
         table.add_row(step, where, *_saved_and_size(outcome), says, style="" if valid else "dim")
     if outcomes:
-        width = None if sys.stdout.isatty() else 1000  # in a pipe one line for each, so that grep finds all of it
+        width = None if sys.stdout.isatty() else 1000  # in a pipe one line each, so that grep finds all of it
         console(width=width).print(table)
 
 
 def _saved_and_size(outcome: Checkpoint | Rejected) -> tuple[str, str]:
-    """What a person compares; of one that was refused it would only mislead."""
+    """Time and size, for a person to compare. Empty for a rejected checkpoint, where they would mislead."""
     if not isinstance(outcome, Checkpoint):
         return "", ""
     saved = f"{datetime.fromtimestamp(outcome.saved_ns // 10**9, UTC):%Y-%m-%d %H:%M}" if outcome.saved_ns else "?"
@@ -200,7 +200,7 @@ def _saved_and_size(outcome: Checkpoint | Rejected) -> tuple[str, str]:
 
 
 def _with_progress(candidates: Sequence[Candidate]) -> Iterable[Candidate]:
-    """The same, and on a terminal a line that says how far it is: verification may read terabytes."""
+    """The same candidates. On a terminal also a progress line: verification may read terabytes."""
     if len(candidates) < 2 or not sys.stderr.isatty():
         return candidates
     from rich.progress import track
@@ -209,7 +209,7 @@ def _with_progress(candidates: Sequence[Candidate]) -> Iterable[Candidate]:
 
 
 def _shown(path: str, root: str) -> str:
-    """The name as a person looks for it: below *root*, where it is."""
+    """The path as the user knows it: relative to *root* when it is below *root*."""
     return path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else path.rpartition("/")[2]
 
 
@@ -231,7 +231,7 @@ def _location(text: str) -> Location:
 
 
 def _format(text: str) -> str:
-    if not text:  # the default, which argparse passes through here too
+    if not text:  # the default, which argparse passes through here, too
         return text
     try:
         declared(text)

@@ -34,7 +34,7 @@ __all__ = ["ConfigError", "Problem", "load", "parse"]
 P = TypeVar("P", bound=Policy)
 
 _MOST_BYTES = 1 << 20
-"""No real configuration comes near; a path such as /dev/zero must not fill the memory."""
+"""No real configuration is that large. A path such as /dev/zero must not fill the memory."""
 _NULLS = {"", "~", "null", "Null", "NULL"}
 
 
@@ -87,7 +87,7 @@ def parse(content: bytes, name: str) -> Config:
 
 
 def _compose(content: bytes, name: str) -> yaml.Node | None:
-    """The node tree of one YAML document, which keeps the position of everything."""
+    """The node tree of one YAML document, which keeps the position of each node."""
     try:
         text = content.decode("utf-8-sig")
         node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -118,7 +118,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
 
 
 class _Reading:
-    """One pass over the node tree; gathers problems instead of stopping at the first."""
+    """One pass over the node tree. It collects problems and does not stop at the first."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -174,7 +174,7 @@ class _Reading:
             return None
 
     def _items(self, node: yaml.SequenceNode, key: Key, path: str) -> tuple[str | Policy, ...]:
-        """The items of a list that are good; each other one is a problem of its own."""
+        """The valid items of a list. Each other item is a separate problem."""
         items = [self._item(item, key, path) for item in node.value]
         return tuple(item for item in items if item is not None)
 
@@ -193,7 +193,7 @@ class _Reading:
 
 
 def _read_value(node: yaml.Node, key: Key, path: str) -> Value:
-    """The value of one key. Raises ValueError that says what it must be."""
+    """The value of one key. Raises ValueError, whose message says what it must be."""
     if _is_null(node):
         if key.nullable:
             return None
@@ -226,7 +226,7 @@ def _check_reading(name: str) -> None:
 
 def _check_pattern(pattern: str) -> str:
     from healthd.core.diagnosis.rule_reference import (
-        check_pattern,  # here: who names no pattern need not hold every rule
+        check_pattern,  # imported here: without a pattern, the rules are not loaded
     )
 
     return check_pattern(pattern)
@@ -246,14 +246,14 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "judge.rules.reading": _check_reading,
     "judge.rules.tier": check_tier,
 }
-"""Keys whose text, or each item of it, has a grammar of its own."""
+"""Keys whose text, or each item of it, has its own grammar."""
 
 _CHECKS_OF_WHOLES: dict[str, Callable[[Any], object]] = {"judge.rules": check_site_rule}
-"""Sections whose keys must go together."""
+"""Sections whose keys must be consistent."""
 
 
 def _typed(node: yaml.ScalarNode, key: Key) -> Value:
-    """The text of a node as the type of its key; None when it is not of that type."""
+    """The text of a node, converted to the type of its key. None when it is not of that type."""
     text = str(node.value)
     if key.kind is timedelta:
         return parse_duration(text)
@@ -261,7 +261,7 @@ def _typed(node: yaml.ScalarNode, key: Key) -> Value:
         return _member(text, key)
     if key.kind is str:
         return text
-    if node.style is not None:  # quoted: text, even if it looks like a number
+    if node.style is not None:  # quoted: a text, even if it looks like a number
         return None
     if key.kind is bool:
         return {"true": True, "false": False}.get(text.lower())
@@ -269,7 +269,7 @@ def _typed(node: yaml.ScalarNode, key: Key) -> Value:
 
 
 def _member(text: str, key: Key) -> StrEnum:
-    names = [str(member.value) for member in key.kind]  # type: ignore[attr-defined]  # _typed has seen that it is an enum
+    names = [str(member.value) for member in key.kind]  # type: ignore[attr-defined]  # _typed checked the enum
     if text not in names:
         raise ValueError(f"must be {key.expected}, not {text!r}{_nearest(text, names, '', otherwise=False)}")
     member: StrEnum = key.kind(text)
@@ -300,7 +300,7 @@ def _quoted(node: yaml.ScalarNode) -> str:
 
 
 def _nearest(word: str, names: Sequence[str], section: str, *, otherwise: bool = True) -> str:
-    """The end of an error message: the name that was probably meant, else the names there are."""
+    """The end of an error message: the name that was probably meant, otherwise the valid names."""
     if found := get_close_matches(word.lower(), names, n=1):
         return f'; did you mean "{found[0]}"?'
     return f"; {section or 'the file'} has {', '.join(names)}" if otherwise else ""
@@ -320,7 +320,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 when the file is good; a bad one is a UserError."""
     if args.reference:
-        from healthd.cli.config_reference import reference  # here: who only loads a file need not hold it
+        from healthd.cli.config_reference import reference  # imported here: only this option needs it
 
         sys.stdout.write(reference())
         return 0

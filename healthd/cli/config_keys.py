@@ -14,7 +14,7 @@ import msgspec
 from healthd.core.config import Policy, format_duration
 
 Value = bool | int | float | str | timedelta | StrEnum | tuple[str | Policy, ...] | None
-"""What a key can hold."""
+"""The types that a key can have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,5 +57,5 @@ def _facts(key: Key) -> str:
 
 
 def _flat(text: str) -> str:
-    """Paragraphs on one line each: a page is wrapped by whoever shows it."""
+    """Each paragraph on one line: the viewer of the page wraps the lines."""
     return "\n\n".join(re.sub(r"\s+", " ", paragraph) for paragraph in text.split("\n\n"))

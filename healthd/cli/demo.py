@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from error
     except ExceptionGroup as errors:
         if errors.subgroup(BrokenPipeError):
-            raise BrokenPipeError from errors  # nobody reads any more; all is stopped and put away
+            raise BrokenPipeError from errors  # the reader of the pipe is gone; everything is stopped and cleaned up
         raise
     finally:
         if not args.keep:
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _logging(root: Path) -> Iterator[None]:
-    """healthd's own log goes into a file beside the rest, so that it does not tear the view."""
+    """Write healthd's own log to a file in *root*, so that it does not disturb the view."""
     with (root / "healthd.log").open("w") as log:
         configure(LogFormat.JSON, LogLevel.INFO, log)
         yield
@@ -118,7 +118,7 @@ def _show(args: argparse.Namespace, script: Script, clock: Clock) -> Show:
         return JsonShow(sys.stdout)
     if args.plain or not sys.stdout.isatty():
         return LinesShow(sys.stdout)
-    from healthd.local.demo.view import LiveShow, may_show  # here: pipes and machines need no terminal library
+    from healthd.local.demo.view import LiveShow, may_show  # imported here: pipes and programs need no terminal library
 
     screen = console()
     return LiveShow(script, clock, screen) if may_show(screen) else LinesShow(sys.stdout)
@@ -147,7 +147,7 @@ def _kernel_log(script: Script, clock: Clock, boot_id: str, *, real: bool) -> tu
 
 @contextlib.contextmanager
 def _cancelled_by(*signals: signal.Signals) -> Iterator[None]:
-    """These signals end the demo as Ctrl-C does: everything is stopped and put away."""
+    """Make these signals end the demo as Ctrl-C does: everything is stopped and cleaned up."""
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()

@@ -48,7 +48,7 @@ from healthd.gangs.annotations import metadata_of_root
 from healthd.gangs.manifests import remembered
 
 POLICY = "healthd-gangs"
-"""The MutatingAdmissionPolicy that gives new pods their hint."""
+"""The MutatingAdmissionPolicy that adds the hint to new pods."""
 WIDTH = 100
 
 EPILOG = """\
@@ -65,7 +65,7 @@ KINDS: Mapping[str, tuple[str, type[JobManifest | JobSetManifest | StatefulSetMa
     "statefulset": ("StatefulSet", StatefulSetManifest),
     "podgang": ("PodGang", PodManifest),
 }
-"""What healthd calls a kind, and how it is read whole."""
+"""healthd's name of each kind, and how its complete object is read."""
 
 
 class Target(NamedTuple):
@@ -76,7 +76,7 @@ class Target(NamedTuple):
     name: str
     namespace: str
     said: str
-    """As the user spelt it."""
+    """As the user wrote it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +153,7 @@ def _readable(policy: CheckpointsPolicy, namespace: str) -> tuple[str, ...]:
 
 
 async def _whole(cluster: Reader, target: Target) -> tuple[ObjectMeta, dict[str, Any], tuple[Pod, ...]]:
-    """The root as it was written; for plain pods one made of what their owner wrote on them."""
+    """The root as it was written. For plain pods, one made from what their owner wrote on them."""
     if target.kind != "PodGang":
         try:
             manifest = await cluster.get(target.manifest, target.name, target.namespace)
@@ -235,7 +235,7 @@ def _paragraph(remark: Remark) -> str:
     lines = [
         f"{remark.level.upper():10}{remark.what}",
         *textwrap.wrap(remark.why, WIDTH, initial_indent=indent, subsequent_indent=indent),
-        # On one line, however long: it is copied.
+        # On one line, however long: users copy it.
         f"{indent}do: {remark.remedy}",
     ]
     return "\n".join(lines)

@@ -39,7 +39,7 @@ from healthd.local.state import runs_dir
 T = TypeVar("T", Node, NodeHealth)
 
 PIPE_WIDTH = 120
-"""Columns where there is no terminal."""
+"""The width in columns without a terminal."""
 
 
 class Recorded(NamedTuple):
@@ -47,15 +47,15 @@ class Recorded(NamedTuple):
 
     where: str
     state: Path | None
-    """Of a run on this machine."""
+    """Set for a run on this machine."""
     recoveries: list[Recovery]
-    """Those that were asked for, the oldest first."""
+    """The requested recoveries, the oldest first."""
     nodes: dict[str, Node]
     health: dict[str, NodeHealth]
     gang: Root | None
-    """The gang that was asked for, or that the newest recovery was of, where it is still there."""
+    """The requested gang, or the gang of the newest recovery, if it still exists."""
     stake: Stake | None
-    """What a fault would cost that gang now; None while a recovery of it runs, or where it is not known."""
+    """The cost of a fault for that gang now. None while one of its recoveries runs, or when it is unknown."""
 
     @property
     def terms(self) -> Terms:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _read(args: argparse.Namespace) -> Recorded:
-    """What is asked for, and the nodes that are to blame: a cluster has thousands of others."""
+    """The requested recoveries, and only the nodes that they blame: a cluster has thousands of others."""
     async with open_target(args, args.recovery) as found:
         everything = (await found.cluster.list(Recovery, namespace=found.namespace)).items
         known = sorted(everything, key=lambda recovery: recovery.spec.cause.at)
@@ -118,7 +118,7 @@ async def _gang(said: str, chosen: Sequence[Recovery], found: Target) -> Root | 
 
 
 def _stake(gang: Root, chosen: Sequence[Recovery], known: Sequence[Recovery]) -> Stake | None:
-    """Told beside the newest story of a gang, once that is over."""
+    """Shown beside the newest recovery of a gang, when that recovery is over."""
     own = [recovery for recovery in known if recovery.spec.gang.uid == gang.ref.uid]
     is_over = all(recovery.status.phase in ENDED for recovery in own)
     return at_stake(gang, SystemClock().now(), known) if is_over and chosen == own[-1:] else None
@@ -132,7 +132,9 @@ async def _get(cluster: Reader, kind: type[T], name: str) -> T | None:
 
 
 def _chosen(recoveries: Sequence[Recovery], said: str) -> list[Recovery]:
-    """The one recovery that is named so, or whose name begins so; of a gang, the newest. Raises UserError for more."""
+    """
+    The one recovery with this name or this prefix; for a gang, its newest. Raises UserError when there are several.
+    """
     exact = [recovery for recovery in recoveries if recovery.metadata.name == said]
     found = exact or [recovery for recovery in recoveries if recovery.metadata.name.startswith(said)]
     kind, slash, name = said.partition("/")
@@ -157,7 +159,7 @@ def _nothing_of(said: str, recoveries: Sequence[Recovery], found: Target) -> str
 
 
 def _no_run_of(said: str, recoveries: Sequence[Recovery], state: Path) -> str:
-    """With the runs that there are on this machine, and the recoveries of the one that was looked at."""
+    """The error text, with the runs on this machine, and the recoveries of the run that was read."""
     runs = sorted({run.name for run in known_runs(runs_dir())} | {state.name})
     names = [recovery.metadata.name for recovery in recoveries]
     near = get_close_matches(said, [*runs, *names], n=1)
@@ -167,7 +169,7 @@ def _no_run_of(said: str, recoveries: Sequence[Recovery], state: Path) -> str:
 
 
 def _be_one_gang(said: str, recoveries: Sequence[Recovery]) -> None:
-    """Raises UserError where gangs of the same name, in several namespaces or of several kinds, could be meant."""
+    """Raises UserError when several gangs of the same name, in several namespaces or of several kinds, match."""
     gangs = {(recovery.spec.gang.namespace, gang_text(recovery.spec.gang)) for recovery in recoveries}
     if len(gangs) > 1:
         told = ", ".join(f"{gang} in {namespace}" for namespace, gang in sorted(gangs))
@@ -179,7 +181,7 @@ def _in(found: Target) -> str:
 
 
 def _explained(recovery: Recovery, recorded: Recorded) -> Explanation:
-    # On one machine the agents end with the run: that nothing is heard of them is no news.
+    # On one machine the agents end with the run: silence of the agents is normal.
     now = SystemClock().now() if recorded.state is None else None
     saves = recorded.gang.saves.good if recorded.gang else []
     return explain(
@@ -202,8 +204,8 @@ def _print_json(recorded: Recorded) -> None:
 
 
 def _print(sections: Callable[[int], Sequence[Section]]) -> None:
-    """What *sections* are at the width of the terminal."""
-    from rich.text import Text  # imported here: machines should not wait for what only people need
+    """Print *sections* at the width of the terminal."""
+    from rich.text import Text  # imported here: programs must not wait for what only people need
 
     page = console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
     for section in sections(page.width):
@@ -213,7 +215,7 @@ def _print(sections: Callable[[int], Sequence[Section]]) -> None:
 
 
 def _logs(story: Explanation, state: Path | None) -> Iterator[Section]:
-    """Where the ranks' own last words are, if they are still there."""
+    """The paths of the ranks' log files, if they still exist."""
     if story.stopped_attempt is None or state is None:
         return
     stops = sum(lap.phase is Phase.STOPPING for lap in story.timeline)
@@ -224,7 +226,7 @@ def _logs(story: Explanation, state: Path | None) -> Iterator[Section]:
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Plain columns, as kubectl prints them: made to be cut and searched."""
+    """Plain columns, as kubectl prints them, easy to cut and search."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for line in rows:
         print("   ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())

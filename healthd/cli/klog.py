@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 LONGEST_LINE = 4 * (LONGEST_MESSAGE + LONGEST_PREFIX)
-"""Bytes of one line that are looked at: a character has four at most."""
+"""Bytes of one line that are read. A character has at most four bytes."""
 ROOM_FOR_TABLE = 140
-"""Columns of a terminal; in a narrower one the text of a message would be a thin ribbon, or cut the rest to pieces."""
+"""The minimum of terminal columns for one row. A narrower row would squeeze or cut the text of a message."""
 
 
 AS_BUILT = JudgePolicy()
-"""With no rule or tier of a site's own."""
+"""Without a rule or tier of the site."""
 
 
 class OfSite(StrEnum):
@@ -64,7 +64,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the log that means something, as `--json` prints it."""
 
     line: int
-    """1-based."""
+    """Counted from 1."""
     kind: Kind | OfSite
     xid: int | None
     sxid: int | None
@@ -75,7 +75,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     action: Action
     text: str
     rule: str | msgspec.UnsetType = msgspec.UNSET
-    """Of the site's own that says so; left out where none does."""
+    """The site's own rule for the line. Left out when there is none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 def _policy(config: Path | None) -> JudgePolicy:
     if config is None:
         return AS_BUILT
-    from healthd.cli.config import load  # here: without it no YAML is needed
+    from healthd.cli.config import load  # imported here: without --config no YAML is needed
 
     return load(config).judge
 
@@ -152,7 +152,7 @@ def read_text(number: int, text: str, policy: JudgePolicy = AS_BUILT) -> Reading
         return None
     judgement = _in_its_tier(judge(message), policy)
     if message.kind not in CONTRACT and not (judgement.raises or judgement.ends):
-        return None  # chatter of disks, file systems and the kernel
+        return None  # messages of disks, file systems and the kernel
     severity, action = _alone(judgement)
     return Reading(
         line=number,
@@ -174,7 +174,7 @@ def _in_its_tier(judgement: Judgement, policy: JudgePolicy) -> Judgement:
 
 
 def _alone(judgement: Judgement) -> tuple[Severity, Action]:
-    """One of many is harmless alone, and here every line stands for itself."""
+    """Severity and action of a single line: each line is judged by itself here, and one of many is harmless alone."""
     return (judgement.severity, judgement.action) if judgement.needs is None else (Severity.INFO, Action.NONE)
 
 
@@ -216,7 +216,7 @@ def _opened(name: str) -> Iterator[BinaryIO]:
 
 
 def _lines(log: BinaryIO) -> Iterator[bytes]:
-    """The lines of *log*, each cut to what can matter."""
+    """The lines of *log*, each cut to the part that can matter."""
     while line := log.readline(LONGEST_LINE):
         yield line
         while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
@@ -228,7 +228,7 @@ def _print_json(readings: Iterator[Reading], *, at_once: bool) -> None:
     for reading in readings:
         out.write(msgspec.json.encode(reading) + b"\n")
         if at_once:
-            out.flush()  # a pipe may be live: dmesg --follow
+            out.flush()  # the input may be a live pipe: dmesg --follow
     out.flush()
 
 
@@ -264,7 +264,7 @@ def _narrow(cells: list[str], width: int) -> str:
 
 
 def _in_columns(cells: list[str]) -> str:
-    """A cell that is wider than its column moves those after it: none is cut."""
+    """The row of *cells*. A cell wider than its column moves the next cells to the right. No cell is cut."""
     return "".join(f"{cell:<{width}}  " for cell, width in zip(cells, _COLUMNS.values(), strict=True))
 
 

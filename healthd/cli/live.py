@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 EVERY = 0.5
-"""Seconds between two pictures."""
+"""Seconds between two frames."""
 KEPT = 200
-"""Lines that are remembered; a terminal shows fewer."""
+"""Lines that are kept. A terminal shows fewer."""
 TAIL = 64 * 1024
-"""Bytes at the end of a log that are looked at."""
+"""Bytes read from the end of a log."""
 
 
 ENDS = frozenset({"run.completed", "run.gave_up", "run.stopped", "run.done"})
-"""Events with which the end of a run begins: the picture cuts long lines, and these are read later."""
+"""
+Events that start the end of a run. The picture cuts long lines, so lines from there on are printed below it.
+"""
 
 
 class Happened(io.TextIOBase):
@@ -36,7 +38,7 @@ class Happened(io.TextIOBase):
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=KEPT)
         self.end: list[str] = []
-        """What was said from the end of the run on."""
+        """The lines since the end of the run started."""
         self._is_over = False
 
     def write(self, text: str) -> int:
@@ -56,7 +58,7 @@ class Happened(io.TextIOBase):
 @contextlib.asynccontextmanager
 async def live(state: Path, happened: Happened, clock: Clock, console: Console) -> AsyncIterator[None]:
     """Within it the run that keeps its *state* there is shown on *console*; the last picture stays."""
-    from rich.live import Live  # here: pipes and machines need no terminal library
+    from rich.live import Live  # imported here: pipes and programs need no terminal library
 
     async def picture() -> RenderableType:
         status = await run_status.read_state(state, clock)

@@ -19,9 +19,9 @@ from healthd.cli.errors import UserError
 
 USAGE_ERROR = 2
 INTERRUPTED = 128 + 2
-"""What a shell reports for a program that SIGINT ended."""
+"""The exit code that a shell reports for a program ended by SIGINT."""
 READER_GONE = 128 + 13
-"""What a shell reports for a program that SIGPIPE ended."""
+"""The exit code that a shell reports for a program ended by SIGPIPE."""
 
 
 class Command(NamedTuple):
@@ -94,7 +94,7 @@ def _exit_code(arguments: list[str], commands: Mapping[str, Command]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as left:  # argparse: --help, --version, or arguments that it refused
-        if isinstance(left.__context__, BrokenPipeError):  # rich: it has closed the pipe already
+        if isinstance(left.__context__, BrokenPipeError):  # rich has already closed the pipe
             return READER_GONE
         return left.code if isinstance(left.code, int) else USAGE_ERROR
 
@@ -119,7 +119,10 @@ def _run(arguments: list[str], commands: Mapping[str, Command]) -> int:
 
 
 def _parser(commands: Mapping[str, Command], name: str) -> tuple[argparse.ArgumentParser, CommandModule | None]:
-    """The parser of everything, where only command *name* knows its arguments, and that command's module."""
+    """
+    The parser for all commands, and the module of the command *name*. Only this command has its arguments in the
+    parser.
+    """
     parser = argparse.ArgumentParser(
         prog="healthd",
         description="Keeps large GPU training jobs running when hardware breaks.",
@@ -138,11 +141,11 @@ def _parser(commands: Mapping[str, Command], name: str) -> tuple[argparse.Argume
 
 
 class _Wide(argparse.RawDescriptionHelpFormatter):
-    """Room for a command's name and its line side by side."""
+    """Makes enough space for a command's name and its help text on one line."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=18)
-        self._action_max_length = 15  # argparse forgets that commands are indented, and breaks the line of the longest
+        self._action_max_length = 15  # argparse ignores the indentation, and would break the longest line
 
 
 def _sentence(text: str) -> str:
@@ -150,7 +153,7 @@ def _sentence(text: str) -> str:
 
 
 def _nearest(name: str, commands: Mapping[str, Command]) -> str:
-    from difflib import get_close_matches  # here, because only an error should pay for it
+    from difflib import get_close_matches  # imported here, because only an error needs it
 
     found = get_close_matches(name, commands, n=1)
     return f"; did you mean {found[0]!r}?" if found else f"; there are {', '.join(commands)}"

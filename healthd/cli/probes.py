@@ -43,7 +43,7 @@ def probes_of(
         NvmlPulse(nvml),
         PcieLinks(sys, there),
         PcieErrors(sys),
-        PcieAdvice(sys, Path("/sys/kernel")),  # a container sees it, and has no more than parts of the host's /sys
+        PcieAdvice(sys, Path("/sys/kernel")),  # a container sees it, but only parts of the host's /sys
         Infiniband(sys, expected=policy.ports),
         InfinibandCounters(sys, expected_rate=policy.port_rate_gbps),
         VirtualFunctions(sys),
@@ -59,7 +59,7 @@ def probes_of(
         Services(sys, run=run, proc=proc),
     ]
     if policy.dcgm_url:
-        from healthd.probes.dcgm.exporter import Dcgm  # here: most nodes have none
+        from healthd.probes.dcgm.exporter import Dcgm  # imported here: most nodes do not have it
 
         url = Template(policy.dcgm_url).safe_substitute(os.environ)
         probes.append(Dcgm(url, node=os.environ.get("NODE_NAME", ""), gpus=addresses))

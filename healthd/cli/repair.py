@@ -21,7 +21,7 @@ from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER
 
 FEW = 16
-"""So many names of nodes are told to whoever named one that is not there."""
+"""At most this number of node names is listed in the error for an unknown node."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _good_since(args: argparse.Namespace) -> datetime:
-    """Now, or when the node was checked: what happened after that is no history. Raises UserError."""
+    """
+    The time since when the node is good: now, or the time of its check. Later events still count. Raises UserError.
+    """
     now = SystemClock().now()
     if not args.checked:
         return now

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 def _rules(config: Path | None) -> Iterable[RuleRow]:
     if config is None:
         return all_rules()
-    from healthd.cli.config import load  # here: the list without it needs no YAML
+    from healthd.cli.config import load  # imported here: without --config the list needs no YAML
 
     return rules_under(load(config).judge)
 
@@ -123,7 +123,7 @@ def _cell(text: str) -> str:
 
 
 def _show(rows: Sequence[RuleRow]) -> None:
-    from rich.table import Table  # here: machines need no terminal library
+    from rich.table import Table  # imported here: programs need no terminal library
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("rule", "what", "threshold", "what follows"):

@@ -123,11 +123,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 REFUSALS = (UserError, TwoWriters, RefusedToStart, UnusableStore, AddressError)
-"""Nothing was started, and nothing is left behind."""
+"""The exit code when nothing was started and nothing is left behind."""
 
 
 class _Command(argparse.Action):
-    """Everything from the command's name on, as it stands; one `--` before it may be left out."""
+    """Everything from the name of the command on, unchanged. One `--` before it may be left out."""
 
     def __call__(self, _parser: object, namespace: argparse.Namespace, values: object, _option: object = None) -> None:
         words = [str(word) for word in values] if isinstance(values, list) else []
@@ -185,7 +185,7 @@ def _lines(config: Config, *, verbose: bool, live: bool) -> Render | None:
 
 @contextmanager
 def _kept_log(config: Config, state: Path, render: Render | None) -> Iterator[None]:
-    """Within it the whole log is also kept beside those of the ranks. Raises OSError."""
+    """While the block runs, also write the whole log to a file beside those of the ranks. Raises OSError."""
     with os.fdopen(open_log(state / "logs" / "healthd.log"), "a", errors="backslashreplace") as file:
         configure(config.log.format, config.log.level, sys.stderr, render=render, file=file)
         try:
@@ -195,13 +195,16 @@ def _kept_log(config: Config, state: Path, render: Render | None) -> Iterator[No
 
 
 def _usual_name(args: argparse.Namespace) -> str:
-    """The directory's; where another directory of that name has a run already, with something that tells them apart."""
+    """
+    The name of the directory. When another directory of that name already has a run, with a mark that distinguishes
+    them.
+    """
     here = Path.cwd()
     return name_of(here) if args.state else name_of_folder(here, runs_dir())
 
 
 def _judge_launcher(args: argparse.Namespace) -> None:
-    """Raises UserError when the command would start gangs of its own."""
+    """Raises UserError when the command would start its own gangs."""
     launcher = find_launcher(args.command, Path.cwd())
     if launcher is None or args.allow_launcher:
         return
@@ -211,14 +214,14 @@ def _judge_launcher(args: argparse.Namespace) -> None:
 
 
 class _Refusal(NamedTuple):
-    """Why a command cannot be run, and the exit code that a shell gives for it."""
+    """Why a command cannot be run, and the exit code that a shell returns for it."""
 
     why: str
     code: int
 
 
 def _cannot_run(command: str) -> _Refusal | None:
-    """Restarts would not help a slip of the pen, so it is told before anything is made or started."""
+    """Restarts do not repair a typing error, so it is reported before anything is created or started."""
     if shutil.which(command):
         return None
     if shutil.which(command, os.F_OK):
@@ -227,7 +230,7 @@ def _cannot_run(command: str) -> _Refusal | None:
 
 
 def _with_options(config: Config, args: argparse.Namespace) -> Config:
-    """The command line beats the file."""
+    """The configuration with the command line's options, which override the file."""
     if not args.metrics:
         return config
     return msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, address=args.metrics))
@@ -310,8 +313,8 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
 
 
 def _screen() -> Console | None:
-    """A terminal that can show the live view; lines do for any other."""
-    from healthd.local.demo.view import may_show  # here: pipes and machines need no terminal library
+    """A terminal that can show the live view, or None: then lines are shown."""
+    from healthd.local.demo.view import may_show  # imported here: pipes and programs need no terminal library
 
     screen = console()
     if may_show(screen):
@@ -322,7 +325,7 @@ def _screen() -> Console | None:
 
 @asynccontextmanager
 async def _live(state: Path, clock: SystemClock, screen: Console) -> AsyncIterator[None]:
-    """What healthd would write to the terminal goes into the picture meanwhile; the end is told whole below it."""
+    """Show healthd's terminal output in the picture while the block runs. The end is printed completely below it."""
     from healthd.cli.live import Happened, live
 
     happened = Happened()
@@ -338,7 +341,7 @@ async def _live(state: Path, clock: SystemClock, screen: Console) -> AsyncIterat
         for handler in moved:
             handler.removeFilter(happened)
             handler.setStream(sys.stderr)
-        with suppress(OSError):  # the terminal is gone; the log has it
+        with suppress(OSError):  # the terminal is gone; the log has the lines
             sys.stderr.write("".join(happened.end))
 
 
@@ -390,7 +393,7 @@ def say_no_gpu(why: str, on_bus: Sequence[str]) -> None:
 
 
 async def _slots(spec: RunSpec) -> list[Slot]:
-    """One GPU for each rank where NVML finds GPUs, else just numbers."""
+    """One GPU per rank when NVML finds GPUs, otherwise only numbers."""
     found = await asyncio.to_thread(inventory)
     if found.reason:
         say_no_gpu(found.reason, nvidia_gpus())

@@ -53,16 +53,16 @@ class RunStatus:
 
     run: KnownRun
     waits_for: str
-    """Why it is held; empty: it is not."""
+    """Why it is held. Empty when it is not held."""
     way_out: str
     restarting: str
-    """What its restart is at, where one is under way."""
+    """The current phase of its restart, while one is in progress."""
     last: str
-    """Why the newest restart was, or why it was given up; empty: there was none."""
+    """The reason for the newest restart, or for giving up. Empty when there was no restart."""
     slots: dict[str, str]
-    """What is on each slot."""
+    """The content of each slot."""
     next_fault: tuple[str, ...]
-    """What a fault would cost now."""
+    """The cost of a fault now."""
 
     @property
     def code(self) -> int:
@@ -120,7 +120,7 @@ async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunSt
         way_out=way_out(hold_of(status), status.causes[-1].node) if status and held else "",
         restarting=f"{status.phase.value}: {status.message}" if status and not held else "",
         last=_last(newest),
-        # Of a run whose healthd was killed the record still says that ranks run; they were ended with it.
+        # When healthd was killed, the record still says that ranks run. They were ended together with healthd.
         slots={
             node.metadata.name: _on_slot(node, pods if run.standing is not Standing.INTERRUPTED else ())
             for node in sorted(nodes, key=lambda one: one.metadata.name)

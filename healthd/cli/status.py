@@ -50,13 +50,13 @@ from healthd.threads import in_thread
 
 EXIT = {Verdict.HEALTHY: 0, Verdict.DEGRADED: 0, Verdict.UNHEALTHY: 3, Verdict.UNKNOWN: 4}
 DEADLINE = "15s"
-"""For every source; without persistence the driver initialises each GPU for the first question."""
+"""For every source. Without persistence mode, the driver initialises each GPU for the first query."""
 AGAIN = 2.0
 """Seconds between two samples of `--watch`."""
 
 
 class _Log(NamedTuple):
-    """What the kernel log holds, and why it could not be read where it could not."""
+    """The content of the kernel log, or the reason why it could not be read."""
 
     records: Sequence[KernelRecord] = ()
     trouble: str = ""
@@ -99,7 +99,7 @@ def _show(source: Callable[[], Status], page: Page | None, *, again: bool) -> in
 
 
 def _show_run(args: argparse.Namespace, clock: Clock) -> int:
-    """How a run on this machine stands."""
+    """Print the status of a run on this machine."""
     while True:
         status = asyncio.run(run_status.status_of(args, clock))
         if args.watch and sys.stdout.isatty() and not args.json:
@@ -147,7 +147,7 @@ class Machine:
         self._sampler.close()
 
     async def _read(self, now: datetime) -> tuple[list[Sample], _Log]:
-        """Devices and the kernel log at the same time."""
+        """Read devices and the kernel log at the same time."""
         samples, log = await asyncio.gather(in_thread(partial(self._sampler.sample, now), "sampler"), self._read_log())
         return samples, log
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PIPE_WIDTH = 160
-"""Columns where there is no terminal."""
+"""The width in columns without a terminal."""
 _COLOURS = {
     Verdict.HEALTHY: "bold green",
     Verdict.DEGRADED: "bold yellow",
@@ -44,7 +44,7 @@ class Page:
 
 
 def _told(status: Status) -> Iterator[RenderableType]:
-    """The page for a person, from the verdict to what nobody could see."""
+    """The page for a person, from the verdict to what could not be read."""
     from rich.text import Text
 
     yield Text.assemble((f"{status.node} is {status.verdict}", _COLOURS[status.verdict]), f": {status.message}")
@@ -67,7 +67,7 @@ def _told(status: Status) -> Iterator[RenderableType]:
 
 
 def _finding(finding: Finding, when: str, *, explain: bool) -> Iterator[RenderableType]:
-    """*explain*: also say what it means, which is the same for every device of a rule."""
+    """*explain*: also print the meaning, which is the same for every device of a rule."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -8,9 +8,11 @@ import sys
 from io import TextIOWrapper
 
 FAIL_WITH = {errno.EBADF, errno.EIO, errno.ENOSPC, errno.EDQUOT}
-"""What a stream says that is closed, hung up, or on a disk that is full."""
+"""The errors of a stream that is closed, hung up, or on a full disk."""
 _STAND_INS = {"stdin": (os.O_WRONLY, "r"), "stdout": (os.O_RDONLY, "w"), "stderr": (os.O_WRONLY, "w")}
-"""To read the first or write the second fails, as with a closed one in other programs. Errors are lost silently."""
+"""
+Reading the first or writing the second fails, as with a closed stream in other programs. Errors are lost silently.
+"""
 
 
 def prepare() -> None:
@@ -21,9 +23,9 @@ def prepare() -> None:
     """
     for name, (flags, mode) in _STAND_INS.items():
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.open(os.devnull, flags), mode))  # noqa: SIM115 - for as long as the process lasts
+            setattr(sys, name, open(os.open(os.devnull, flags), mode))  # noqa: SIM115 - open until the process ends
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it
+        sys.stdout.reconfigure(errors="backslashreplace")  # the setting of standard error
 
 
 def forget_stdout() -> None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 KEPT = "\n\t"
-"""What ends lines and columns."""
+"""Characters that end lines and columns."""
 
 
 class _Guarded:
-    """A stream that writes nothing that a terminal would obey."""
+    """A stream that writes no character sequence that controls a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.beneath = stream
@@ -56,7 +56,7 @@ def complain(text: str) -> None:
 
 def console(*, width: int | None = None, stderr: bool = False, highlight: bool = False) -> Console:
     """One of rich's, whose text is escaped before it is coloured."""
-    from rich.console import Console  # here: machines need no terminal library
+    from rich.console import Console  # imported here: programs need no terminal library
 
     from healthd.cli.escaping import Escaping
 

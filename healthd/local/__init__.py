@@ -1,1 +1,1 @@
-"""What a machine without Kubernetes lacks: slots as nodes, a Job controller, processes as pods."""
+"""The parts of Kubernetes that a single machine lacks: slots as nodes, a Job controller, processes as pods."""

@@ -1,7 +1,7 @@
 """
-Move the checkpoints of an earlier run out of the way of one that begins from nothing.
+Move the checkpoints of an earlier run out of the way of a run that starts from step 0.
 
-Left where they are they would be taken for the new run's own: the first recovery would resume from the newest of them.
+Without the move, the new run would take them for its own: its first recovery would resume from the newest of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from itertools import count
 from pathlib import Path
 
 OWN = ".healthd"
-"""What begins so in a folder of checkpoints is healthd's own, and stays."""
+"""Files and folders in a checkpoint folder whose names start with this belong to healthd. They stay."""
 
 
 def why_not_aside(folder: Path, command: Sequence[str], here: Path) -> str:
-    """Why what is in *folder* may not be moved: it is not checkpoints alone. Empty when it may."""
+    """Why the content of *folder* may not be moved: it is more than checkpoints. Empty when it may be moved."""
     place = folder.resolve()
     if here.resolve().is_relative_to(place):
         return f"{folder} is where the run is started: name a folder that holds its checkpoints alone"
@@ -30,7 +30,11 @@ def why_not_aside(folder: Path, command: Sequence[str], here: Path) -> str:
 
 
 def move_aside(folder: Path) -> Path | None:
-    """Move all that is in *folder* into a new folder beside it. Returns that one; None: there was nothing. OSError."""
+    """
+    Move everything in *folder* into a new folder beside it.
+
+    Returns the new folder, or None when there is nothing to move. Raises OSError.
+    """
     place = folder.resolve()
     names = _movable(place) if place.is_dir() else []
     if not names:

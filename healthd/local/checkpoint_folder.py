@@ -1,8 +1,9 @@
 """
-The folder where a run saves, watched while the run goes on: what was ever there is remembered from the second on in
-which it appeared. That it vanished must never look like a first start.
+Watches the checkpoint folder during the run. It remembers each checkpoint from the second in which it appears.
 
-A look costs one stat a second; names are read only when the folder has changed.
+So checkpoints that disappear are never mistaken for a first start.
+
+One poll costs one stat a second. Names are read only when the folder has changed.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ log = structlog.get_logger(__name__)
 
 LOOK_EVERY = timedelta(seconds=1)
 LONGEST_LOOK = 10.0
-"""Seconds; a file server that hangs is waited for by nobody else."""
+"""Seconds. Only the poll waits for a file server that hangs."""
 GONE = "it was there, and is not any more: was it moved or deleted, or is its file system not mounted?"
 
 
 class Glimpse(NamedTuple):
-    """What tells a folder that has changed from one that has not."""
+    """Stat fields that differ when the folder has changed."""
 
     device: int
     inode: int
@@ -45,14 +46,18 @@ class Glimpse(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """One look: the folder, None where there is none, and the newest checkpoint by its name, where names were read."""
+    """
+    The result of one poll.
+
+    *glimpse* is None when the folder does not exist. *newest* is the newest checkpoint by name, if names were read.
+    """
 
     glimpse: Glimpse | None
     newest: Candidate | None = None
 
 
 class CheckpointFolder:
-    """What is known of *folder* since `begin`: whether it was there, and the furthest checkpoint that was."""
+    """What is known of *folder* since `begin`: whether it existed, and the checkpoint with the highest step."""
 
     def __init__(self, folder: Path, format: str = "") -> None:  # noqa: A002 - the word that users see everywhere else
         self.seen = NOTHING_SEEN
@@ -62,16 +67,16 @@ class CheckpointFolder:
         self._last: Glimpse | None = None
         self._begun = asyncio.Event()
         self._looking: asyncio.Task[Sight] | None = None
-        """A look that a file server has not answered: no other is begun before it has."""
+        """A poll that the file server has not answered yet. No other poll starts before it ends."""
 
     async def begin(self, seen: Seen) -> None:
-        """Watch from now on; *seen* is what was there before."""
+        """Watch from now on. *seen* is what existed before."""
         self.seen = seen
         await self.look()
         self._begun.set()
 
     async def run(self, cluster: Cluster, clock: Clock, name: str, namespace: str) -> None:
-        """Until cancelled. What is new is also noted on the Job of this *name*, for a later life."""
+        """Run until cancelled. Each change is also written to an annotation of the Job *name*, for a later start."""
         await self._begun.wait()
         noted = NOTHING_SEEN
         while True:
@@ -79,12 +84,12 @@ class CheckpointFolder:
             await self.look()
             if self.seen != noted:
                 notes = {"metadata": {"annotations": {ANNOTATION_SEEN: note_of(self.seen)}}}
-                with suppress(ClusterError):  # a write that failed is made again with the next look
+                with suppress(ClusterError):  # a failed write is repeated at the next poll
                     await cluster.patch(Job, name, notes, namespace=namespace)
                     noted = self.seen
 
     async def look(self) -> None:
-        """One look. A folder that cannot be read, or does not answer, changes nothing."""
+        """Poll once. A folder that cannot be read, or does not answer, changes nothing."""
         if self._looking is None:
             work = partial(sight_of, self._folder, self._format, self._last)
             self._looking = asyncio.create_task(in_thread(work, "look at checkpoints"))
@@ -107,14 +112,16 @@ class CheckpointFolder:
             log.debug("checkpoint.seen", path=seen.path, step=seen.step)
 
     async def missing(self, root: Root) -> list[RejectedCheckpoint]:
-        """What stands for checkpoints that were there, at a moment when none is found; empty where none ever was."""
+        """
+        Stand-ins for checkpoints that existed, when no checkpoint is found now. Empty when none ever existed.
+        """
         if self.seen.anything:
             return [RejectedCheckpoint(path=self.seen.path or str(self._folder), step=self.seen.step, reason=GONE)]
         why = await self._why_not_the_same()
         return [RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)] if why else []
 
     async def _why_not_the_same(self) -> str:
-        """Why the folder is not the one that was there; empty where it is, or where there never was one."""
+        """Why the folder is not the same as before. Empty when it is the same, or when it never existed."""
         if self._first is None:
             return ""
         try:
@@ -130,7 +137,7 @@ class CheckpointFolder:
 
 
 class WatchedCheckpoints(FileCheckpoints):
-    """As `FileCheckpoints`, but that nothing is there any more is not the same as that nothing ever was."""
+    """Like `FileCheckpoints`, but distinguishes checkpoints that disappeared from checkpoints that never existed."""
 
     def __init__(self, folder: CheckpointFolder) -> None:
         super().__init__()
@@ -143,7 +150,7 @@ class WatchedCheckpoints(FileCheckpoints):
         recovery: Recovery | None = None,
         doubted: Sequence[ChosenCheckpoint] = (),
     ) -> CheckpointAnswer:
-        """The newest checkpoint that will load; where all have vanished, that is the reason why there is none."""
+        """The newest checkpoint that loads. When all have disappeared, that is the reason for the rejection."""
         answer = await super().latest(root, newer_than, recovery, doubted)
         if newer_than is not None or answer.found or answer.rejected:
             return answer
@@ -151,7 +158,7 @@ class WatchedCheckpoints(FileCheckpoints):
 
 
 def sight_of(folder: Path, format: str, last: Glimpse | None) -> Sight:  # noqa: A002 - as above
-    """A look at *folder*, which stood as *last* at the look before. Blocks on the file system. Raises OSError."""
+    """Poll *folder*. *last* is its state at the poll before. Blocks on the file system. Raises OSError."""
     glimpse = glimpse_of(folder)
     if glimpse is None or glimpse == last:
         return Sight(glimpse)
@@ -159,14 +166,14 @@ def sight_of(folder: Path, format: str, last: Glimpse | None) -> Sight:  # noqa:
         wanted = declared(format) if format else None
     except UnknownFormat:
         wanted = None
-    # Where it cannot be listed, or its names bring out a fault of ours: that it is there is known all the same.
+    # The folder may not be listable, or its names may hit a bug of healthd. The folder exists in any case: report that.
     with suppress(Exception):
         return Sight(glimpse, next(iter(steps(folder, wanted)), None))
     return Sight(glimpse)
 
 
 def glimpse_of(folder: Path) -> Glimpse | None:
-    """None where it is not there. Raises OSError."""
+    """None when the folder does not exist. Raises OSError."""
     try:
         found = folder.stat()
     except (FileNotFoundError, NotADirectoryError):

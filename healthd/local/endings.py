@@ -1,7 +1,7 @@
 """
-What speaks against a run that ended with 0: no step beyond, fewer ranks, or some that left before the others. Pure.
+Doubts about a run that exited with 0: no later step, fewer ranks, or ranks that ended before the others. Pure.
 
-A trainer that was killed behind a pipe ends with 0, too. Nothing is decided by a doubt; it is told, with the step.
+A trainer that is killed behind a pipe also exits with 0. A doubt decides nothing. It is logged, with the step.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from healthd.core.api import ChosenCheckpoint, Pod
 from healthd.core.recovery.gang import index_of, is_terminal
 
 EARLY = timedelta(seconds=5)
-"""Ranks of one gang end together; the first saves a last time, perhaps, so that one has left is no alarm."""
+"""The ranks of a gang end together. Rank 0 may save a last time, so one rank that ends first is no alarm."""
 AT_ITS_END = timedelta(seconds=1)
-"""Between the end of a rank's last save and its own: file systems keep coarser times than healthd."""
+"""Between a rank's last save and its end: file systems store coarser times than healthd."""
 NO_CHECKPOINT = ChosenCheckpoint()
 
 
@@ -23,9 +23,10 @@ def doubts(
     asked: int, world: int, begun: ChosenCheckpoint, newest: ChosenCheckpoint | None, started_at: datetime | None
 ) -> list[str]:
     """
-    Of a gang of *world* ranks, of *asked* ones, that began at *begun* and left *newest*; None: that is not known.
+    Doubts about a gang of *world* ranks, of *asked* ranks, that started at *begun* and saved *newest*.
 
-    Where steps are not known it is the time of the save that counts, with *started_at*, when the ranks were started.
+    *newest* is None when that is not known. When the steps are not known, the time of the save is compared with
+    *started_at*, the start of the ranks.
     """
     found = []
     if world < asked:
@@ -38,7 +39,7 @@ def doubts(
 
 
 def told(checkpoint: ChosenCheckpoint | None) -> str:
-    """In words."""
+    """The checkpoint in words."""
     if checkpoint is None:
         return "a step that is not known: the checkpoints could not be looked at"
     if not checkpoint.path:
@@ -54,7 +55,7 @@ def _is_beyond(begun: ChosenCheckpoint, newest: ChosenCheckpoint, started_at: da
 
 
 def left_early(pods: Sequence[Pod], now: datetime) -> list[str]:
-    """The ranks that ended with 0 a while ago, while others of *pods*, one attempt, still run."""
+    """The ranks that exited with 0 a while ago, while other pods of the same attempt still run."""
     if all(map(is_terminal, pods)):
         return []
     ends = ((index_of(pod), _ended_at(pod)) for pod in pods if pod.status.phase == "Succeeded")
@@ -64,7 +65,9 @@ def left_early(pods: Sequence[Pod], now: datetime) -> list[str]:
 
 
 def unsaved(pods: Sequence[Pod], newest: ChosenCheckpoint | None) -> list[str]:
-    """That *newest* is from before the first of *pods*, one attempt, ended, and the last worked on for a while."""
+    """
+    A doubt when *newest* was saved before the first of *pods* (one attempt) ended, and the last pod ran on for a while.
+    """
     ends = sorted((at, index_of(pod)) for pod in pods if (at := _ended_at(pod)) is not None)
     saved = saved_at(newest)
     if len(ends) < 2 or saved is None or saved > ends[0][0] + AT_ITS_END or ends[-1][0] - ends[0][0] < EARLY:
@@ -79,7 +82,7 @@ def _ended_at(pod: Pod) -> datetime | None:
 
 
 def saved_at(checkpoint: ChosenCheckpoint | None) -> datetime | None:
-    """When it was saved; None where that is not known, or there is none."""
+    """When the checkpoint was saved. None when that is not known, or when there is no checkpoint."""
     if checkpoint is None or not checkpoint.path or not checkpoint.saved_ns:
         return None
     return datetime.fromtimestamp(checkpoint.saved_ns / 1e9, tz=UTC)

@@ -1,7 +1,7 @@
 """
-What a rank is told by its environment: its place in the gang, where to resume, and which GPUs the gang has.
+The environment variables of a rank: its place in the gang, where to resume, and the GPUs of the gang.
 
-All of it as torchrun tells it, so that a script that runs under torchrun runs here: Lightning, Accelerate, the Hugging
+They are the variables of torchrun, so a script that runs under torchrun runs here. Lightning, Accelerate, the Hugging
 Face Trainer, DeepSpeed and Megatron-LM read nothing else.
 """
 
@@ -23,25 +23,25 @@ from healthd.local.slots import device_uuids
 ADDRESS = "127.0.0.1"
 OWN_PREFIX = "HEALTHD_"
 OF_AN_OUTER_LAUNCHER = frozenset({"TORCHELASTIC_ERROR_FILE"})
-"""A file of one rank of somebody else's gang."""
+"""A file of one rank of another gang."""
 FROM_ANNOTATIONS = {
     "HEALTHD_RESUME_FROM": ANNOTATION_RESUME_FROM,
     "HEALTHD_RESUME_STEP": ANNOTATION_RESUME_STEP,
     "HEALTHD_ATTEMPT": ANNOTATION_ATTEMPT,
 }
 NO_LIMIT = 2**31 - 1
-"""Restarts are counted by progress; what reads this number wants one."""
+"""healthd counts restarts by progress. Programs that read this variable need a number."""
 
 
 def rank_env(index: int, world: int, port: int, run_id: str, annotations: Mapping[str, str]) -> dict[str, str]:
     """
-    The variables of rank *index* of *world*. This machine is one group (torchrun's word for a node), numbered 0.
+    The variables of rank *index* of *world*. This machine is one group (torchrun's word for a node), number 0.
 
-    The run id is how Lightning and others know that a launcher has made all ranks already: without it they start
-    further ones, or train alone. There is no store of an agent to meet in: rank 0 makes it.
+    Lightning and others see from the run id that a launcher has already started all ranks. Without it they start more
+    ranks, or train alone. There is no rendezvous store of an agent: rank 0 creates the store.
 
-    Without a checkpoint to resume from there is no HEALTHD_RESUME_FROM at all, and no HEALTHD_RESUME_STEP where its
-    name does not tell the step: -1 is healthd's word for that, and a script would count on from it.
+    Without a checkpoint to resume from, HEALTHD_RESUME_FROM is not set. HEALTHD_RESUME_STEP is not set when the name of
+    the checkpoint does not give the step: healthd writes -1 for that, and a script would count on from -1.
     """
     env = {
         "RANK": str(index),
@@ -70,20 +70,20 @@ def rank_env(index: int, world: int, port: int, run_id: str, annotations: Mappin
 
 def gpus_env(uuids: Sequence[str]) -> dict[str, str]:
     """
-    The GPUs of the whole gang, in the order of its ranks: GPU LOCAL_RANK of these is a rank's own.
+    The GPUs of the whole gang, in rank order: the GPU of a rank is number LOCAL_RANK in this list.
 
-    Each rank sees all of them, as under torchrun. Trainers count the visible GPUs to learn how many ranks there are,
-    and NCCL reaches a neighbour's GPU directly only where it is visible. The order is that of the ranks, not of the
-    bus: after a restart the spare stands where the broken GPU was.
+    Each rank sees all of them, as under torchrun. Trainers count the visible GPUs to get the number of ranks. NCCL uses
+    direct access to another GPU only when that GPU is visible. The order is the rank order, not the bus order: after a
+    restart the spare has the position of the broken GPU.
     """
     return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
 
 
 def gpus_of_gang(pod: Pod, pods: Sequence[Pod], nodes: Mapping[str, Node]) -> list[str] | None:
     """
-    The GPUs of all members of the attempt of *pod*, in the order of ranks; none where slots are just numbers.
+    The GPUs of all members of the attempt of *pod*, in rank order. Empty when slots are only numbers.
 
-    None while a member has no slot yet: nothing can be told then.
+    None while a member has no slot yet: the list is not complete then.
     """
     if not _gpus_of(pod, nodes):
         return []
@@ -96,21 +96,21 @@ def gpus_of_gang(pod: Pod, pods: Sequence[Pod], nodes: Mapping[str, Node]) -> li
 
 
 def world_of(pod: Pod) -> int:
-    """The number of ranks that *pod* was told; 0 where it is no member of a gang."""
+    """The number of ranks in the environment of *pod*. 0 when it is not a member of a gang."""
     return number_or(own_env(pod).get("WORLD_SIZE", ""), 0)
 
 
 def own_env(pod: Pod) -> dict[str, str]:
-    """What the template of *pod* gives its process."""
+    """The variables that the pod template sets."""
     return {variable.name: variable.value for variable in pod.spec.containers[0].env}
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     """
-    healthd's own environment without what is meant for one rank alone (healthd may itself run under healthd).
+    healthd's own environment, without the variables for a single rank (healthd may itself run under healthd).
 
-    Python buffers output to a file by the block; unbuffered, a line is seen when it is printed, and a hang stands out.
-    As under torchrun a rank whose collective fails ends, instead of waiting for ever.
+    Python buffers output to a file in blocks. Unbuffered, a line is visible when it is printed, and a hang is visible.
+    As under torchrun, a rank whose collective fails ends. It does not wait for ever.
     """
     kept = {
         name: value
@@ -121,7 +121,7 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def threads_env(environ: Mapping[str, str], world: int) -> dict[str, str]:
-    """One thread a rank, unless the user chose: each of several ranks would else take every core of the machine."""
+    """One thread per rank, unless the user set it. Otherwise each of several ranks would use all cores."""
     return {} if world < 2 or "OMP_NUM_THREADS" in environ else {"OMP_NUM_THREADS": "1"}
 
 
@@ -134,7 +134,7 @@ def _owners(pod: Pod) -> list[str]:
 
 
 def _newest_last(pod: Pod) -> tuple[bool, float]:
-    """Of two pods of one rank, the one that runs or is about to."""
+    """A sort key: of two pods of one rank, the pod that runs or is about to run comes last."""
     created = pod.metadata.creation_timestamp
     return not is_terminal(pod), created.timestamp() if created else 0.0
 

@@ -1,8 +1,8 @@
 """
-Slots for a run that starts, apart from any recovery: spares become plain slots where others are out of service.
+Slots for a run that starts outside a recovery: spares become plain slots when other slots are out of service.
 
-A recovery claims a spare for its gang. A gang that its user starts anew has no recovery, so nobody would: its ranks
-would wait beside a spare that is free.
+A recovery claims a spare for its gang. A gang that its user starts again has no recovery, so nothing claims a spare:
+its ranks would wait beside a free spare.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ TRIES = 5
 
 async def open_spares(cluster: Cluster, ranks: int) -> list[str]:
     """
-    Take so many spares into plain service that each of *ranks* has a slot, as far as there are. Returns their names.
+    Turn spares into plain slots until each of *ranks* has a slot, or no spare is left. Returns their names.
 
-    To be called while no gang runs: claims of one that ended or was stopped hold nothing any more.
+    Call it only while no gang runs: the claims of a gang that ended or was stopped are no longer valid.
     """
     for _ in range(TRIES):
         nodes = (await cluster.list(Node)).items
@@ -30,13 +30,13 @@ async def open_spares(cluster: Cluster, ranks: int) -> list[str]:
         try:
             wanted = [node for node in nodes if _is_held_free(node)][: max(0, missing)]
             return [await _open(cluster, node) for node in wanted]
-        except Conflict:  # the controller settles old claims at the same time
+        except Conflict:  # the controller removes old claims at the same time
             continue
     return []
 
 
 def shortage(nodes: Sequence[Node], ranks: int) -> str:
-    """What is missing for *ranks* to run; empty where nothing is."""
+    """What is missing for *ranks* to run. Empty when nothing is missing."""
     fit = [node for node in nodes if is_fit(node, None)]
     if len(fit) >= ranks:
         return ""

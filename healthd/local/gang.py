@@ -1,5 +1,5 @@
 """
-The gang of one `healthd run`: its Job object, and what to do with one that an earlier run of the name left behind.
+The gang of one `healthd run`: its Job object, and how to treat a Job that an earlier run of the same name left.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of
 
 NAMESPACE = "default"
 ANNOTATION_SINCE = "healthd.dev/run-since"
-"""On the Job: since when the checkpoints that appear are this run's own."""
+"""On the Job: checkpoints saved since this time belong to this run."""
 ANNOTATION_BY_HAND = "healthd.dev/run-starts-by-hand"
-"""On the Job: so many of its attempts were begun by its user, after the first. The others are healthd's restarts."""
+"""On the Job: how many attempts after the first the user started. The others are restarts by healthd."""
 NO_LIMIT = 2**31 - 1
-"""healthd counts restarts by progress; the Job controller's own count must not end the gang before that."""
+"""healthd counts restarts by progress. The Job controller's own limit must not end the gang before that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,42 +62,42 @@ class RunSpec:
     spares: int = 0
     min_nodes: int | None = None
     checkpoint_format: str = ""
-    """As the user declares it; empty: it is known by what is there."""
+    """The format that the user declares. Empty: it is detected from the files."""
     grace: timedelta = timedelta(seconds=30)
     fresh: bool = False
-    """Begin from nothing, whatever there is."""
+    """Start from step 0, whatever exists."""
     accept_changes: bool = False
-    """Go on with what is there, although it was begun as something else."""
+    """Continue with what exists, although the run was started as something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """There is nothing yet, or nothing that could go on as it is: make the Job (after deleting what is there)."""
+    """There is no Job, or no Job that can continue unchanged: create the Job (after deleting the old one)."""
 
     replace: bool
     attempt: int = 0
     changes: tuple[str, ...] = ()
-    """What is not as it was when the run was begun."""
+    """What differs from when the run was started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """It was stopped, by its user or because healthd gave up: start it again from its newest checkpoint."""
+    """The run was stopped, by its user or because healthd gave up: start it again from its newest checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
-    """It runs, or a recovery is bringing it back."""
+    """The run is running, or a recovery is restarting it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It finished its work in an earlier run."""
+    """The run completed earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The name belongs to something else, or work would be lost."""
+    """The name belongs to another run, or work would be lost."""
 
     why: str
 
@@ -106,7 +106,7 @@ Plan = Create | Resume | GoOn | Done | Refuse
 
 
 def plan(spec: RunSpec, job: Job | None, root: Root | None, recoveries: Sequence[Recovery]) -> Plan:
-    """What starting *spec* means, given what an earlier run of its name left."""
+    """What the start of *spec* means, given the objects of an earlier run of the same name."""
     if job is None or root is None:
         return Create(replace=False)
     if spec.fresh:
@@ -136,7 +136,7 @@ def plan(spec: RunSpec, job: Job | None, root: Root | None, recoveries: Sequence
 
 
 def changed_identity(spec: RunSpec, job: Job) -> tuple[str, ...]:
-    """How *spec* is another run than *job*: where it is started, what it runs, where it saves."""
+    """How *spec* differs from *job*: where it is started, what it runs, where it saves."""
     container = job.spec.template.spec.containers[0]
     pairs = (
         ("started in", container.working_dir, str(spec.working_dir)),
@@ -151,7 +151,7 @@ def changed_identity(spec: RunSpec, job: Job) -> tuple[str, ...]:
 
 
 def changed_options(spec: RunSpec, job: Job) -> tuple[str, ...]:
-    """Which of the other options are not as when *job* was made."""
+    """The other options that differ from those *job* was created with."""
     before = _options_in(job.metadata.annotations.get(ANNOTATION_RUN_OPTIONS, options_of(spec)))
     now = _options_in(options_of(spec))
     changed = [name for name in ("--nproc", "--min-nodes", "--grace") if before.get(name) != now.get(name)]
@@ -163,7 +163,7 @@ def changed_options(spec: RunSpec, job: Job) -> tuple[str, ...]:
 
 
 def _options_in(text: str) -> dict[str, str]:
-    """The options of `options_of` by name. A path among them may hold spaces; it is not looked for."""
+    """The options of `options_of` by name. A path in them may contain spaces; the path is not parsed."""
     words = text.split(" ")
     return {name: value for name, value in itertools.pairwise(words) if name.startswith("--")}
 
@@ -182,9 +182,9 @@ def _ways(spec: RunSpec, trouble: str) -> str:
 
 def why_not_fresh(spec: RunSpec, seen: Seen, rejected: Sequence[RejectedCheckpoint], policy: StartFresh) -> str:
     """
-    Why a run that was stopped must not begin again at step 0, as in a recovery; empty when it may.
+    Why a stopped run must not start again at step 0, by the same rule as in a recovery. Empty when it may.
 
-    None of its checkpoints will load; *seen* is the furthest that there ever was.
+    None of its checkpoints loads. *seen* is the checkpoint with the highest step that ever existed.
     """
     if policy is StartFresh.ALWAYS or (policy is StartFresh.NEVER_SAVED and not rejected and not seen.anything):
         return ""
@@ -203,9 +203,9 @@ def why_not_done(
     spec: RunSpec, left: Seen, found: ChosenCheckpoint | None, rejected: Sequence[RejectedCheckpoint]
 ) -> str:
     """
-    Why a run that has finished is not simply done: what it *left* is gone or will not load; empty where it is there.
+    Why a completed run is not simply done: the checkpoint that it *left* is missing or does not load.
 
-    A run that left no checkpoint has nothing that could be missing.
+    Empty when it loads. For a run that left no checkpoint, nothing can be missing.
     """
     if not left.anything or (found is not None and found.step >= left.step):
         return ""
@@ -225,14 +225,18 @@ def _at(checkpoint: ChosenCheckpoint) -> str:
 
 
 def options_of(spec: RunSpec) -> str:
-    """What the user may change between two runs of one name."""
+    """The options that the user may change between two runs of one name."""
     shrink = f" --min-nodes {spec.min_nodes}" if spec.min_nodes is not None else ""
     where, grace = spec.checkpoint.absolute(), format_duration(spec.grace)
     return f"--nproc {spec.nproc}{shrink} --checkpoint {where} --grace {grace}"
 
 
 def since_of(job: Job) -> datetime | None:
-    """Since when checkpoints are of the run of *job*; a Job of an older healthd says only when it was made itself."""
+    """
+    Checkpoints saved since this time belong to the run of *job*.
+
+    The Job of an older healthd does not have it: then it is the creation time of the Job.
+    """
     try:
         return datetime.fromisoformat(job.metadata.annotations.get(ANNOTATION_SINCE, ""))
     except ValueError:
@@ -240,12 +244,12 @@ def since_of(job: Job) -> datetime | None:
 
 
 def restarts_of(job: Job, root: Root) -> int:
-    """How often healthd itself restarted the run, since it was begun or begun again from nothing."""
+    """How often healthd restarted the run since it was started, or started again from step 0."""
     return max(0, root.attempt - number_or(job.metadata.annotations.get(ANNOTATION_BY_HAND, ""), 0))
 
 
 def resumed_from(job: Job) -> ChosenCheckpoint:
-    """The checkpoint that the present attempt of *job* was told to load; without a path where there was none."""
+    """The checkpoint that the current attempt of *job* has to load. Its path is empty when there was none."""
     notes = job.spec.template.metadata.annotations
     step = number_or(notes.get(ANNOTATION_RESUME_STEP, ""), -1)
     return ChosenCheckpoint(path=notes.get(ANNOTATION_RESUME_FROM, ""), step=step)
@@ -260,10 +264,10 @@ def job_of(
     restarts: int | None = None,
 ) -> Job:
     """
-    The Indexed Job of *spec*, whose first attempt resumes from *checkpoint* (or starts from nothing).
+    The Indexed Job of *spec*. Its first attempt resumes from *checkpoint* (or starts from step 0).
 
-    What is saved from *since* on is its own; *seen* is what is known of its checkpoints from before. Of the attempts
-    before this one so many were *restarts* of healthd; None: all.
+    Checkpoints saved since *since* belong to it. *seen* is what is known of earlier checkpoints. *restarts* is how many
+    of the earlier attempts were restarts by healthd; None: all of them.
     """
     hint = StartHint(recovery="", attempt=attempt, checkpoint=checkpoint, placement={})
     notes = {key: value for key, value in hint_annotations(hint).items() if value is not None}

@@ -1,7 +1,7 @@
 """
-The runs that this machine knows of: what each state folder says of the run that keeps it.
+The runs that this machine knows, read from their state folders.
 
-What a run is stands on its Job: where it was started, what it runs, where it saves. Nothing here changes a run.
+The Job says where a run was started, what it runs, and where it saves. Nothing here changes a run.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _FLOCK = re.compile(r"FLOCK\s+ADVISORY\s+WRITE\s+\S+\s+([0-9a-f]+):([0-9a-f]+):(
 
 
 class Standing(StrEnum):
-    """What has become of a run."""
+    """The current state of a run."""
 
     RUNNING = "running"
     WAITING = "waits"
-    """It is held: a person has to do something."""
+    """The run is held: a person has to act."""
     FINISHED = "finished"
     STOPPED = "stopped"
-    """By its user."""
+    """Stopped by its user."""
     GAVE_UP = "gave up"
     INTERRUPTED = "interrupted"
-    """healthd was killed under it."""
+    """healthd was killed while the run was running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +55,17 @@ class KnownRun:
     state: Path
     standing: Standing
     folder: str
-    """Where it was started."""
+    """The folder where it was started."""
     command: str
     checkpoints: str
     """The folder where it saves."""
     ranks: int
     step: int
-    """The furthest that was seen of its checkpoints; -1: none, or their names tell none."""
+    """The highest step seen of its checkpoints. -1: no checkpoint, or the names give no step."""
     restarts: int
-    """By healthd itself: not those that its user began."""
+    """Restarts by healthd, without those by its user."""
     since: datetime | None
-    """What is saved from then on is its own."""
+    """Checkpoints saved since this time belong to the run."""
     out_of_service: tuple[str, ...] = ()
     """Its slots in quarantine, each with its GPU and its finding."""
 
@@ -75,14 +75,14 @@ class KnownRun:
 
 
 async def known_runs(runs: Path) -> list[KnownRun]:
-    """All of those in *runs* that can be read, the newest first."""
+    """All runs in *runs* that can be read, the newest first."""
     found = [await read_run(path.parent) for path in sorted(runs.glob(f"*/{database(Path()).name}"))]
     oldest = datetime.min.replace(tzinfo=UTC)
     return sorted((run for run in found if run), key=lambda run: run.since or oldest, reverse=True)
 
 
 async def read_run(state: Path) -> KnownRun | None:
-    """The run that keeps its *state* there; None where there is none, or it cannot be read."""
+    """The run whose state is in the folder *state*. None when there is no run, or it cannot be read."""
     if not database(state).is_file():
         return None
     try:
@@ -131,7 +131,9 @@ def _told(node: Node) -> str:
 
 
 def is_held(state: Path) -> bool:
-    """Whether a process holds the lock of *state*. Asked of the kernel: to try the lock could refuse another start."""
+    """
+    Whether a process holds the lock of *state*. Read from the kernel: trying the lock could make another start fail.
+    """
     try:
         found = (state / "lock").stat()
         locks = LOCKS.read_text()
@@ -142,7 +144,10 @@ def is_held(state: Path) -> bool:
 
 
 def who_saved(checkpoint: ChosenCheckpoint, folder: Path, since: datetime, others: Sequence[KnownRun]) -> str:
-    """Whose *checkpoint* in *folder* is; empty: that of the run itself, whose own are saved from *since* on."""
+    """
+    Which run saved *checkpoint* in *folder*. Empty when the run itself saved it: its checkpoints are saved since
+    *since*.
+    """
     at = datetime.fromtimestamp(checkpoint.saved_ns / 1e9, UTC) if checkpoint.saved_ns else None
     if at is None or at >= since:
         return ""

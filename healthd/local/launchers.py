@@ -1,8 +1,9 @@
 """
-Launchers in the command of `healthd run`: programs that start ranks themselves, where healthd has done so already.
+Launchers in the command of `healthd run`: programs that start ranks themselves, although healthd has started them.
 
-With N ranks, each would start a gang of its own, and all of them save in one folder. With one rank a launcher is a gang
-within a slot: right where it gives its ranks their variables, wrong where they inherit the RANK=0 of that one rank.
+With N ranks, each rank would start a gang of its own, and all gangs would save in one folder. With one rank, a
+launcher is a gang within a slot. That works when the launcher sets the variables of its ranks. It fails when its ranks
+inherit RANK=0 of that one rank.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PROGRAMS = frozenset({"torchrun", "deepspeed", "composer", "horovodrun", "colossalai"})
-"""Each gives the ranks that it starts their RANK and WORLD_SIZE, or names of its own."""
+"""Each of them sets RANK and WORLD_SIZE of its ranks, or variables with other names."""
 _WITH_WORD = frozenset({("accelerate", "launch"), ("fabric", "run"), ("lightning", "run")})
 _BARE = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "srun", "jsrun", "aprun"})
-"""Their ranks inherit RANK and WORLD_SIZE of the one that started them."""
+"""Their ranks inherit RANK and WORLD_SIZE from the process that started them."""
 _MODULES = frozenset(
     {
         "torch.distributed.run",
@@ -40,7 +41,7 @@ _BEFORE = frozenset(
     | {"exec", "command", "eval", "sudo", "xvfb-run", "nsys", "ncu"}
     | {"uv", "uvx", "poetry", "pipenv", "pixi", "hatch", "pdm", "rye", "conda", "mamba", "micromamba", "run"}
 )
-"""They run what follows them, after options."""
+"""They run the command that follows, after options."""
 _VALUE = re.compile(r"-.*|[\w.]*=.*|[\d.,:\-]+[smhd]?")
 _ENDS = frozenset({";", "&&", "||", "|", "&", "(", ")", "{", "}", "then", "do", "else", "!", "\n"})
 _LARGEST_SCRIPT = 65_536
@@ -50,18 +51,18 @@ class Launcher(NamedTuple):
     """A launcher in a command."""
 
     name: str
-    """As it is written there."""
+    """The words in the command."""
     sets_ranks: bool
-    """It gives its ranks variables of their own."""
+    """It sets RANK and WORLD_SIZE, or its own variables, for its ranks."""
     script: str
-    """What it starts, as a command for one rank; empty when that is not seen."""
+    """The command that it starts, for one rank. Empty when it cannot be read from the words."""
 
 
 def find_launcher(command: Sequence[str], here: Path | None) -> Launcher | None:
     """
-    The launcher that *command* starts, by its words or in a shell's script; None when there is none to be seen.
+    The launcher that *command* starts, by its words or in a shell script. None when no launcher is visible.
 
-    Scripts are looked for from *here*; None: they are not read.
+    Script paths are relative to *here*. None: scripts are not read.
     """
     words = list(command)
     while words:
@@ -113,7 +114,7 @@ def _of_shell(words: Sequence[str], here: Path | None) -> Launcher | None:
 
 
 def _of_script(word: str, here: Path | None) -> Launcher | None:
-    """A file that a shell runs by its first line."""
+    """A file with a first line (`#!`) that runs a shell."""
     if here is None:
         return None
     path = str(here / word) if "/" in word else shutil.which(word)
@@ -121,7 +122,7 @@ def _of_script(word: str, here: Path | None) -> Launcher | None:
 
 
 def _of_file(path: Path, *, only_shell: bool = False) -> Launcher | None:
-    """What a shell would do by that file. No other file is followed from there."""
+    """What a shell would run by that file. Other files that it names are not read."""
     try:
         with path.open("rb") as file:
             raw = file.read(_LARGEST_SCRIPT)
@@ -134,7 +135,7 @@ def _of_file(path: Path, *, only_shell: bool = False) -> Launcher | None:
 
 
 def _of_text(text: str, here: Path | None) -> Launcher | None:
-    """The first launcher where a shell expects a command."""
+    """The first launcher at a position where a shell expects a command."""
     for line in text.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|(){}")
         lexer.whitespace_split = True
@@ -166,7 +167,7 @@ def _is_known(words: Sequence[str]) -> bool:
 
 
 def _script(words: Sequence[str]) -> str:
-    """From the script or module on, as one rank would run it."""
+    """The command from the script or module on, as one rank would run it."""
     for at, word in enumerate(words):
         if word.endswith(".py"):
             return shlex.join(["python", *words[at:]])
@@ -178,7 +179,7 @@ def _script(words: Sequence[str]) -> str:
 
 
 def why_not_launch(launcher: Launcher, nproc: int, checkpoint: Path) -> str:
-    """Why *launcher* must not be started *nproc* times, and what to do; empty when it may be."""
+    """Why *launcher* must not be started *nproc* times, and what to do. Empty when it may be started."""
     if nproc == 1 and launcher.sets_ranks:
         return ""
     right = f"healthd run --nproc {nproc} --checkpoint {checkpoint} -- {launcher.script or 'python SCRIPT'}"
@@ -196,7 +197,7 @@ def why_not_launch(launcher: Launcher, nproc: int, checkpoint: Path) -> str:
 
 
 def what_to_know(launcher: Launcher) -> str:
-    """What is different where one rank is a launcher."""
+    """What differs when one rank is a launcher."""
     return (
         f"{launcher.name} is one rank to healthd: it sees the GPUs of one slot, a hang or a fault of its ranks is seen "
         "when it says or ends, and restarts of its own (--max-restarts) choose no checkpoint: leave them at 0"

@@ -1,8 +1,8 @@
 """
-The log of `healthd run` as lines for the person at the terminal: one sentence for what concerns the run, no internals.
+The log of `healthd run` as lines for the user at the terminal: one sentence for each event of the run, no internals.
 
-An event stays what it is, a name and fields; the log file has all of them. Here is what a person is told of each. What
-is not in the table is told from a warning upwards, in plain form, so that no trouble is swallowed.
+An event keeps its name and fields; the log file has all of them. This module has the sentence for each event. An event
+that is not in the table is shown in plain form from level warning upwards, so no problem is hidden.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from healthd.core.recovery.terms import ONE_SERVER
 Event = Mapping[str, Any]
 
 PREFIX = "[healthd]"
-"""Beside `[rank 0]`."""
+"""The prefix of healthd's own lines. Lines of a rank have a prefix such as `[rank 0]`."""
 _COLOURS = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
 _PLAIN = "\x1b[0m"
 _META = frozenset({"event", "level", "logger", "timestamp", "exc_info", "exception", "stack"})
 _CALM = frozenset({"run.restarted"})
-"""Warnings that are not marked as such: the restart is what healthd is there for."""
+"""Warnings without the warning mark: the restart is the purpose of healthd."""
 _WHY = ("why", "error", "note", "so")
-"""Fields that are sentences: they end the line, in this order."""
+"""Fields that are sentences. They end the line, in this order."""
 
 
 class Lines:
-    """Makes the line of an event; empty where it is nothing for a person. *colours*: for a terminal."""
+    """Makes the line of an event. Empty when there is nothing for a person. *colours*: for a terminal."""
 
     def __init__(self, *, colours: bool = False) -> None:
         self._colours = colours
@@ -50,16 +50,16 @@ class Lines:
 
 
 def sentence(event: Event) -> str:
-    """What a person is told of *event*; empty: nothing."""
+    """The sentence for *event*. Empty when there is none."""
     tell = _SENTENCES.get(str(event.get("event", "")))
     if tell is not None:
-        with suppress(KeyError):  # an event without a field that the sentence needs is told all the same
+        with suppress(KeyError):  # an event without a field that the sentence needs is still shown
             return tell(event)
     return _in_plain_form(event) if event.get("level") in _COLOURS else ""
 
 
 def _clock(stamp: str) -> str:
-    """The time of day where the user is."""
+    """The time of day in the user's time zone."""
     try:
         return f"{datetime.fromisoformat(stamp).astimezone():%H:%M:%S}"
     except ValueError:
@@ -67,7 +67,7 @@ def _clock(stamp: str) -> str:
 
 
 def _in_plain_form(event: Event) -> str:
-    """Any event: its name as words, its facts, and its reason."""
+    """Any event: its name as words, its fields, and its reason."""
     what = str(event.get("event", "")).replace(".", " ").replace("_", " ")
     facts = [f"{key}={value}" for key, value in event.items() if key not in _META and key not in _WHY]
     why = [str(event[key]) for key in _WHY if event.get(key)]
@@ -86,13 +86,13 @@ def _starts(event: Event) -> str:
 
 
 def _quarantined(event: Event) -> str:
-    """With what to know of a record that is older than the run."""
+    """Adds a note when the quarantine record is older than the run."""
     then = event.get("note") or f"When it is repaired: `healthd repair {event['node']}`"
     return f"{event['node']} is out of service for {event['finding']}: {ONE_SERVER.worded(event['why'])} {then}"
 
 
 def _refused(event: Event) -> str:
-    """The budget is one of slots here."""
+    """The budget counts slots here."""
     why = re.sub(r"^the budget of \w+, (\d+) nodes", r"the budget, \1 slots (quarantine.budget)", str(event["why"]))
     return f"{event['node']} should be out of service for {event['finding']}, and may not: {why}"
 
@@ -116,7 +116,7 @@ def _filled(template: str) -> Callable[[Event], str]:
 
 
 _SENTENCES: Mapping[str, Callable[[Event], str]] = {
-    # The run as a whole (`run_log`): the sentence comes with the event.
+    # The run as a whole (`run_log`): the event brings its sentence.
     "run.starts": _starts,
     "run.goes_on": _filled(
         "the healthd before this one was killed: run {name} goes on from the newest checkpoint that loads"
@@ -160,7 +160,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "kernel_log.blind": _filled("the kernel log cannot be read: {why}; {so}"),
     "kernel_log.lost": _filled("{records} records of the kernel log were overwritten before they could be read"),
     "kernel_log.trusts_user_space": _filled("{note}"),
-    # healthd's own trouble.
+    # Problems of healthd itself.
     "job.write_failed": _filled("the state of the run cannot be written: {error}; {note}"),
     "pod.write_failed": _filled("the state of a rank cannot be written: {error}; {note}"),
     "pod.bind_failed": _filled("the state of a rank cannot be written: {error}; tried until it works"),
@@ -171,4 +171,4 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "recovery.opened": _silence,
     "notify.failed": _filled("--notify {target} failed: {why}; the run goes on"),
 }
-"""What a person is told of each event."""
+"""The sentence for each event."""

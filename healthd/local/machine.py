@@ -1,5 +1,5 @@
 """
-This machine, as the runtime needs to know it: its boot, its GPUs, its kernel log, and its sources of chance.
+The parts of this machine that the runtime needs: its boot id, its GPUs, its kernel log, and its random values.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ OpenKernelLog = Callable[[KernelLogCursor], KernelLog]
 """Opens the kernel log after a cursor. Raises CannotRead."""
 
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""What Kubernetes uses in generated names: no vowels, so no words."""
+"""The characters of generated names in Kubernetes: no vowels, so no words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Passed in, so that the demo and tests can have another one."""
+    """An argument of the runtime, so that the demo and tests can replace it."""
 
     boot_id: str
     slots: Sequence[Slot]
@@ -33,13 +33,13 @@ class Machine:
     new_suffix: Callable[[], str]
     free_port: Callable[[], int]
     terminal: TextIO | None = None
-    """Where the ranks' output is shown; None: only in their log files."""
+    """The stream that shows the output of the ranks. None: the output is only in their log files."""
 
 
 def this_machine(
     slots: Sequence[Slot], *, boot_id: str, open_kernel_log: OpenKernelLog, terminal: TextIO | None
 ) -> Machine:
-    """The machine that this process runs on."""
+    """The machine on which this process runs."""
     return Machine(
         boot_id=boot_id,
         slots=slots,
@@ -52,12 +52,14 @@ def this_machine(
 
 
 def new_suffix() -> str:
-    """The random end of a pod's name."""
+    """The random end of a pod name."""
     return "".join(secrets.choice(SUFFIX_LETTERS) for _ in range(5))
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now. Should somebody take it before it is used, the restart chooses another."""
+    """
+    A TCP port without a listener now. If another process takes it before it is used, the restart chooses another port.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,5 +1,7 @@
 """
-What was ever seen of a run's checkpoints. It outlives the files: that they vanished must never look like a first start.
+A record of the checkpoints of a run that were ever seen.
+
+It outlives the files, so checkpoints that disappear are never mistaken for a first start.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from healthd.core.recovery.gang import Root
 ANNOTATION_SEEN = "healthd.dev/run-seen"
 """On the Job: JSON of `Seen`."""
 ANNOTATION_FINISHED_WITH = "healthd.dev/run-finished-with"
-"""On the Job: JSON of `Seen`, the newest checkpoint that would load when the run had finished."""
+"""On the Job: JSON of `Seen`, the newest checkpoint that loaded when the run completed."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The furthest checkpoint that was seen, whether or not it loads. *step* -1: its name tells none."""
+    """
+    The checkpoint with the highest step that was seen, whether it loads or not. *step* -1: the name gives no step.
+    """
 
     step: int = -1
     path: str = ""
@@ -42,7 +46,10 @@ class _Sight(NamedTuple):
 
 
 def seen_of(job: Job, root: Root, recoveries: Sequence[Recovery]) -> Seen:
-    """What is on record: of looks at progress, of saves, of the job's own *recoveries*, and of earlier lives."""
+    """
+    The highest step on record: from progress, from saves, from the job's *recoveries*, and from earlier starts of the
+    run.
+    """
     kept = _kept(job)
     sights = [_Sight(kept.step, kept.path), _Sight(root.progress.step, "")]
     sights += [_Sight(save.step, "" if save.step >= 0 else "a good one") for save in root.saves.good]
@@ -56,17 +63,17 @@ def seen_of(job: Job, root: Root, recoveries: Sequence[Recovery]) -> Seen:
 
 
 def remembered(seen: Seen, step: int, path: str) -> Seen:
-    """*seen* after a look at a further checkpoint."""
+    """*seen*, or the checkpoint of *step* and *path* when that is further."""
     return Seen(step=step, path=path) if (step, bool(path)) > (seen.step, bool(seen.path)) else seen
 
 
 def note_of(seen: Seen) -> str:
-    """As it stands on the Job."""
+    """The text of the annotation on the Job."""
     return msgspec.json.encode(seen).decode()
 
 
 def finished_with(job: Job, root: Root) -> Seen:
-    """What a run that has finished left: where that was not written down, the furthest that was ever seen."""
+    """The checkpoint that a completed run left. When it was not recorded: the highest step that was ever seen."""
     return _read(job, ANNOTATION_FINISHED_WITH) or seen_of(job, root, ())
 
 

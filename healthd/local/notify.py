@@ -1,8 +1,9 @@
 """
-`--notify`: tell somebody else of a restart, a hold, the end. A command gets the facts in its environment and as JSON on
-its standard input, a URL as the body of a POST.
+`--notify`: report a restart, a hold or the end of the run. A command gets the facts in its environment and as JSON on
+its standard input. A URL gets them as the body of a POST.
 
-Telling is a courtesy. Nothing waits for it but the end of the run, and that not for long; what fails is one warning.
+Notifications are best effort. Only the end of the run waits for them, and only for a short time. A failure is logged
+as one warning.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from healthd.local.processes.shim import MARK
 log = structlog.get_logger(__name__)
 
 LIMIT = 30.0
-"""Seconds for one command or POST; then it is ended."""
+"""Seconds for one command or POST. After that it is killed."""
 PATIENCE = 10.0
-"""Seconds that the end of a run waits for what was not yet told."""
+"""Seconds that the end of a run waits for notifications that are not sent yet."""
 LONGEST_END = 5.0
-"""Seconds; a process that a driver or a file system holds is not waited for."""
+"""Seconds. healthd does not wait longer for a process that a driver or a file system holds."""
 QUEUE = 100
-"""So many wait for a slow target; of more, the oldest are dropped."""
+"""The longest queue of a slow target. When it is full, the oldest notifications are dropped."""
 MOST_OUTPUT = 1 << 20
-"""Bytes of what one command prints that are kept; one that prints more is ended."""
+"""Bytes of a command's output that are kept. A command that prints more is killed."""
 URLS = ("http://", "https://")
 
 Facts = Mapping[str, str | int | float | None]
-"""What is told, by name. `event` and `message` are always there."""
+"""The facts of a notification, by name. `event` and `message` are always present."""
 
 
 def why_no_target(target: str) -> str:
-    """Why *target* can never be told; empty where it may be."""
+    """Why *target* can never be notified. Empty when it can."""
     if not target.strip():
         return "it names no command and no URL"
     scheme, is_url, rest = target.partition("://")
@@ -56,11 +57,11 @@ def why_no_target(target: str) -> str:
 
 
 class Failed(Exception):
-    """A target could not be told; says why."""
+    """A notification failed. The message says why."""
 
 
 class Notifier:
-    """Tells *targets*, each in its own time. What commands print is appended to *output*."""
+    """Notifies *targets*, each independent of the others. The output of commands is appended to the file *output*."""
 
     def __init__(
         self,
@@ -80,14 +81,14 @@ class Notifier:
         self._ending = False
 
     def tell(self, facts: Facts) -> None:
-        """Tell every target. Never waits, never fails."""
+        """Queue *facts* for every target. Never waits, never fails."""
         for target, queue in self._queues.items():
             queue.append(facts)
             self._bells[target].set()
 
     @contextlib.asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
-        """Within it what is to be told is told; at its end there is a little time for the rest."""
+        """Send notifications while the block runs. At its end there is a short time for the rest."""
         tasks = {asyncio.create_task(self._serve(target), name=f"notify {target}"): target for target in self._queues}
         try:
             yield
@@ -103,7 +104,7 @@ class Notifier:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _say_untold(self, late: Sequence[str]) -> None:
-        """The run ends, and nothing waits for them any longer."""
+        """Log the targets that the end of the run does not wait for any longer."""
         for target in late:
             untold = len(self._queues[target])
             rest = f"; {untold} more that happened {'was' if untold == 1 else 'were'} not told" if untold else ""
@@ -132,11 +133,11 @@ class Notifier:
             log.warning("notify.failed", target=_spoken(target), why=str(error) or type(error).__name__)
 
     async def _run(self, command: str, facts: Facts) -> None:
-        """Run *command* by the shell. Raises Failed, OSError; a command that is not awaited to its end is killed."""
+        """Run *command* in a shell. Raises Failed, OSError. A command that does not end in time is killed."""
         given, mark = os.memfd_create("healthd-notify"), f"notify-{uuid.uuid4()}"
         output = _Output(open_log(self._output))
         try:
-            os.pwrite(given, body(facts), 0)  # not a pipe: it does not have to read
+            os.pwrite(given, body(facts), 0)  # not a pipe: the command does not have to read it
             process = await asyncio.create_subprocess_exec(
                 "/bin/sh",
                 "-c",
@@ -164,7 +165,9 @@ class Notifier:
 
 
 class _Output:
-    """What a command prints goes to the open *file*, up to a bound; then nobody reads it, which ends the command."""
+    """
+    Writes the output of a command to the open *file*, up to a limit. Then it closes the pipe, which ends the command.
+    """
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -174,13 +177,15 @@ class _Output:
         self.is_too_much = False
 
     def listen(self) -> None:
-        """From when the command has the other end of the pipe."""
+        """Start to read when the command has the other end of the pipe."""
         os.close(self.pipe)
         self.pipe = -1
         asyncio.get_running_loop().add_reader(self._reading, self._take)
 
     def close(self) -> None:
-        """Take what is there, and no more: what the command left behind may hold the pipe."""
+        """
+        Read what is in the pipe now, and no more: processes that the command left behind may still hold the pipe.
+        """
         while self._reading >= 0 and self._take():
             pass
         self._hang_up()
@@ -212,7 +217,7 @@ def _how_it_ended(code: int) -> str:
 
 
 def _spoken(target: str) -> str:
-    """As it may be shown: the path and the user of a URL are often its password."""
+    """*target* without its secrets: the path and the user of a URL are often its password."""
     if not target.startswith(URLS):
         return target
     scheme, _, rest = target.partition("://")
@@ -220,7 +225,11 @@ def _spoken(target: str) -> str:
 
 
 async def _end(process: Process, mark: str) -> None:
-    """Kill what is left of it, also what it started; of one that did not end in time, in whatever session that is."""
+    """
+    Kill what is left of *process*, and the processes that it started.
+
+    When it did not end in time, the processes with *mark* are killed in every session.
+    """
     in_time = process.returncode is not None
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -232,8 +241,8 @@ async def _end(process: Process, mark: str) -> None:
 
 
 async def _post(url: str, facts: Facts) -> None:
-    """Raises Failed."""
-    import aiohttp  # here: few runs post, and it takes a tenth of a second to import
+    """Send *facts* to *url*. Raises Failed."""
+    import aiohttp  # imported here: few runs post, and the import takes 0.1 s
 
     headers = {"Content-Type": "application/json"}
     try:
@@ -245,11 +254,11 @@ async def _post(url: str, facts: Facts) -> None:
 
 
 def body(facts: Facts) -> bytes:
-    """As JSON, on one line."""
+    """*facts* as JSON, on one line."""
     return json.dumps(facts).encode() + b"\n"
 
 
 def variables(facts: Facts) -> dict[str, str]:
-    """As environment variables: `HEALTHD_EVENT`, …; what is not known is not set."""
+    """*facts* as environment variables: `HEALTHD_EVENT`, …. Unknown facts are not set."""
     told = {f"HEALTHD_{name.upper()}": str(value) for name, value in facts.items() if value is not None}
     return {name: value.replace("\0", "") for name, value in told.items()}

@@ -1,8 +1,8 @@
 """
-Commands that hide how a rank ended: of a pipe the shell tells only how its last part did. Pure.
+Commands that hide how a rank ended: a shell reports only the exit code of the last part of a pipe. Pure.
 
-`python train.py | tee log` ends with 0 although the training was killed, and a rank that ends with 0 is done. Only what
-can be read is seen: the words of the command, and a script that they name.
+`python train.py | tee log` exits with 0 although the training was killed, and a rank that exits with 0 is done. Only
+visible text is checked: the words of the command, and a script that they name.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PIPES = frozenset({"|", "|&"})
 
 def hidden_by(command: Sequence[str], read: Callable[[str], str]) -> str:
     """
-    What hides the exit code of *command*, such as `| tee`; empty where nothing is seen that does.
+    What hides the exit code of *command*, such as `| tee`. Empty when nothing visible does.
 
-    *read* answers the text of a file, empty where there is none.
+    *read* returns the text of a file, empty when the file does not exist.
     """
     words = _without_wrappers(command)
     if not words:
@@ -44,7 +44,7 @@ def hidden_by(command: Sequence[str], read: Callable[[str], str]) -> str:
 
 
 def _without_wrappers(command: Sequence[str]) -> list[str]:
-    """The command that is run in the end: without `env NAME=value`, `nice -n 5` and the like."""
+    """The command that runs in the end: without `env NAME=value`, `nice -n 5` and similar words."""
     words = list(command)
     while words and PurePath(words[0]).name in PASS_ON:
         words = words[1:]
@@ -54,7 +54,7 @@ def _without_wrappers(command: Sequence[str]) -> list[str]:
 
 
 def _script_of(words: Sequence[str]) -> tuple[str, bool]:
-    """What a shell with these arguments runs: a text after `-c`, or the name of a file."""
+    """What a shell with these arguments runs: the text after `-c`, or the name of a file."""
     is_text = False
     rest = iter(words)
     for word in rest:
@@ -81,13 +81,13 @@ def _pipe_in(script: str) -> str:
 
 
 def _words(script: str) -> list[str]:
-    """As a shell splits them, roughly: each line ends a command. Without the text of what cannot be split."""
+    """The words as a shell splits them, roughly: each line ends a command. Text that cannot be split is left out."""
     lexer = shlex.shlex(script.replace("\\\n", " ").replace("\n", "\n; "), posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     found: list[str] = []
     try:
         for word in lexer:
             found.append(word)  # noqa: PERF402 - what came before a failure counts
-    except ValueError:  # a quote that does not end, in a here-document perhaps
+    except ValueError:  # a quote without an end, perhaps in a here-document
         return found
     return found

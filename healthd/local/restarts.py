@@ -1,7 +1,7 @@
 """
 The restarts of a run, read from its recoveries. Pure.
 
-A restart is one line for a person, once all ranks run again. Before that there is a line only where it takes long,
+A restart makes one line for the user, when all ranks run again. Before that there is a line only when it takes long,
 fails, or waits for a person.
 """
 
@@ -19,15 +19,15 @@ from healthd.core.recovery.faults import blames_node
 from healthd.local.endings import saved_at
 
 SLOW = timedelta(seconds=15)
-"""A restart that takes longer says what it is at: the grace of the ranks alone may be 30 s."""
+"""A restart that takes longer gets a line with its current phase: the grace period of the ranks alone may be 30 s."""
 AGAIN = timedelta(minutes=10)
-"""A run that is held says so every so often."""
+"""A run that is held repeats its line at this interval."""
 LONG_WAIT = timedelta(seconds=5)
-"""A back-off below that is not worth a line."""
+"""A shorter back-off gets no line."""
 
 
 class Kind(StrEnum):
-    """What a piece of news is about. The first four are also what `--notify` tells."""
+    """The subject of a line. `--notify` reports the first four, too."""
 
     RESTART = "restart"
     HOLD = "hold"
@@ -37,14 +37,14 @@ class Kind(StrEnum):
     FAILED = "failed"
     """A restart ended before all ranks ran."""
     WAITS = "waits"
-    """For the time of the next start."""
+    """The next start waits."""
     GOES_ON = "goes-on"
     """A hold is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """One line for a person, and what it is made of."""
+    """One line for the user, and its parts."""
 
     kind: Kind
     text: str
@@ -52,38 +52,38 @@ class News:
     cause: str = ""
     """The kind of the fault: hardware, software, hang, interrupted."""
     why: str = ""
-    """What happened, or what is waited for."""
+    """What happened, or what the run waits for."""
     hint: str = ""
     """What to do about it."""
     step: int | None = None
-    """That the ranks start from; None: not known, or from the beginning."""
+    """The step from which the ranks start. None: not known, or from step 0."""
     attempt: int = 0
     down: timedelta = timedelta(0)
     """From the fault until all ranks ran again."""
     lost: timedelta = timedelta(0)
-    """Work to do again."""
+    """Work that has to be done again."""
 
 
 @dataclass(slots=True)
 class _Told:
-    """What was said of one recovery."""
+    """What was reported of one recovery."""
 
     attempt: int = -1
-    """The last one whose ranks ran again."""
+    """The last attempt whose ranks all ran again."""
     causes: int = 0
-    """So many of its causes were in a line."""
+    """How many of its causes are already in a line."""
     stops: int = 0
-    """So many of its stops were seen."""
+    """How many of its stops were seen."""
     hold: str = ""
     held_at: datetime | None = None
     waits: datetime | None = None
     slow: int = -1
-    """The attempt whose slow start was told."""
+    """The attempt whose slow start was reported."""
 
 
 @dataclass(slots=True)
 class Restarts:
-    """The restarts of one process of `healthd run`, and which of them were reported."""
+    """The restarts in one process of `healthd run`, and which of them were reported."""
 
     asked: int
     """Ranks that the user asked for."""
@@ -94,11 +94,11 @@ class Restarts:
     _past: set[str] = field(default_factory=set)
 
     def skip(self, recoveries: Sequence[Recovery]) -> None:
-        """Those that have ended are of an earlier life."""
+        """Ignore the recoveries that have ended: they belong to an earlier start of the run."""
         self._past |= {each.metadata.name for each in recoveries if each.status.phase in ENDED}
 
     def look(self, recoveries: Sequence[Recovery], world: int, now: datetime) -> list[News]:
-        """What is new in *recoveries* of a gang of *world* ranks."""
+        """The new lines about *recoveries* of a gang of *world* ranks."""
         found: list[News] = []
         for each in sorted(recoveries, key=lambda recovery: recovery.spec.first_attempt):
             if each.metadata.name not in self._past and each.status.timeline:
@@ -116,7 +116,7 @@ class Restarts:
         return found
 
     def _back(self, recovery: Recovery, told: _Told, world: int) -> News:
-        """All ranks run again."""
+        """The line for: all ranks run again."""
         status = recovery.status
         fresh = status.causes[told.causes :] or status.causes[-1:]
         cause = telling(fresh)
@@ -142,11 +142,11 @@ class Restarts:
         )
 
     def _failed(self, recovery: Recovery, told: _Told) -> list[News]:
-        """Starts that ended before all ranks ran."""
+        """The line for a start that ended before all ranks ran."""
         status = recovery.status
         stops = sum(entry.phase is Phase.STOPPING for entry in status.timeline)
         before, told.stops = told.stops, max(told.stops, stops)
-        ended = status.attempt - 1  # by the last of these stops
+        ended = status.attempt - 1  # the attempt that the last of these stops ended
         if stops <= max(before, 1) or told.attempt >= ended:
             return []
         told.attempt = ended
@@ -158,14 +158,14 @@ class Restarts:
 
 
 def _lost(recovery: Recovery, fault: datetime) -> timedelta:
-    """Work to do again: since the checkpoint that is loaded was saved, or since the ranks that fell were started."""
+    """Work to do again: since the loaded checkpoint was saved, or since the start of the ranks that failed."""
     status = recovery.status
     marks = [saved_at(status.checkpoint), *(pod.since for pod in status.pods)]
     return fault - max((at for at in marks if at is not None and at <= fault), default=fault)
 
 
 def is_back(recovery: Recovery) -> bool:
-    """Every rank of the newest attempt runs, or has run to its end."""
+    """Every rank of the newest attempt is running, or completed."""
     status = recovery.status
     return status.phase in (Phase.CONFIRMING, Phase.RECOVERED) and any(
         attempt.number == status.attempt for attempt in status.attempts
@@ -197,7 +197,7 @@ def _goes_on(recovery: Recovery, told: _Told) -> list[News]:
 
 
 def _waits(recovery: Recovery, told: _Told, now: datetime) -> list[News]:
-    """Back-off before the next start."""
+    """The line for a back-off before the next start."""
     status = recovery.status
     until = status.not_before
     if status.phase is not Phase.RESERVING or until is None or until == told.waits or until - now < LONG_WAIT:
@@ -209,7 +209,7 @@ def _waits(recovery: Recovery, told: _Told, now: datetime) -> list[News]:
 
 
 def _slow(recovery: Recovery, told: _Told, now: datetime) -> list[News]:
-    """A restart that is under way for long, once for each attempt."""
+    """The line for a restart that takes long, once per attempt."""
     status = recovery.status
     doing = _DOING.get(status.phase)
     stop = next((entry for entry in reversed(status.timeline) if entry.phase is Phase.STOPPING), status.timeline[0])
@@ -245,7 +245,7 @@ def _news(kind: Kind, recovery: Recovery, text: str, *, why: str = "", hint: str
 
 
 def telling(causes: Sequence[Cause]) -> Cause:
-    """The one that says most: broken hardware, before the ranks that failed beside it; else the first."""
+    """The most informative cause: broken hardware before the ranks that failed because of it; otherwise the first."""
     return next((cause for cause in causes if blames_node(cause)), causes[0])
 
 
@@ -256,7 +256,7 @@ def said(cause: Cause) -> str:
 
 
 def way_out(hold: Hold | None, slot: str = "") -> str:
-    """What a person can do about a hold. It goes on by itself when that is done."""
+    """What a person can do about a hold. The run continues without a command when that is done."""
     match hold:
         case Hold.SPARE:
             return (
@@ -284,19 +284,19 @@ def way_out(hold: Hold | None, slot: str = "") -> str:
 
 
 def place(checkpoint: ChosenCheckpoint | None) -> str:
-    """From where ranks start, in words."""
+    """The point from which ranks start, in words."""
     if checkpoint is None or not checkpoint.path:
         return "the beginning"
     return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
 
 
 def step_of(checkpoint: ChosenCheckpoint | None) -> int | None:
-    """Its step, where it is known."""
+    """The step of *checkpoint*, when it is known."""
     return checkpoint.step if checkpoint is not None and checkpoint.path and checkpoint.step >= 0 else None
 
 
 def spoken(duration: timedelta) -> str:
-    """For people: `0.4 s`, `8 s`, `3 min 20 s`, `2 h 5 min`."""
+    """A duration for people: `0.4 s`, `8 s`, `3 min 20 s`, `2 h 5 min`."""
     seconds = max(0.0, duration.total_seconds())
     if seconds < 9.95:
         return f"{seconds:.1f} s".replace(".0 ", " ")

@@ -1,4 +1,4 @@
-"""What `healthd run` says of its run as a whole: from where it starts, what may go wrong unseen, and how it ended."""
+"""Log lines about a run as a whole: where it starts, which problems may stay hidden, and how it ended."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from healthd.local.restarts import Kind, News, Restarts, place, spoken, step_of
 log = structlog.get_logger(__name__)
 
 LONGEST_LOOK = 30.0
-"""Seconds at the end of a run: nobody waits longer for a file server that hangs."""
+"""Seconds. The end of a run does not wait longer for a file server that hangs."""
 
 
 def _to_nobody(facts: Facts) -> None:
-    """There is no `--notify`."""
+    """Used without `--notify`."""
 
 
 class RunLog:
-    """The lines about one run. *runs* is where other runs keep their state."""
+    """Logs the lines about one run. *runs* is the folder where other runs keep their state."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class RunLog:
         runs: Path | None,
         tell: Callable[[Facts], None] = _to_nobody,
     ) -> None:
-        """*tell* passes on what `--notify` asked for."""
+        """*tell* sends the notifications of `--notify`."""
         self._spec = spec
         self._cluster = cluster
         self._clock = clock
@@ -60,17 +60,21 @@ class RunLog:
         self._restarts = Restarts(spec.nproc)
         self._began_at = clock.now()
         self._began: ChosenCheckpoint | None = None
-        """What the first attempt of this life was told to load."""
+        """The checkpoint that the first attempt of this process had to load."""
 
     def launch(self, environ: Mapping[str, str]) -> None:
-        """What the ranks are given without having been asked for, and what hides how they end."""
+        """Log the variables that healthd adds for the ranks, and what hides their exit codes."""
         self._threads(environ)
         self._what_hides()
 
     async def starts(
         self, checkpoint: ChosenCheckpoint, attempt: int, since: datetime, changes: Sequence[str] = ()
     ) -> None:
-        """From which checkpoint of whose run it starts. That it is of another run is a warning: it may be meant."""
+        """
+        Log the checkpoint that the run starts from, and which run saved it.
+
+        A checkpoint of another run is a warning: the user may want that.
+        """
         self._began = checkpoint
         fields: dict[str, Any] = {"name": self._spec.name, "attempt": attempt}
         if changes:
@@ -103,7 +107,7 @@ class RunLog:
     def _read_script(self, name: str) -> str:
         try:
             path = self._spec.working_dir / name
-            if not path.is_file():  # what is read from a pipe is gone for the shell
+            if not path.is_file():  # text read from a pipe is lost for the shell
                 return ""
             with path.open(errors="replace") as file:
                 return file.read(LONGEST_SCRIPT)
@@ -111,11 +115,11 @@ class RunLog:
             return ""
 
     async def skip_the_past(self) -> None:
-        """Recoveries that have ended by now are of an earlier life."""
+        """Ignore the recoveries that have ended: they belong to an earlier start of the run."""
         self._restarts.skip((await self._cluster.list(Recovery, namespace=NAMESPACE)).items)
 
     async def look(self) -> None:
-        """Tell what has become of the run since the last look."""
+        """Log what has changed in the run since the last call."""
         try:
             root = read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))
         except NotFound:
@@ -141,7 +145,7 @@ class RunLog:
             )
 
     def _notify(self, kind: Kind, message: str, **facts: str | float | None) -> None:
-        """The facts that every kind has, and its own."""
+        """Send a notification: the facts of every kind, and the own facts of this kind."""
         self._tell(
             {
                 "event": kind.value,
@@ -161,7 +165,7 @@ class RunLog:
         return self._spec.state.absolute() / "logs"
 
     async def who_left(self) -> None:
-        """Ranks that ended with 0 before the others, which may have died behind a pipe: each is said once, calmly."""
+        """Log each rank that exited with 0 before the others, once, at level info. It may have died behind a pipe."""
         pods = (await self._cluster.list(Pod, namespace=NAMESPACE)).items
         last = max(map(attempt_of, pods), default=0)
         gang = [pod for pod in pods if attempt_of(pod) == last]
@@ -177,7 +181,7 @@ class RunLog:
         log.info("rank.left_early", ranks=left, attempt=last, at=step, text=text)
 
     async def ended(self, code: int) -> None:
-        """How the gang ended."""
+        """Log how the gang ended."""
         await self.look()
         if code == 0:
             await self._completed()
@@ -205,7 +209,7 @@ class RunLog:
             return None
 
     def _sum_up(self, newest: ChosenCheckpoint | None) -> None:
-        """How far it came, what faults cost, and where everything is."""
+        """Log how far the run came, what the faults cost, and where the files are."""
         restarts, began = self._restarts, self._began
         took = spoken(self._clock.now() - self._began_at)
         way = self._way(newest, took)
@@ -228,14 +232,14 @@ class RunLog:
         )
 
     def _way(self, newest: ChosenCheckpoint | None, took: str) -> str:
-        """From where to where it came."""
+        """The start point and the end point of the run, in words."""
         if newest is not None and not newest.path:
             return f"it ran for {took} and left no checkpoint that loads"
         began = f"from {place(self._began)} " if self._began is not None else ""
         return f"{began}to {told(newest)} in {took}"
 
     async def stopped(self) -> None:
-        """Where its user stopped it. That is remembered: the files may be gone when it is to go on."""
+        """Log where its user stopped the run. The step is recorded: the files may be gone at the next start."""
         try:
             job = await self._cluster.get(Job, self._spec.name, NAMESPACE)
         except NotFound:
@@ -252,7 +256,7 @@ class RunLog:
         self._sum_up(newest)
 
     async def _completed(self) -> None:
-        """With the step that it ended at, and what speaks against its being the end of the work."""
+        """Log the last step of a completed run, and the doubts that the work is complete."""
         job = await self._cluster.get(Job, self._spec.name, NAMESPACE)
         root = read_job(job)
         newest = await self._newest(root)
@@ -271,7 +275,7 @@ class RunLog:
         self._notify(Kind.DONE, text, exit_code=0, step=step_of(newest), but="; ".join(wrong) or None)
 
     async def done(self) -> None:
-        """That nothing is to be done, and how to do it all the same."""
+        """Log that nothing is started, and how to start it again."""
         job = await self._cluster.get(Job, self._spec.name, NAMESPACE)
         seen = seen_of(job, read_job(job), ())
         where = f", at {seen}" if seen.anything else ""
@@ -283,7 +287,9 @@ class RunLog:
         )
 
     async def _newest(self, root: Root) -> ChosenCheckpoint | None:
-        """The newest checkpoint by a quick look, without a path where there is none; None where it cannot be known."""
+        """
+        The newest checkpoint by a quick check. Its path is empty when there is none. None when that cannot be read.
+        """
         try:
             async with asyncio.timeout(LONGEST_LOOK):
                 report = await self._checkpoints.report(root)
@@ -292,7 +298,7 @@ class RunLog:
         return (report.found or ChosenCheckpoint()) if report else None
 
     async def _remember(self, job: Job, root: Root, newest: ChosenCheckpoint, *also: str) -> None:
-        """The furthest that was seen; in the annotations *also* the newest itself."""
+        """Record the highest step seen on the Job. The annotations *also* get *newest* itself."""
         recoveries = (await self._cluster.list(Recovery, namespace=NAMESPACE)).items
         before = seen_of(job, root, [one for one in recoveries if one.spec.gang.uid == root.ref.uid])
         seen = remembered(before, newest.step, newest.path)

@@ -1,8 +1,8 @@
 """
-`healthd run` put together: the agents, the controller and the cluster of one machine, around the ranks of one gang.
+The assembly of `healthd run`: the agents, the controller and the cluster of one machine, around the ranks of one gang.
 
-Everything that decides is the code that runs on Kubernetes; only the nodes (slots), the Job controller and the kubelet
-(processes) are this machine's own.
+All code that decides is the code that runs on Kubernetes. Only the nodes (slots), the Job controller and the kubelet
+(processes) are specific to this machine.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ log = structlog.get_logger(__name__)
 WATCHED: Sequence[type[Slim]] = [Job, Pod, Node, NodeHealth, Recovery]
 LOOK_EVERY = timedelta(seconds=1)
 GAVE_UP = 1
-"""Exit code when healthd gave up and no rank left a better one."""
+"""The exit code when healthd gave up and no rank left a more specific one."""
 
 
 class RefusedToStart(Exception):
-    """The run cannot begin; says why and what to do."""
+    """The run cannot start. The message says why, and what to do."""
 
 
 class LocalRuntime:
@@ -96,7 +96,10 @@ class LocalRuntime:
         runs: Path | None = None,
         notify: Sequence[str] = (),
     ) -> None:
-        """*runs* is where other runs keep their state: a checkpoint may be one of theirs. *notify*: whom to tell."""
+        """
+        *runs* is the folder where other runs keep their state: a checkpoint may be from one of them. *notify* is the
+        list of notification targets.
+        """
         self.spec = spec
         self.cluster = cluster
         self.metrics = Metrics()
@@ -143,16 +146,18 @@ class LocalRuntime:
 
     def stop(self) -> None:
         """
-        The user wants it to end: ranks get their grace, and a later run of the name goes on.
+        Stop the run for its user: the ranks get their grace period, and a later run of the same name continues.
 
-        A second call takes the rest of the grace away.
+        A second call ends the grace period.
         """
         self._hurrying = self._stopping
         self._stopping = True
         self._stop_wakes.set()
 
     async def run(self) -> int:
-        """Until the gang ends or is stopped. Answers its exit code. Raises RefusedToStart, ClusterError, OSError."""
+        """
+        Run until the gang ends or is stopped. Returns its exit code. Raises RefusedToStart, ClusterError, OSError.
+        """
         step = await self._plan()
         if isinstance(step, Refuse):
             raise RefusedToStart(step.why)
@@ -187,7 +192,7 @@ class LocalRuntime:
                 log.info("run.goes_on", name=self.spec.name)
 
     async def _until_over(self) -> int | None:
-        """The exit code; None when the user stopped it."""
+        """Wait for the end. Returns the exit code, None when the user stopped the run."""
         code: int | None = None
 
         async def is_over() -> bool:
@@ -222,7 +227,10 @@ class LocalRuntime:
         return step
 
     async def _warm_up(self, root: Root) -> None:
-        """The first look starts the process that reads checkpoints. In the loop a recovery would wait for that."""
+        """
+        Start the process that reads checkpoints, by a first read. Otherwise a recovery in the loop would wait for its
+        start.
+        """
         with contextlib.suppress(OSError):
             await self._checkpoints.newest_step(root)
 
@@ -246,7 +254,9 @@ class LocalRuntime:
         await self.cluster.create(job_of(self.spec, found, step.attempt, since, seen, min(restarts, step.attempt)))
 
     async def _what_stays(self, now: datetime) -> tuple[datetime, Seen, int]:
-        """Of the Job that is replaced: since when checkpoints are this run's, what was seen of them, and restarts."""
+        """
+        Facts of the replaced Job: since when checkpoints belong to this run, the highest step seen, and the restarts.
+        """
         job = await self.cluster.get(Job, self.spec.name, NAMESPACE)
         root = read_job(job)
         if self.spec.fresh or root.options.checkpoint != self.spec.checkpoint.absolute().as_uri():
@@ -254,7 +264,7 @@ class LocalRuntime:
         return since_of(job) or now, seen_of(job, root, await self._recoveries(root)), restarts_of(job, root)
 
     async def _resume(self) -> None:
-        """Every process of the last attempt is proven gone before the next one starts, here as in a recovery."""
+        """Start the gang again, after every process of the last attempt is proven gone, as in a recovery."""
         await self._until(self._is_quiet_or_unwanted)
         if self._stopping:
             return
@@ -271,7 +281,7 @@ class LocalRuntime:
         await self.cluster.patch(Job, self.spec.name, {"metadata": {"annotations": by_hand}}, namespace=NAMESPACE)
 
     async def _find_slots(self) -> None:
-        """One for every rank, before any of them starts."""
+        """Find one slot for each rank, before any rank starts."""
         for name in await open_spares(self.cluster, self.spec.nproc):
             log.info("spare.used", slot=name, note="another slot is out of service, see `healthd explain`")
         if why := shortage((await self.cluster.list(Node)).items, self.spec.nproc):
@@ -281,14 +291,17 @@ class LocalRuntime:
             log.warning("run.waits", why=why, note=note)
 
     async def _look_for_checkpoint(self, root: Root) -> CheckpointAnswer:
-        """The newest that will load; those that will not are told, as nobody else would."""
+        """The newest checkpoint that loads. Rejected checkpoints are logged here, as no other code logs them."""
         answer = await self._checkpoints.latest(root)
         for rejected in answer.rejected:
             log.warning("checkpoint.rejected", path=rejected.path, step=rejected.step, why=rejected.reason)
         return answer
 
     async def _would_lose_work(self, job: Job, root: Root, recoveries: Sequence[Recovery]) -> str:
-        """Why going on would begin at step 0 although work was saved; empty when it would not, or is meant to."""
+        """
+        Why a restart would begin at step 0 although work was saved. Empty when it would not, or when the user wants
+        that.
+        """
         if self.spec.fresh or root.options.checkpoint != self.spec.checkpoint.absolute().as_uri():
             return ""
         answer = await self._checkpoints.latest(root)
@@ -298,7 +311,7 @@ class LocalRuntime:
         return why_not_fresh(self.spec, seen, answer.rejected, self._config.recovery.start_fresh)
 
     async def _why_not_done(self, job: Job, root: Root) -> str:
-        """By a quick look. Where the folder does not answer, nothing is known to be missing."""
+        """A quick check. When the folder does not answer, no checkpoint counts as missing."""
         try:
             report = await self._checkpoints.report(root)
         except OSError as error:
@@ -307,7 +320,9 @@ class LocalRuntime:
         return why_not_done(self.spec, finished_with(job, root), report.found, report.rejected) if report else ""
 
     async def _suspend(self) -> None:
-        """What the user stops stays stopped: no recovery's mark, so that no controller starts it again."""
+        """
+        Suspend the Job without the annotation of a recovery. So no controller starts it again: it stays stopped.
+        """
         log.info("run.stops", name=self.spec.name, grace=spoken(self.spec.grace))
         patch = {"metadata": {"annotations": {ANNOTATION_STOPPED_BY: None}}, "spec": {"suspend": True}}
         await self.cluster.patch(Job, self.spec.name, patch, namespace=NAMESPACE)
@@ -317,14 +332,14 @@ class LocalRuntime:
             await self._runner.shutdown(timedelta(0))
 
     async def _exit_code(self) -> int | None:
-        """None while the gang lives or may live again."""
+        """The exit code. None while the gang runs or may run again."""
         try:
             root = read_job(await self.cluster.get(Job, self.spec.name, NAMESPACE))
         except NotFound:
             return GAVE_UP
         recoveries = await self._recoveries(root)
         if root.ending is Ending.COMPLETE:
-            # The controller has the last word: a recovery that is left open would look for ever as if it went on.
+            # The controller must finish first: an open recovery would look for ever as if it continued.
             return 0 if all(recovery.status.phase in ENDED for recovery in recoveries) else None
         gave_up = [recovery for recovery in recoveries if recovery.status.phase is Phase.GAVE_UP]
         latest = max(gave_up, key=lambda r: r.status.attempt, default=None)
@@ -334,7 +349,7 @@ class LocalRuntime:
         return None
 
     async def _failing_rank(self) -> int:
-        """The exit code of the rank that failed first in the last attempt; 0 when none failed by itself."""
+        """The exit code of the rank that failed first in the last attempt. 0 when no rank failed by itself."""
         pods = (await self.cluster.list(Pod, namespace=NAMESPACE)).items
         last = max(map(attempt_of, pods), default=0)
         states = [s.state.terminated for pod in pods if attempt_of(pod) == last for s in pod.status.container_statuses]
@@ -366,7 +381,7 @@ class LocalRuntime:
         return [recovery for recovery in found if recovery.spec.gang.uid == root.ref.uid]
 
     async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        """Return when *condition* holds; it is looked at after each change, and when the user wants to stop."""
+        """Return when *condition* holds. It is checked after each change, and when the user wants to stop."""
         held = asyncio.Event()
 
         async def look(_: datetime) -> timedelta:
@@ -381,7 +396,7 @@ class LocalRuntime:
 
     @contextlib.asynccontextmanager
     async def _working(self) -> AsyncIterator[None]:
-        """All loops, until the block ends; then every process of a rank is stopped and seen gone."""
+        """Run all loops until the block ends. Then stop every process of a rank, and wait until it is gone."""
         controller_wakes = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
@@ -422,7 +437,7 @@ class LocalRuntime:
             self._listener.blind(str(refusal))
         else:
             await self._listener.follow(kernel_log)
-        await asyncio.Event().wait()  # blind, but not over
+        await asyncio.Event().wait()  # the kernel log cannot be read any more, but the run continues
 
     def _agent_of(self, slot: Slot) -> Agent:
         owned = frozenset(device.pci for device in slot.devices)

@@ -1,5 +1,5 @@
 """
-Slots: the nodes of a machine that has no cluster. A slot holds one rank: one GPU, a group of GPUs, or just a number.
+Slots: the nodes of a machine without a cluster. A slot holds one rank: one GPU, a group of GPUs, or only a number.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from healthd.core.patches import diff
 from healthd.local.processes.pods import with_condition
 
 ANNOTATION_DEVICES = "healthd.dev/devices"
-"""On a slot: JSON list of `Device`, the GPUs that are its own."""
+"""On a slot: JSON list of `Device`, the GPUs of this slot."""
 GPU = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A place for one rank on this machine."""
+    """A slot for one rank on this machine."""
 
     name: str
     devices: tuple[Device, ...] = ()
@@ -42,7 +42,7 @@ class Slot:
 
 def slots_for(count: int, devices: Sequence[Device], *, spares: int = 0, per_slot: int = 1) -> list[Slot]:
     """
-    *count* slots and *spares* more that are held free, with *per_slot* GPUs each where there are *devices*.
+    *count* slots and *spares* more that are kept free. When there are *devices*, each slot has *per_slot* GPUs.
 
     Raises ValueError when there are GPUs, but not enough of them.
     """
@@ -66,10 +66,10 @@ def slots_for(count: int, devices: Sequence[Device], *, spares: int = 0, per_slo
 
 def offered(devices: Sequence[Device], visible: str | None) -> list[Device]:
     """
-    Those of *devices* that the user left to healthd: *visible* is CUDA_VISIBLE_DEVICES, None where it is not set.
+    The *devices* that the user gives to healthd. *visible* is CUDA_VISIBLE_DEVICES, None when it is not set.
 
-    It holds numbers, counted in the order of the bus, or UUIDs, or what they begin with. As for CUDA itself, -1 or
-    nothing hides all GPUs. Raises ValueError for what names none of them: another GPU may be somebody else's.
+    It holds numbers in bus order, or UUIDs, or prefixes of UUIDs. As for CUDA itself, -1 or an empty value hides all
+    GPUs. Raises ValueError for an entry that matches no GPU: another GPU may belong to another user.
     """
     ordered = sorted(devices, key=lambda device: device.pci)
     if visible is None:
@@ -94,7 +94,7 @@ def _offered(word: str, devices: Sequence[Device]) -> Device:
 
 
 def node_of(slot: Slot) -> Node:
-    """The Node object of a slot that was never registered; `status` is reported apart."""
+    """The Node object of a slot that was never registered. `status` is reported separately."""
     devices = msgspec.json.encode(slot.devices).decode()
     return Node(
         metadata=ObjectMeta(
@@ -107,21 +107,22 @@ def node_of(slot: Slot) -> Node:
 
 
 def devices_of(node: Node) -> list[Device]:
-    """The GPUs of a slot; none for a slot that is just a number."""
+    """The GPUs of a slot. Empty for a slot that is only a number."""
     return msgspec.json.decode(node.metadata.annotations.get(ANNOTATION_DEVICES, "[]"), type=list[Device])
 
 
 def device_uuids(node: Node) -> list[str]:
-    """The GPUs of a slot as CUDA names them."""
+    """The UUIDs of the GPUs of a slot, as CUDA names them."""
     return [device.uuid for device in devices_of(node) if device.uuid]
 
 
 def keep_places(slots: Sequence[Slot], nodes: Sequence[Node]) -> list[Slot]:
     """
-    *slots*, but each GPU under the name that it had when *nodes* were registered; the others get what is left.
+    *slots*, with each GPU under the slot name that it had when *nodes* were registered. New GPUs get the remaining
+    names.
 
-    A quarantine stands on the node. When a GPU falls off the bus, counting anew would move its neighbours' numbers,
-    and with them a bad GPU to a slot that is in service.
+    A quarantine is on the node. When a GPU falls off the bus, new numbers for its neighbours would move a bad GPU to a
+    slot that is in service.
     """
     present = {device.uuid: device for slot in slots for device in slot.devices}
     size = max((len(slot.devices) for slot in slots), default=0)
@@ -138,7 +139,7 @@ def keep_places(slots: Sequence[Slot], nodes: Sequence[Node]) -> list[Slot]:
 
 
 def status_of(node: Node, slot: Slot, boot_id: str, now: datetime) -> NodeStatus:
-    """What the slot reports of itself; conditions that others wrote stay."""
+    """What the slot reports of itself. Conditions of other writers stay."""
     gpus = {GPU: str(len(slot.devices))} if slot.devices else {}
     ready = Condition(type="Ready", status="True", reason="SlotReady", message="this machine is up")
     return NodeStatus(
@@ -151,10 +152,10 @@ def status_of(node: Node, slot: Slot, boot_id: str, now: datetime) -> NodeStatus
 
 async def register(cluster: Cluster, slots: Sequence[Slot], *, boot_id: str, now: datetime) -> list[Node]:
     """
-    Make the nodes of *slots*, or bring those that are there up to date. Nodes of an earlier run that had more slots
-    are no longer ready.
+    Create the nodes of *slots*, or update existing nodes. Nodes of an earlier run that had more slots become not
+    ready.
 
-    What was decided about a node since (quarantine, claims, who is a spare) is kept: its status and devices are ours.
+    Decisions about a node since then (quarantine, claims, spare) are kept. Only its status and devices are written.
     """
     names = {slot.name for slot in slots}
     for node in (await cluster.list(Node)).items:

@@ -1,4 +1,4 @@
-"""Where a run keeps what it must not forget, and the lock that keeps two of one name apart."""
+"""The folder of a run's persistent state, and the lock that keeps a second run of the same name out."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class AlreadyRunning(Exception):
 
 
 def runs_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder with a folder for each run: below `$XDG_STATE_HOME`, or `~/.local/state`."""
+    """The folder with one folder per run: below `$XDG_STATE_HOME`, or `~/.local/state`."""
     base = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "healthd"
 
 
 def database(state: Path) -> Path:
-    """The embedded cluster's file in *state*."""
+    """The file of the embedded cluster in *state*."""
     return state / "cluster.db"
 
 
 def make_private(state: Path) -> None:
     """
-    Make the folder *state*, and close it to everybody else: logs and environments of jobs hold secrets.
+    Make the folder *state*, and close it to all other users: logs and environments of jobs hold secrets.
 
-    Raises PermissionError where somebody else could have put something there, OSError.
+    Raises PermissionError when another user could have put files there. Raises OSError.
     """
     state.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -53,9 +53,9 @@ def make_private(state: Path) -> None:
 @contextmanager
 def held(state: Path) -> Iterator[None]:
     """
-    Keep every other run out of *state*, which is made if need be. Raises AlreadyRunning, OSError.
+    Keep every other run out of *state*. The folder is made if it does not exist. Raises AlreadyRunning, OSError.
 
-    The kernel lets go of the lock when its holder dies, however it dies.
+    The kernel releases the lock when the process that holds it dies, however it dies.
     """
     make_private(state)
     lock = os.open(state / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -75,16 +75,16 @@ def held(state: Path) -> Iterator[None]:
 
 
 class Before(NamedTuple):
-    """How it was before a start."""
+    """The state of the folders before a start."""
 
     is_empty: bool
-    """There was nothing in the folder of its state."""
+    """The state folder was empty or did not exist."""
     absent: Sequence[Path]
-    """Folders that the start has to make, each before those that it lies in."""
+    """Folders that the start has to make, each before its parent."""
 
 
 def before_start(state: Path, checkpoints: Path) -> Before:
-    """How it is now; a start makes the folder *state*, and those in which *state* and *checkpoints* lie."""
+    """The state now. A start makes the folder *state*, and the parents of *state* and *checkpoints*."""
     wanted = (state, *state.parents, *checkpoints.resolve().parents)
     return Before(
         is_empty=not state.is_dir() or not any(state.iterdir()),
@@ -94,7 +94,7 @@ def before_start(state: Path, checkpoints: Path) -> Before:
 
 @contextmanager
 def undone(state: Path, before: Before, refusals: tuple[type[Exception], ...]) -> Iterator[None]:
-    """All is as *before* where the block ends with one of *refusals*. The caller holds the lock of *state*."""
+    """Restore the state *before* when the block ends with one of *refusals*. The caller holds the lock of *state*."""
     try:
         yield
     except refusals:
@@ -102,7 +102,7 @@ def undone(state: Path, before: Before, refusals: tuple[type[Exception], ...]) -
             with suppress(OSError):
                 forget(state)
         for folder in before.absent:
-            with suppress(OSError):  # somebody has put something into it meanwhile
+            with suppress(OSError):  # another process has put a file into it since
                 folder.rmdir()
         if before.is_empty and state not in before.absent:
             state.mkdir(exist_ok=True)
@@ -111,14 +111,14 @@ def undone(state: Path, before: Before, refusals: tuple[type[Exception], ...]) -
 
 def forget(state: Path) -> None:
     """
-    Remove what a run keeps in *state*, whose lock the caller holds; other files that lie there stay. Raises OSError.
+    Remove the files of a run from *state*. The caller holds its lock. Other files in the folder stay. Raises OSError.
 
-    The database goes first: without it there is no run, also when the rest could not be removed.
+    The database is removed first: without it there is no run, even when the rest could not be removed.
     """
     for path in sorted(state.glob(f"{database(state).name}*")):
         path.unlink(missing_ok=True)
     if (state / "logs").is_dir():
         shutil.rmtree(state / "logs")
     (state / "lock").unlink(missing_ok=True)
-    with suppress(OSError):  # something else lies there
+    with suppress(OSError):  # it holds other files
         state.rmdir()

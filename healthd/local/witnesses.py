@@ -1,8 +1,8 @@
 """
-What tells of broken GPUs on this machine, as the controller asks it: the kernel log, by way of the agents of all slots.
+The evidence of broken GPUs on this machine, for the controller: the kernel log, through the agents of all slots.
 
-A record that was read is half of it. That it was told means that the agents have done what follows, too: a slot that
-is bad is out of service by then.
+To read a record is not enough. A record counts as reported when the agents have acted on it: by then a bad slot is out
+of service.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from healthd.core.recovery.gang import WitnessReport
 
 
 class LocalWitnesses:
-    """Turns the wheels of *agents*, and knows until when what *listener* heard has been acted on."""
+    """Runs the cycles of *agents*, and knows until when the records that *listener* read have been acted on."""
 
     def __init__(self, listener: Listener, agents: Sequence[Agent]) -> None:
         self._listener = listener
@@ -24,7 +24,7 @@ class LocalWitnesses:
         self._until: datetime | None = None
 
     async def cycle(self, now: datetime) -> timedelta:
-        """Let every agent do what follows from its findings. Returns when to do it again if nothing happens."""
+        """Run the cycle of every agent. Returns the time until the next cycle if nothing happens."""
         heard = self._listener.heard_until
         again = min([await agent.cycle(now) for agent in self._agents])
         if not any(agent.trouble for agent in self._agents):
@@ -32,11 +32,11 @@ class LocalWitnesses:
         return again
 
     def ask(self, since: datetime) -> bool:
-        """Have the kernel log read to its end, unless that was done at *since* or later."""
+        """Request that the kernel log is read to its end, unless that was done at *since* or later."""
         if self._listener.is_blind or (self._until is not None and self._until >= since):
             return False
         return self._listener.ask()
 
     def heard(self, node: str) -> WitnessReport:  # noqa: ARG002 - one log for all slots
-        """The same for every slot."""
+        """The same answer for every slot."""
         return WitnessReport(until=self._until, no_witness=self._listener.is_blind)

@@ -1,13 +1,13 @@
 """
 One writer for a folder of checkpoints: a lock that the kernel holds while the supervisor or one of its ranks lives.
 
-The folder itself is locked (flock), and those above it are locked as shared. So another spelling of the path, a bind
-mount, a folder within it and one around it are seen, whatever the run is called and wherever it keeps its state. Beside
-it lies a record, `.NAME.healthd-writer`, that says who writes. It is locked as well: on a file system that knows the
-locks of other machines, such as NFS, it keeps those out too, and it outlives a folder that is deleted and made again.
-Nothing is put into the folder: there are trainers that want an empty one.
+The folder itself is locked (flock), and its parent folders are locked as shared. So another spelling of the path, a
+bind mount, a folder within it and a folder around it are detected, with any run name and any state folder. Beside the
+folder lies a record, `.NAME.healthd-writer`, that says who writes. The record is locked, too. On a file system that
+knows the locks of other machines, such as NFS, it keeps those machines out, too. It outlives a folder that is deleted
+and made again. No file is put into the folder: some trainers want an empty folder.
 
-Each rank inherits both locks (`passed_on`), for one that outlives its supervisor still writes.
+Each rank inherits both locks (`passed_on`), because a rank that outlives its supervisor still writes.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ from healthd.core.printable import printable
 log = structlog.get_logger(__name__)
 
 PATIENCE = 20.0
-"""Seconds in which the ranks of a supervisor that was killed end, as a rule at once: their shims see to it."""
+"""Seconds in which the ranks of a killed supervisor end. As a rule they end at once: their shims kill them."""
 _NAP = 0.1
 _LARGEST_RECORD = 4096
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Never waits, should it be a pipe."""
+"""Open without waiting, in case it is a pipe."""
 _passed_on: list[int] = []
 
 Flock = Callable[[int, int], None]
 
 
 class TwoWriters(Exception):
-    """Somebody else writes there; says who, and what to do."""
+    """Another process writes there. The message says which process, and what to do."""
 
 
 class _Taken(Exception):
-    """A lock is held by somebody else."""
+    """Another process holds a lock."""
 
     def __init__(self, why: str, record: Path, locked: Path) -> None:
         super().__init__(why)
         self.why = why
         self.record = record
-        """Where it would say who."""
+        """The file that would name that process."""
         self.locked = locked
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """What a record says."""
+    """The content of a record."""
 
     run: str
     pid: int
     started: int
-    """By the kernel's clock, so that a pid that was used again is not taken for it."""
+    """The start time of *pid* by the kernel's clock, to detect a pid that was reused."""
     host: str
     since: str
     folder: str
 
 
 def passed_on() -> Sequence[int]:
-    """The descriptors that a rank inherits, so that the locks last as long as it does."""
+    """The descriptors that a rank inherits, so that the locks last as long as the rank."""
     return tuple(_passed_on)
 
 
@@ -79,9 +79,9 @@ def sole_writer(
     folder: Path, run: str, *, now: datetime, patience: float = PATIENCE, flock: Flock = fcntl.flock
 ) -> Iterator[None]:
     """
-    Keep every other run from writing to *folder*, which need not be there yet. Raises TwoWriters.
+    Keep every other run from writing to *folder*, which does not have to exist yet. Raises TwoWriters.
 
-    Where that cannot be done, for want of rights or of locks, a warning says so and the run goes on.
+    When that is not possible, for lack of permissions or of locks, a warning says so and the run continues.
     """
     place = Path(os.path.realpath(folder))
     with ExitStack() as held:
@@ -105,12 +105,12 @@ def sole_writer(
 
 
 def record_of(place: Path) -> Path:
-    """The file that says who writes to the folder *place*, beside it."""
+    """The file beside the folder *place* that says who writes to it."""
     return place.parent / f".{place.name or 'root'}.healthd-writer"
 
 
 class _Locks(NamedTuple):
-    """What could be locked, and why the rest could not."""
+    """Which locks are held, and why the others are not."""
 
     record: int | None
     is_folder_locked: bool
@@ -118,7 +118,7 @@ class _Locks(NamedTuple):
 
 
 def _take_all(place: Path, held: ExitStack, flock: Flock) -> _Locks:
-    """Lock all that there is. Raises _Taken."""
+    """Lock everything that exists. Raises _Taken."""
     troubles: list[str] = []
     record = _lock_record(place, held, flock, troubles)
     is_folder_locked = False
@@ -134,7 +134,7 @@ def _take_all(place: Path, held: ExitStack, flock: Flock) -> _Locks:
 
 
 def _lock_record(place: Path, held: ExitStack, flock: Flock, troubles: list[str]) -> int | None:
-    """The record beside *place*, locked and of this name; None where there can be none."""
+    """The record beside *place*, locked and still under this name. None when there can be none."""
     path = record_of(place)
     while True:
         try:
@@ -149,18 +149,18 @@ def _lock_record(place: Path, held: ExitStack, flock: Flock, troubles: list[str]
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 _passed_on.append(descriptor)
-                return descriptor  # else its last holder has just removed it
+                return descriptor  # else the process that held it before has just removed it
 
 
 def _open_record(path: Path) -> int:
     try:
         return os.open(path, _READ | os.O_RDWR | os.O_CREAT, 0o644)
-    except PermissionError:  # another user's: enough to see that it is locked
+    except PermissionError:  # another user's file: read access is enough to see the lock
         return os.open(path, _READ)
 
 
 def _open_folder(place: Path, held: ExitStack) -> int:
-    """Raises OSError."""
+    """Open *place* and register its descriptor for ranks to inherit. Raises OSError."""
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     held.callback(_close, descriptor)
     _passed_on.append(descriptor)
@@ -168,7 +168,7 @@ def _open_folder(place: Path, held: ExitStack) -> int:
 
 
 def _lock(descriptor: int, flock: Flock, taken: _Taken, troubles: list[str]) -> bool:
-    """Whether it is locked now; else *troubles* say why not. Raises *taken*."""
+    """Whether it is locked now. If not, the reason is added to *troubles*. Raises *taken*."""
     try:
         flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -180,19 +180,22 @@ def _lock(descriptor: int, flock: Flock, taken: _Taken, troubles: list[str]) -> 
 
 
 def _share(above: Path, held: ExitStack, flock: Flock) -> None:
-    """Keep writers out of a whole folder *above* the own one. Left out are the root and what everybody may write to."""
+    """
+    Keep out writers to a whole folder *above* this one. Not for the root folder, and not for folders that all users
+    may write to.
+    """
     try:
         if above == above.parent or above.stat().st_mode & stat.S_ISVTX:
             return
         descriptor = _open_folder(above, held)
-    except OSError:  # no right to look into it
+    except OSError:  # no permission to open it
         return
     record = record_of(above)
     taken = _Taken(f"a run saves in {above}, which is around it", record, above)
     try:
         flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        if _read(record) is not None:  # others lock folders too, for reasons of their own
+        if _read(record) is not None:  # other programs lock folders, too, for other reasons
             raise taken from None
     except OSError:
         return
@@ -201,7 +204,7 @@ def _share(above: Path, held: ExitStack, flock: Flock) -> None:
 
 
 def _is_locked(record: Path, flock: Flock) -> bool:
-    """Whether a run holds *record*; its folder may not have been there when it began."""
+    """Whether a run holds *record*. Its folder may not have existed when that run started."""
     try:
         descriptor = os.open(record, _READ)
     except OSError:
@@ -251,7 +254,9 @@ def _write(record: int, writer: Writer) -> None:
 
 
 def _read(record: Path) -> Writer | None:
-    """None where there is none: anybody may have put something there, and who reads it may be root."""
+    """
+    The content of *record*. None when it is not valid: any user may have written the file, and the reader may be root.
+    """
     try:
         descriptor = os.open(record, _READ)
     except OSError:
@@ -266,12 +271,12 @@ def _read(record: Path) -> Writer | None:
 
 
 def _lives(writer: Writer) -> bool:
-    """Whether its supervisor is there; of another machine that is believed."""
+    """Whether its supervisor is alive. For another machine it is assumed to be alive."""
     return writer.host != socket.gethostname() or (writer.started != 0 and _started(writer.pid) == writer.started)
 
 
 def _started(pid: int) -> int:
-    """When process *pid* began, in ticks since the machine did; 0 when there is none."""
+    """The start time of process *pid*, in ticks since boot. 0 when there is no such process."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
     except (OSError, IndexError, ValueError):
@@ -279,14 +284,14 @@ def _started(pid: int) -> int:
 
 
 def _is_held_by_living(taken: _Taken, writer: Writer | None) -> bool:
-    """Else it is held by ranks that end, for their supervisor has."""
+    """False when only ranks hold it whose supervisor is dead: these ranks end soon."""
     if writer is not None:
         return _lives(writer)
     return any(_started(pid) for pid in _lockers(taken.locked))
 
 
 def _refusal(taken: _Taken, writer: Writer | None) -> str:
-    """Who holds it and what to do, which is never a way to a second writer."""
+    """Who holds it and what to do. It never suggests a second writer."""
     rule = "Two writers would destroy each other's checkpoints, under any --name"
     other = "A job of its own needs a folder of its own: let its script save elsewhere, and name that with --checkpoint"
     if writer is None:
@@ -306,7 +311,7 @@ def _refusal(taken: _Taken, writer: Writer | None) -> str:
 
 
 def _lockers(locked: Path) -> list[int]:
-    """The processes that took a lock of *locked*, as far as the kernel tells here."""
+    """The processes that took a lock of *locked*, as far as the kernel shows them here."""
     try:
         found, lines = locked.stat(), Path("/proc/locks").read_text().splitlines()
     except OSError:

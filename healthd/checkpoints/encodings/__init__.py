@@ -1,4 +1,4 @@
 """
-How bytes are laid out in files, whoever wrote them: archives, pickles, trees of keys, arrays. Nothing here knows of
-steps or formats of checkpoints; each module reads what it is given within bounds, and builds nothing of it.
+Data layouts inside files, independent of the writer: archives, pickles, trees of keys, arrays. Nothing here knows
+steps or checkpoint formats. Each module reads its input within limits and builds no objects from it.
 """

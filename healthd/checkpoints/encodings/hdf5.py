@@ -1,10 +1,10 @@
 """
-HDF5 files as h5py writes them by default: the superblock's end of file, then every group and dataset from the root on.
+HDF5 files as h5py writes them by default: the end of file in the superblock, then every group and dataset from the
+root.
 
-Data has no checksum, so changed bytes inside an array are not seen; a structure that was lost, torn or never written
-is.
-Of files in the newer layout (superblock 2 and 3, which h5py writes only when told to) no more than the superblock with
-its checksum is read. What lies below the superblock is walked by `hdf5_objects`.
+Data has no checksum, so changed bytes inside an array are not detected. Lost, torn or unwritten structure is detected.
+For files in the newer layout (superblock 2 and 3, which h5py writes only on request) only the superblock with its
+checksum is read. `hdf5_objects` walks the structure below the superblock.
 Source: the HDF5 File Format Specification, version 3.0.
 """
 
@@ -20,7 +20,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 def verify_file(window: Window) -> None:
-    """Raise Damaged unless the file is whole as far as its own structure tells."""
+    """Raise Damaged unless the file is complete, as far as its own structure shows."""
     start = window.at(0, min(96, window.size))
     if not start.startswith(_SIGNATURE):
         what = "zeros, never written" if not start.strip(b"\0") else "not a file of HDF5"
@@ -64,7 +64,7 @@ def _verify_newer(window: Window, start: bytes) -> None:
 
 
 def lookup3(data: bytes) -> int:
-    """Bob Jenkins' hash that HDF5 has as its checksum: `hashlittle` with 0 as the initial value."""
+    """Bob Jenkins' hash, the checksum of HDF5: `hashlittle` with 0 as the initial value."""
     a = b = c = (0xDEADBEEF + len(data)) & 0xFFFFFFFF
     if not data:
         return c
@@ -84,7 +84,7 @@ def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
     for by in (4, 6, 8, 16, 19, 4):
         a = ((a - c) & 0xFFFFFFFF) ^ _turn(c, by)
         c = (c + b) & 0xFFFFFFFF
-        a, b, c = b, c, a  # the three take turns
+        a, b, c = b, c, a  # rotate the three
     return a, b, c
 
 

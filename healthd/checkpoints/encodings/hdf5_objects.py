@@ -1,7 +1,7 @@
 """
 The objects of an HDF5 file in the older layout: groups with their trees and names, datasets, attributes.
 
-Everything has a bound, and each object is looked at once, for the file may be made to lead in circles.
+Everything has a limit, and each object is read once, because a file may be made to lead in circles.
 Source: the HDF5 File Format Specification, version 3.0.
 """
 
@@ -18,19 +18,19 @@ from healthd.checkpoints.tree import Damaged
 from healthd.checkpoints.windows import Window
 
 MOST_OBJECTS = 200_000
-"""Groups, datasets and nodes of trees."""
+"""The limit of groups, datasets and tree nodes together."""
 MOST_PARTS = 1_000_000
-"""Messages in headers, members, pieces of datasets, texts in heaps: bounds the time to some seconds."""
+"""The limit of header messages, members, dataset pieces and heap texts together: it limits the time to some seconds."""
 MOST_STRUCTURE = 512 << 20
-"""Bytes that are read of all this."""
+"""The limit of bytes read for all these."""
 LONGEST_NAME = 1 << 16
 LONGEST_TEXT = 8 << 20
-"""Bytes of a text in an attribute; `model_config` of a large model has some hundred thousand."""
+"""The limit of bytes of a text in an attribute. `model_config` of a large model has some hundred thousand."""
 _UNDEFINED = 0xFFFFFFFFFFFFFFFF
 _GROUP, _CHUNKS = 0, 1
 """Kinds of tree."""
 _DATASPACE, _DATATYPE, _LAYOUT, _ATTRIBUTE, _CONTINUED, _MEMBERS = 1, 3, 8, 12, 16, 17
-"""Kinds of message in the header of an object."""
+"""Kinds of message in an object header."""
 _COMPACT, _CONTIGUOUS, _CHUNKED = 0, 1, 2
 _OF_ANY_LENGTH = 9
 _JSON_NAME = b"_config"
@@ -44,15 +44,15 @@ class _Message(NamedTuple):
 
 def verify_objects(window: Window, root: int) -> None:
     """
-    Raise Damaged unless every object from the header at *root* on is whole.
+    Raise Damaged unless every object from the header at *root* on is complete.
 
-    Where the structure is garbled also struct.error, IndexError and ValueError.
+    A garbled structure also raises struct.error, IndexError and ValueError.
     """
     _Walk(window).run(root)
 
 
 class _Walk:
-    """Over the objects of one file."""
+    """A walk over the objects of one file."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -61,7 +61,7 @@ class _Walk:
         self.parts_left = MOST_PARTS
 
     def run(self, root: int) -> None:
-        """Every object from the header at *root* on. Raises Damaged, struct.error, IndexError, ValueError."""
+        """Verify every object from the header at *root* on. Raises Damaged, struct.error, IndexError, ValueError."""
         waiting = [root]
         while waiting:
             address = waiting.pop()
@@ -69,14 +69,14 @@ class _Walk:
                 waiting += self._object(address)
 
     def _at(self, offset: int, size: int) -> bytes:
-        """Bytes of the structure, which may be named again and again, but not without end. Raises Damaged."""
+        """Bytes of the structure. They may be referenced repeatedly, but only up to a limit. Raises Damaged."""
         self.left -= size
         if self.left < 0:
             raise Damaged(f"{self.window.name}: more than {MOST_STRUCTURE:,} bytes of structure, too much to verify")
         return self.window.at(offset, size)
 
     def _count(self, parts: int) -> None:
-        """Raises Damaged when these are too many."""
+        """Count *parts*. Raises Damaged when the total is too large."""
         self.parts_left -= parts
         if self.parts_left < 0:
             raise Damaged(f"{self.window.name}: more than {MOST_PARTS:,} parts of its structure, too many to verify")
@@ -89,7 +89,7 @@ class _Walk:
         return is_new
 
     def _object(self, address: int) -> list[int]:
-        """Verify one group or dataset; the headers of its members."""
+        """Verify one group or dataset. Returns the headers of its members."""
         found: dict[int, bytes] = {}
         for message in self._messages(address):
             if message.kind == _ATTRIBUTE:
@@ -149,15 +149,15 @@ class _Walk:
                 if cache > 2:
                     raise ValueError
                 name = names[offset : names.index(b"\0", offset, offset + LONGEST_NAME)]
-                self.left -= len(name)  # members may share their letters
-                if name <= before:  # the library looks names up by halving
+                self.left -= len(name)  # members may share their characters
+                if name <= before:  # the library finds names by binary search
                     raise Damaged(f"{self.window.name}: a group with its members out of order")
                 before = name
                 name.decode()
                 yield header
 
     def _leaves(self, root: int, kind: int, key: int) -> Iterator[int]:
-        """The addresses at the bottom of a tree whose keys have *key* bytes, in order."""
+        """The leaf addresses of a tree whose keys have *key* bytes, in order."""
         waiting = [root]
         while waiting:
             address = waiting.pop()
@@ -184,7 +184,7 @@ class _Walk:
             raise Damaged(f"{self.window.name}: a dataset in version {layout[0]} of the layout, which is not known")
         if layout[1] == _CONTIGUOUS:
             begin, size = struct.unpack_from("<2Q", layout, 2)
-            if begin != _UNDEFINED:  # made and not filled: it reads as zeros
+            if begin != _UNDEFINED:  # allocated but not filled: it reads as zeros
                 self._require(begin, max(size, expected), "a dataset")
             if size != expected:
                 raise Damaged(f"{self.window.name}: a dataset of {size:,} bytes, its type and shape need {expected:,}")
@@ -197,7 +197,7 @@ class _Walk:
             raise Damaged(f"{self.window.name}: a dataset that lies nowhere, at byte {address:,}")
 
     def _attribute(self, data: bytes) -> None:
-        """Type, shape and value; texts of any length lie in a heap of their own, which must be there."""
+        """Check type, shape and value. Texts of variable length are in a separate heap, which must exist."""
         version, _, name, datatype, dataspace = struct.unpack_from("<BBHHH", data)
         if version not in {1, 2, 3}:
             raise ValueError
@@ -236,7 +236,7 @@ class _Walk:
 
 
 def _elements(dataspace: bytes) -> int:
-    """How many there are by the shape; 1 for a scalar."""
+    """The number of elements by the shape. 1 for a scalar."""
     version, rank, _, kind = dataspace[:4]
     if version not in {1, 2} or rank > 32:
         raise ValueError

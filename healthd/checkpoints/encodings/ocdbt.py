@@ -1,8 +1,9 @@
 """
-OCDBT, the key-value store in which Orbax keeps all arrays of an item: its manifest, and the tree of the newest version.
+OCDBT, the key-value store in which Orbax keeps all arrays of an item: its manifest, and the tree of the newest
+version.
 
-The manifest and every node of the tree are framed by length and CRC-32C, and compressed. Values that are not in a node
-lie in data files, whose checksum nobody keeps: they have to be there and long enough.
+The manifest and every tree node are framed by length and CRC-32C, and compressed. Values outside the nodes are in data
+files, which have no stored checksum: the files must exist and be long enough.
 Source: the storage format in TensorStore's documentation of the driver `ocdbt`.
 """
 
@@ -31,7 +32,10 @@ _IDENTIFIER = 16
 
 
 class _Place(NamedTuple):
-    """Where a node or a value lies: path within the store, and the part of it that goes for what is below."""
+    """
+    The location of a node or a value: its path within the store, and the part of the path that is the base for its
+    children.
+    """
 
     path: str
     base: str
@@ -40,16 +44,16 @@ class _Place(NamedTuple):
 
 
 def verify_manifest(raw: bytes, name: str) -> bytes:
-    """The content of *raw*. Raises Damaged unless it is one whole manifest of OCDBT."""
+    """The content of *raw*. Raises Damaged unless it is one complete OCDBT manifest."""
     return unframe(raw, MANIFEST, name)
 
 
 class Value(NamedTuple):
-    """Where the value of one key is: here, or in a file."""
+    """The location of one key's value: inline, or in a file."""
 
     key: str
     inline: bytes | None
-    """None for what is in a file."""
+    """None for a value in a file."""
     file: str
     offset: int
     length: int
@@ -57,20 +61,20 @@ class Value(NamedTuple):
 
 def read_values(tree: Tree, manifest: str, *, ending: tuple[str, ...] = ("",), keeps: bool = False) -> Iterator[Value]:
     """
-    The values of the newest version of the store with this *manifest*, of the keys that end so, in no order.
+    The values of the newest version of the store with this *manifest*, for keys with such an *ending*, in no order.
 
-    All that any key needs is there. With *keeps* there is an end to the bytes of all keys. Raises Damaged.
+    Each file that any key needs exists. *keeps* limits the total bytes of all keys. Raises Damaged.
     """
     return _Walk(tree, folder_of(manifest), ending, keeps=keeps).run(manifest)
 
 
 def _newest_root(content: bytes, name: str) -> tuple[_Place, int]:
-    """Where the root of the newest version lies, and its height."""
+    """The location of the root of the newest version, and its height."""
     body = Body(content, name, TreeBudget())
     body.take(_IDENTIFIER)
     if body.number():
         raise Damaged(f"{name}: a store with numbered manifests, which cannot be verified")
-    body.numbers(2)  # how large what is may be
+    body.numbers(2)  # limits of sizes
     body.take(1)
     if body.number():
         body.take(4)
@@ -86,23 +90,23 @@ def _newest_root(content: bytes, name: str) -> tuple[_Place, int]:
 
 
 class _Node(NamedTuple):
-    """One that is still to be read."""
+    """A node that is still to be read."""
 
     place: _Place
     height: int
     prefix: bytes
-    """What all keys in it begin with."""
+    """The common prefix of all keys in it."""
 
 
 class _Walk:
-    """Over all nodes of one tree, each once."""
+    """A walk over all nodes of one tree, each node once."""
 
     def __init__(self, tree: Tree, folder: str, ending: tuple[str, ...], *, keeps: bool) -> None:
         self._tree = tree
         self._folder = folder
         self._endings = tuple(each.encode() for each in ending)
         self._keeps = keeps
-        """Whether the keys of all nodes are held at once."""
+        """Whether the keys of all nodes are in memory at the same time."""
         self._room = TreeBudget()
 
     def run(self, manifest: str) -> Iterator[Value]:
@@ -116,7 +120,7 @@ class _Walk:
             raise Damaged(f"{manifest}: an index that is garbled") from error
 
     def _below(self, root: _Place, height: int) -> Iterator[Value]:
-        """Raises Damaged, IndexError, ValueError and OverflowError."""
+        """The values below *root*. Raises Damaged, IndexError, ValueError and OverflowError."""
         waiting, seen = [_Node(root, height, b"")], set()
         while waiting:
             node = waiting.pop()
@@ -168,7 +172,9 @@ class _Walk:
             yield _Node(_Place(*files[file], offset, length), above.height - 1, key)
 
     def _leaves(self, body: Body, files: list[tuple[str, str]], prefix: bytes) -> Iterator[Value]:
-        """The values of one node, which are in it or inside of files that are there. Keys are read twice, not held."""
+        """
+        The values of one node. Each is inline, or inside a file that exists. Keys are read twice, not kept in memory.
+        """
         count = body.number()
         keys_at, end_of_prefix = body.place, prefix[-_LONGEST_ENDING:]
         is_wanted = False

@@ -1,7 +1,7 @@
 """
-What a manifest and a node of OCDBT are made of: a frame with length and CRC-32C, in it, compressed, numbers and names.
+The parts of an OCDBT manifest and node: a frame with length and CRC-32C, and in it, compressed, numbers and names.
 
-All that is read from it has a bound over the whole tree, for a few bytes may tell of millions of keys.
+All reads have a limit over the whole tree, because a few bytes may declare millions of keys.
 Source: the storage format in TensorStore's documentation of the driver `ocdbt`.
 """
 
@@ -20,22 +20,24 @@ else:
     from backports import zstd
 
 LARGEST_BODY = 16 << 20
-"""Bytes of a manifest or a node when decompressed; the library makes nodes of half as much."""
+"""The limit of bytes of a decompressed manifest or node. The library makes nodes of half that size."""
 MOST_NODES = 100_000
 LARGEST_TREE = 512 << 20
-"""Bytes of all nodes when decompressed, and of all keys when written out."""
+"""The limit of bytes of all decompressed nodes, and of all keys when written out."""
 MOST_NUMBERS = 16_000_000
-"""In all nodes, of which each key has four to six: bounds the time to some seconds."""
+"""The limit over all nodes. Each key has four to six numbers. It limits the time to some seconds."""
 MOST_IN_A_NODE = 1_000_000
-"""Keys, or files."""
+"""The limit of keys, or of files."""
 LARGEST_NAMES = 64 << 20
-"""Bytes of the names in all inner nodes when written out, for each is told as what it adds to the one before, and of
-those that are kept."""
+"""
+The limit of bytes of the names in all inner nodes when written out, and of the names that are kept. Each name is
+stored as its difference to the name before.
+"""
 LONGEST_NAME = 1 << 16
 _WINDOW = 25
-"""Of the compression, as a power of two: how much of it is in memory."""
+"""Window of the compression as a power of two: how much of it is in memory."""
 _EACH_KEPT = 100
-"""Bytes that a name takes besides its letters."""
+"""Bytes of memory for a name besides its characters."""
 MANIFEST, NODE = bytes.fromhex("0cdb3a2a"), bytes.fromhex("0cdb20de")
 _FRAME = 17
 """Bytes around the content: magic, length, version, and the checksum at the end."""
@@ -43,7 +45,7 @@ _ZSTD = 1
 
 
 class TreeBudget:
-    """What is left of the bounds of one tree."""
+    """The remaining limits of one tree."""
 
     def __init__(self) -> None:
         self.nodes = MOST_NODES
@@ -52,13 +54,13 @@ class TreeBudget:
         self.names = LARGEST_NAMES
 
     def refuse_excess(self, name: str) -> None:
-        """Raise Damaged when any of it is used up."""
+        """Raise Damaged when one of the limits is used up."""
         if min(self.nodes, self.bytes, self.numbers, self.names) < 0:
             raise Damaged(f"{name}: an index of too many nodes or keys, or too large, to verify")
 
 
 class Body:
-    """The decompressed content of a manifest or a node, read from front to end."""
+    """The decompressed content of a manifest or a node, read from start to end."""
 
     def __init__(self, raw: bytes, name: str, room: TreeBudget) -> None:
         self._raw = raw
@@ -67,30 +69,30 @@ class Body:
         self._room = room
 
     def take(self, size: int) -> bytes:
-        """Raises ValueError at the end."""
+        """The next *size* bytes. Raises ValueError at the end."""
         begin, self._at = self._at, self._at + size
         if self._at > len(self._raw):
             raise ValueError
         return self._raw[begin : self._at]
 
     def again(self, *, since: int) -> Body:
-        """The same, to be read once more from there on."""
+        """A second reader of the same content, starting at *since*."""
         same = Body(self._raw, self._name, TreeBudget())
         same._at = since
         return same
 
     @property
     def place(self) -> int:
-        """How much of it was read."""
+        """The number of bytes read."""
         return self._at
 
     def number(self) -> int:
-        """Raises IndexError and ValueError at the end."""
+        """The next number. Raises IndexError and ValueError at the end."""
         value, self._at = varint(self._raw, self._at)
         return value
 
     def numbers(self, count: int) -> array[int]:
-        """*count* of them. Raises IndexError, ValueError and OverflowError, and Damaged for too many."""
+        """The next *count* numbers. Raises IndexError, ValueError and OverflowError, and Damaged for too many."""
         if count > min(len(self._raw), MOST_IN_A_NODE):
             raise ValueError
         self._room.numbers -= count
@@ -98,7 +100,7 @@ class Body:
         found, raw, at = array("Q"), self._raw, self._at
         for _ in range(count):
             value = raw[at]
-            if value < 0x80:  # most of them
+            if value < 0x80:  # most numbers
                 at += 1
             else:
                 value, at = varint(raw, at)
@@ -107,13 +109,13 @@ class Body:
         return found
 
     def writes_out(self, size: int) -> None:
-        """A name of so many bytes is put together. Raises Damaged when it was too much of that."""
+        """Count a name of *size* bytes that is written out. Raises Damaged when the total is too large."""
         self._room.bytes -= size
         if self._room.bytes < 0:
             self._room.refuse_excess(self._name)
 
     def holds(self, size: int) -> None:
-        """Names of so many bytes are held in memory. Raises Damaged when they are too many."""
+        """Count a name of *size* bytes that is kept in memory. Raises Damaged when the total is too large."""
         self._room.names -= size + _EACH_KEPT
         self._room.refuse_excess(self._name)
 
@@ -145,7 +147,7 @@ def _decompress(content: bytes, name: str) -> bytes:
 
 
 def read_files(body: Body, above: str) -> list[tuple[str, str]]:
-    """The data files that a node names: path, and the part of it that goes for the nodes below."""
+    """The data files that a node names: the path, and the part of it that is the base for the nodes below."""
     count = body.number()
     prefixes = array("Q", [0]) + body.numbers(count - 1) if count else array("Q")
     suffixes, bases = body.numbers(count), body.numbers(count)
@@ -161,7 +163,10 @@ def read_files(body: Body, above: str) -> list[tuple[str, str]]:
 
 
 def read_node_keys(body: Body, count: int, *, inner: bool) -> Iterator[tuple[bytes, int]]:
-    """Keys relative to the node, in order, each with how much of it all keys below share. Raises ValueError."""
+    """
+    Keys relative to the node, in order, each with the length of the prefix shared by all keys below. Raises
+    ValueError.
+    """
     prefixes = array("Q", [0]) + body.numbers(count - 1) if count else array("Q")
     suffixes = body.numbers(count)
     shared = body.numbers(count) if inner else array("Q", bytes(8 * count))

@@ -1,9 +1,9 @@
 """
-Pickles of a million objects, of which little is wanted: each object is folded into that as soon as it is complete.
+Reads pickles of a million objects of which little is needed: each object is reduced (folded) when it is complete.
 
-A pickle numbers nearly everything it makes, in case that is referred to later on. So it is skimmed first for the
-numbers that it asks for; nothing else is held. What a folded stretch had taken of the bound on memory is given back, as
-far as nothing of it is held on to.
+A pickle numbers nearly everything it makes, for later references. So a first pass finds the numbers that are
+referenced; nothing else is kept. The memory counted for a folded part is returned to the limit, as far as nothing of
+it is kept.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any, Protocol
 from healthd.checkpoints.encodings.pickle_machine import BadPickle, Built, Machine, Named, Source
 
 SKIMMED = 1 << 20
-"""Bytes from which on a pickle is skimmed. Of smaller ones everything is held, within the same bound."""
+"""A pickle of at least this size gets the first pass. For smaller ones everything is kept, within the same limit."""
 _TAKEN = 64
-"""Bytes that an item which was taken is thought to need."""
+"""The estimated bytes of an item that was taken."""
 _REFERENCE = 8
 _TEXT = 56
 
 _NO_ARGUMENT = b"(.012NQRabde)]}lstu\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94"
 _RUN = re.compile(rb"(?s:[" + re.escape(_NO_ARGUMENT.replace(b".", b"")) + rb"]|[Khq\x80].|M..|[Jr].{4}|[G\x95].{8})++")
-"""Instructions of a fixed length that ask for no number beyond a byte."""
+"""Instructions of fixed length that reference no number larger than a byte."""
 _LENGTHS = {ord("X"): 4, 0x8C: 1, 0x8D: 8, ord("B"): 4, ord("C"): 1, 0x8E: 8, 0x8A: 1, 0x8B: 4}
-"""How many bytes say how many follow."""
+"""The number of length bytes of each instruction."""
 _LONG_GET, _GLOBAL, _STOP = ord("j"), ord("c"), ord(".")
 _SMALL_NUMBERS = 256
 
 
 class Folded:
-    """Stands where nothing is wanted of an object."""
+    """The placeholder for an object of which nothing is needed."""
 
     __slots__ = ()
 
@@ -40,25 +40,25 @@ FOLDED = Folded()
 
 
 class Fold(Protocol):
-    """What a reader wants of the objects in a pickle."""
+    """What a reader needs of the objects in a pickle."""
 
     @property
     def nothing(self) -> Container[str]:
-        """Full names of the classes of which nothing is wanted."""
+        """Full names of the classes of which nothing is needed."""
 
     @property
     def short(self) -> Container[str]:
-        """Those of which `complete` leaves a few bytes."""
+        """Full names of the classes of which `complete` leaves a few bytes."""
 
     def complete(self, built: Built) -> None:
-        """An object has its state, which may be put more shortly now. May raise."""
+        """An object has its state now. It may be reduced here. May raise."""
 
     def take(self, key: Any, value: Any) -> bool:
-        """Take an item of a dictionary over, which will not have it then. False: it is not for this reader."""
+        """Take an item of a dictionary, which then does not get it. False: the reader does not take it."""
 
 
 def skim(data: bytes) -> bytearray:
-    """For each number whether *data* may ask for what was put there. Ends where the bytes are no pickle."""
+    """For each number whether *data* may reference it. Ends where the bytes are no pickle."""
     asked = bytearray(b"\1" * _SMALL_NUMBERS)
     at = 0
     while at < len(data):
@@ -68,7 +68,9 @@ def skim(data: bytes) -> bytearray:
 
 
 def _skip(data: bytes, at: int, asked: bytearray) -> int:
-    """Where the next instruction is, after one at *at* that is no part of a run. What is unknown is the end."""
+    """
+    The offset of the next instruction, after one at *at* that is not part of a run. An unknown instruction is the end.
+    """
     code, at = data[at], at + 1
     if code == _LONG_GET:
         _ask(asked, int.from_bytes(data[at : at + 4], "little"), most=len(data))
@@ -83,14 +85,14 @@ def _skip(data: bytes, at: int, asked: bytearray) -> int:
 
 
 def _ask(asked: bytearray, number: int, *, most: int) -> None:
-    """A number beyond *most* was never put: there is no room for so many instructions."""
+    """Mark a reference. A number beyond *most* cannot exist: the pickle has no space for so many instructions."""
     if number < most:
         asked.extend(bytes(max(0, number + 1 - len(asked))))
         asked[number] = 1
 
 
 class Folding(Machine):
-    """Runs a pickle for *fold*. *asked* are the numbers that it asks for; None when they are not known."""
+    """Runs a pickle for *fold*. *asked* are the referenced numbers; None when they are not known."""
 
     def __init__(
         self, data: Source, allowed: Container[str], most: int, memory: int, fold: Fold, asked: bytearray | None
@@ -101,11 +103,11 @@ class Folding(Machine):
         self._puts = 0
         self._kept: dict[int, Any] = {}
         self._texts = 0
-        """Bytes of the texts and short objects that are held for later."""
+        """Bytes of the texts and short objects that are kept for later."""
         self._others = 0
-        """Values held for later, or asked for again, of which nobody knows how large they are or become."""
+        """The number of values kept for later, or referenced again, whose size or later size is unknown."""
         self._marks: list[tuple[int, int, int]] = []
-        """At each open mark: the room, and the two above."""
+        """At each open mark: the remaining memory, and the two counters above."""
         self._before = (0, 0, 0)
         """The same, at the mark that was closed last."""
 
@@ -135,7 +137,7 @@ class Folding(Machine):
             raise KeyError(number)
         value = self._kept.get(number, FOLDED)
         if not (value is FOLDED or isinstance(value, str | Named) or self._is_short(value)):
-            self._others += 1  # it may be given more now, that outlives this stretch
+            self._others += 1  # it may grow now, by values that outlive this part
         return value
 
     def memoize(self) -> None:
@@ -171,7 +173,7 @@ class Folding(Machine):
         return isinstance(value, Built) and value.name in self._fold.short
 
     def _give_back(self, needed: int) -> None:
-        """What was made since the mark is gone again, but for so many bytes and the texts that are held."""
+        """Return the memory counted since the mark, except *needed* bytes and the kept texts."""
         room, texts, others = self._before
         if self._others == others:
             self.room = room - needed - (self._texts - texts)

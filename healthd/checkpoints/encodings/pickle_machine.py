@@ -1,7 +1,7 @@
 """
-The machine that reads pickles as data: a stack, a memo and bounds; what each instruction does stands in `pickles`.
+The machine that reads pickles as data: a stack, a memo and limits. `pickles` defines what each instruction does.
 
-Objects are never built. A `Built` takes note of the class's name and of what it was to be given.
+Objects are never built. A `Built` records the class name, the arguments and the state.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 MOST_INSTRUCTIONS = 20_000_000
-"""Bounds the time: about ten seconds."""
+"""The limit of instructions: it limits the time to about ten seconds."""
 MOST_MEMORY = 400 << 20
-"""Bytes that all values together may take, by a generous estimate."""
+"""The limit of bytes for all values together, by a generous estimate."""
 _MOST_MARKS = 10_000
 _STRETCH = 4096
-"""Instructions between two looks at the bounds."""
+"""Instructions between two checks of the limits."""
 PERSISTENT_ID = "persistent id"
-"""Let through like the name of a class: a reference to data beside the pickle, which torch makes for each tensor."""
+"""Allowed like a class name: a reference to data beside the pickle, which torch makes for each tensor."""
 
 
 class _Everything(Container[str]):
@@ -28,19 +28,19 @@ class _Everything(Container[str]):
 
 
 EVERYTHING: Container[str] = _Everything()
-"""Lets any name through, since none is ever looked up: for files of which a few fields are wanted and no more."""
+"""Allows any name, since no name is ever resolved. For files of which only a few fields are needed."""
 
 
 class BadPickle(Exception):
-    """The bytes are not a whole pickle, or ask for something that is not let through; says what."""
+    """The bytes are not a complete pickle, or use a name that is not allowed. The message says what."""
 
 
 class Garbled(BadPickle):
-    """The bytes are no whole pickle, whatever the limits are."""
+    """The bytes are not a complete pickle, independent of the limits."""
 
 
 class Built(Struct, eq=False):
-    """What a pickle would have built: the class's full name, its arguments and its state."""
+    """The object that a pickle would have built: the class's full name, its arguments and its state."""
 
     name: str
     args: Any
@@ -48,7 +48,7 @@ class Built(Struct, eq=False):
 
 
 class Skipped:
-    """Contents that were stepped over, in the place of bytes."""
+    """The placeholder for bytes that were skipped."""
 
     __slots__ = ("_size",)
 
@@ -60,7 +60,7 @@ class Skipped:
 
 
 class Source(Protocol):
-    """A pickle that is not all in memory."""
+    """A pickle that is not completely in memory."""
 
     def __len__(self) -> int: ...
 
@@ -68,14 +68,14 @@ class Source(Protocol):
         """One byte. Raises IndexError at the end."""
 
     def piece(self, begin: int, end: int) -> bytes | Skipped:
-        """These bytes, which are there, or something in their place when they are many."""
+        """These bytes, or a placeholder when they are many."""
 
     def line_end(self, begin: int) -> int:
-        """Where the next line feed is. Raises ValueError."""
+        """The offset of the next line feed. Raises ValueError."""
 
 
 class Held:
-    """A pickle in memory."""
+    """A pickle that is completely in memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -92,13 +92,13 @@ class Held:
 
 
 class Named(Struct, eq=False, gc=False):
-    """A class or function that was let through, by name only."""
+    """A class or function that was allowed, by name only."""
 
     name: str
 
 
 class Stop(Exception):
-    """The pickle says that it is at its end."""
+    """The pickle has reached its STOP instruction."""
 
 
 class Machine:
@@ -108,7 +108,7 @@ class Machine:
         self.allowed = allowed
         self.most = most
         self.room = memory
-        """Bytes that are left. Goes down with all that is made, also when it is thrown away again."""
+        """Remaining bytes. Everything that is made reduces it, even when it is discarded again."""
         self.odd_keys = 0
         self.at = 0
         self.stack: list[Any] = []
@@ -116,10 +116,15 @@ class Machine:
         """The stacks under each open mark."""
         self.memo: list[Any] = []
         self.memo_beyond: dict[int, Any] = {}
-        """What was put at other numbers than the next: writers count from 0, and a number must not size a list."""
+        """
+        Values with other numbers than the next one. Writers count from 0, and a number must not set the size of a
+        list.
+        """
 
     def run(self, table: Sequence[Callable[[Machine], Any]]) -> Any:
-        """The value, made by the instructions in *table*. Raises BadPickle, and what garbled bytes lead to."""
+        """
+        The value, made by the instructions in *table*. Raises BadPickle, and the errors that garbled bytes cause.
+        """
         byte = self.data.byte
         try:
             for done in range(0, self.most, _STRETCH):
@@ -133,7 +138,7 @@ class Machine:
         raise BadPickle(f"more than {self.most:,} instructions")
 
     def refuse_excess(self) -> None:
-        """Raise BadPickle when a bound is passed."""
+        """Raise BadPickle when a limit is exceeded."""
         if self.room < 0:
             raise BadPickle("its values take more memory than it may have")
         if len(self.below) > _MOST_MARKS:
@@ -153,7 +158,7 @@ class Machine:
         return piece
 
     def number(self, size: int) -> int:
-        if size == 1:  # most of them
+        if size == 1:  # most numbers
             self.at += 1
             return self.data.byte(self.at - 1)
         return int.from_bytes(self.take(size), "little")
@@ -172,7 +177,7 @@ class Machine:
         return items
 
     def put(self, number: int) -> None:
-        """Remember the top of the stack."""
+        """Store the top of the stack in the memo."""
         if number == len(self.memo):
             self.memo.append(self.stack[-1])
         elif number < len(self.memo):
@@ -187,7 +192,7 @@ class Machine:
         return self.memo[number] if number < len(self.memo) else self.memo_beyond[number]
 
     def made(self, value: Any) -> Any:
-        """What goes on the stack for an object that was just made."""
+        """The value to push for an object that was just made."""
         return value
 
     def set_state(self, target: Any, state: Any) -> None:
@@ -197,8 +202,8 @@ class Machine:
             raise BadPickle("gives state to something that is no object")
 
     def appended(self, items: list[Any]) -> None:
-        """A list has these now, all that was made since the mark."""
+        """Called when a list got these items: everything made since the mark."""
 
     def takes(self, items: list[Any], *, are_marked: bool) -> bool:  # noqa: ARG002 - for `Folding`
-        """Whether keys and values, with *are_marked* all that was made since the mark, are not for the dictionary."""
+        """Whether a reader takes keys and values. With *are_marked* they are everything made since the mark."""
         return False

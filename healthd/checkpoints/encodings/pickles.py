@@ -1,10 +1,10 @@
 """
-Pickles, read as data: no object of theirs is ever built and nothing of theirs ever called.
+Reads pickles as data: it never builds an object and never calls a function from a pickle.
 
-A pickle is a program. This runs only its data instructions; where it would build an object, a `Built` takes note of
-the class's name and of what it was to be given, and only classes that the caller names are let through. The
-standard unpickler with a narrowed `find_class` would be faster, but lets a few bytes ask for any amount of memory.
-Source of the instructions: `pickletools` and PEP 307, 3154, 574. Older ones than protocol 2 are not known here.
+A pickle is a program. Only its data instructions run here. Instead of an object, a `Built` records the class name, the
+arguments and the state. Only classes that the caller names are allowed. The standard unpickler with a restricted
+`find_class` would be faster, but there a few bytes can request any amount of memory.
+Source of the instructions: `pickletools` and PEP 307, 3154, 574. Protocols older than 2 are not supported.
 """
 
 from __future__ import annotations
@@ -46,16 +46,18 @@ __all__ = [
 HIGHEST_PROTOCOL = 5
 LONGEST_TEXT = 4 << 20
 LONGEST_NAME = 1000
-"""Letters of the name of a class with its module."""
+"""The limit of characters of a class name with its module."""
 LONGEST_NUMBER = 512
 """Bytes."""
 MOST_ODD_KEYS = 10_000
-"""Keys that are tuples, reals or beyond 64 bits: which of those fall together in a dictionary is known beforehand, and
-so many of them would take hours."""
+"""
+The limit of keys that are tuples, reals or beyond 64 bits. Their hash collisions can be chosen in advance, and many
+collisions would take hours.
+"""
 _NOT_DATA = b"TU\x82\x83\x84\x96\x97\x98"
-"""Instructions since protocol 2 that are not run here: texts of Python 2, extensions, buffers outside."""
+"""Instructions since protocol 2 that are not supported: Python 2 texts, extensions, out-of-band buffers."""
 _SET, _DICT, _FIRST_PAIR, _PAIR, _LIST, _TUPLE, _BUILT, _TEXT, _NUMBER, _SLOT = 224, 72, 120, 20, 72, 56, 64, 56, 32, 8
-"""Bytes that each takes."""
+"""Bytes of memory of each."""
 
 
 def read_pickle(
@@ -109,7 +111,7 @@ def _text(width: int) -> Callable[[Machine], None]:
         if size > LONGEST_TEXT:
             raise BadPickle(f"a text of {size:,} bytes")
         text = m.take(size).decode("utf-8", "surrogatepass")
-        m.room -= _TEXT + (size if text.isascii() else 4 * size)  # one wide letter makes all others as wide
+        m.room -= _TEXT + (size if text.isascii() else 4 * size)  # one wide character makes all others as wide
         m.stack.append(text)
 
     return step
@@ -195,7 +197,7 @@ def _frozenset_since_mark(m: Machine) -> None:
 
 def _appends(m: Machine) -> None:
     items = m.since_mark()
-    if not isinstance(m.stack[-1], Built):  # what a list of another class holds is not noted
+    if not isinstance(m.stack[-1], Built):  # the items of a list subclass are not recorded
         m.room -= _SLOT * len(items)
         m.stack[-1].extend(items)
         m.appended(items)
@@ -204,7 +206,7 @@ def _appends(m: Machine) -> None:
 def _append(m: Machine) -> None:
     item = m.stack.pop()
     if not isinstance(m.stack[-1], Built):
-        m.room -= 4 * _SLOT  # the first makes room for four
+        m.room -= 4 * _SLOT  # the first item makes space for four
         m.stack[-1].append(item)
 
 
@@ -229,7 +231,7 @@ def _setitem(m: Machine) -> None:
 
 
 def _set_items(m: Machine, target: Any, items: list[Any]) -> None:
-    if isinstance(target, Built):  # a dictionary of another class: what it holds is not noted
+    if isinstance(target, Built):  # the items of a dictionary subclass are not recorded
         return
     if not isinstance(target, dict):
         raise BadPickle("sets an item of something that is no dictionary")
@@ -239,7 +241,7 @@ def _set_items(m: Machine, target: Any, items: list[Any]) -> None:
 
 
 def _key(m: Machine, key: Any) -> Any:
-    """Keys are flat: hashing a tuple that is nested a million deep would end this process."""
+    """Keys must be flat: hashing a tuple that is nested a million levels deep would crash this process."""
     if isinstance(key, frozenset) or (
         isinstance(key, tuple) and any(isinstance(part, tuple | frozenset) for part in key)
     ):
@@ -270,7 +272,7 @@ def _build(m: Machine, maker: Any, args: Any) -> Any:
         raise BadPickle("calls something that is no class")
     m.room -= _BUILT
     if maker.name in {"collections.OrderedDict", "collections.defaultdict"}:
-        return {}  # filled by the instructions that follow
+        return {}  # the following instructions fill it
     return Built(maker.name, args)
 
 
@@ -312,7 +314,7 @@ def _protocol(m: Machine) -> None:
 
 
 def _frame(m: Machine) -> None:
-    """A hint to readers of streams, who refuse one that leads beyond the end."""
+    """A hint for stream readers, which refuse a frame that ends beyond the data."""
     if m.number(8) > len(m.data) - m.at:
         raise ValueError
 

@@ -1,5 +1,5 @@
 """
-The header of a safetensors file: what tensors there are, and where. Bounded in what it may claim.
+The header of a safetensors file: which tensors there are, and where. Its claims have limits.
 
 Source: https://github.com/huggingface/safetensors#format.
 """
@@ -15,11 +15,11 @@ from healthd.checkpoints.tree import Damaged, File, read_at
 from healthd.checkpoints.workers import LARGE
 
 LARGEST_HEADER = 32 << 20
-"""Bytes; a third of what the reference implementation reads, and enough for 100,000 tensors in one file."""
+"""Bytes. A third of what the reference implementation reads, and enough for 100,000 tensors in one file."""
 MOST_VALUES = 4_000_000
-"""In a header; a tensor has about thirty."""
+"""The limit of values in a header. A tensor has about thirty."""
 _FIRST_READ = 16_384
-"""Holds the whole header of most shards, so that one read is enough."""
+"""The header of most shards fits in this, so one read is enough."""
 _DTYPE_BITS = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -43,7 +43,7 @@ _TENSOR = msgspec.json.Decoder(Tensor)
 
 
 def read_header(file: File, name: str, size: int) -> bytes:
-    """The JSON at the start of a file of *size* bytes, after eight bytes that tell its length. Raises Damaged."""
+    """The JSON at the start of a file of *size* bytes, after eight bytes with its length. Raises Damaged."""
     if size < 8:
         raise Damaged(f"{name}: {size} bytes, too short for any header (torn write)" if size else f"{name}: empty file")
     start = read_at(file, name, offset=0, size=min(size, _FIRST_READ))

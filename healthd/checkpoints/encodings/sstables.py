@@ -1,9 +1,8 @@
 """
-Sorted tables as LevelDB writes them, uncompressed: TensorFlow's index of a checkpoint is one.
+Sorted tables of LevelDB, uncompressed: TensorFlow's index of a checkpoint is one.
 
-The footer is last, so a torn write has none; every block has a CRC-32C. Blocks of which the index tells are read in
-order, and all of it has a bound.
-Source: the table format document of LevelDB, and tensorflow/core/lib/io/format.cc.
+The footer is last, so a torn write has no footer. Every block has a CRC-32C. The blocks in the index are read in
+order, and all reads have a limit. Source: the table format document of LevelDB, and tensorflow/core/lib/io/format.cc.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ import google_crc32c
 from healthd.checkpoints.tree import Damaged
 
 LARGEST_TABLE = 32 << 20
-"""Bytes of the file, and of all keys when written out."""
+"""The limit of bytes of the file, and of all keys when written out."""
 MOST_ENTRIES = 250_000
-"""Also of blocks."""
+"""The limit of entries, and of blocks."""
 MAGIC = bytes.fromhex("57fb808b247547db")
 FOOTER = 48
 _TRAILER = 5
-"""Behind each block: how it is compressed, and its checksum."""
+"""After each block: its compression, and its checksum."""
 
 
 class _TooMuch(Exception): ...
 
 
 class _Room:
-    """What is left of the bounds; each key is told as what it adds to the one before."""
+    """The remaining limits. Each key is stored as its difference to the key before."""
 
     def __init__(self) -> None:
         self.entries = MOST_ENTRIES
         self.bytes = LARGEST_TABLE
 
     def take(self, size: int) -> None:
-        """One more entry, of so many bytes. Raises _TooMuch."""
+        """Count one entry of *size* bytes. Raises _TooMuch."""
         self.entries -= 1
         self.bytes -= size
         if self.entries < 0 or self.bytes < 0:
@@ -60,7 +59,7 @@ def read_table(raw: bytes, name: str) -> list[tuple[bytes, bytes]]:
         for _, value in _entries(_block(raw, index, name), _Room()):
             handle = _handle(value, 0)[1]
             left -= handle.size
-            if left < 0:  # blocks that are named over and over
+            if left < 0:  # blocks that are referenced repeatedly
                 raise ValueError
             entries += _entries(_block(raw, handle, name), room)
         return entries
@@ -71,7 +70,7 @@ def read_table(raw: bytes, name: str) -> list[tuple[bytes, bytes]]:
 
 
 def varint(raw: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte from *at* on, and where it ends. Raises IndexError and ValueError."""
+    """The number at *at*, in bytes of seven bits, and the offset of its end. Raises IndexError and ValueError."""
     value = 0
     for shift in range(0, 70, 7):
         byte = raw[at]
@@ -83,12 +82,12 @@ def varint(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """Castagnoli's CRC-32, going on from *crc*."""
+    """CRC-32 (Castagnoli), continued from *crc*."""
     return int(google_crc32c.extend(crc, data))
 
 
 def unmask(masked: int) -> int:
-    """The checksum that was stored turned and shifted, so that a checksum of checksums stays good."""
+    """The original of a checksum that was stored rotated and shifted, so that a checksum of checksums stays good."""
     turned = (masked - 0xA282EAD8) & 0xFFFFFFFF
     return (turned >> 17 | turned << 15) & 0xFFFFFFFF
 
@@ -111,7 +110,9 @@ def _block(raw: bytes, handle: _Handle, name: str) -> bytes:
 
 
 def _entries(block: bytes, room: _Room) -> Iterator[tuple[bytes, bytes]]:
-    """Each key shares its beginning with the one before; places to start anew are counted at the end."""
+    """
+    The entries of a block. Each key shares its prefix with the key before. The restart points are counted at the end.
+    """
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
     if end < 0:
         raise ValueError

@@ -1,8 +1,8 @@
 """
-Tar archives, looked at in place: each header has a checksum, and two empty blocks are the end.
+Tar archives, read in place: each header has a checksum, and two empty blocks mark the end.
 
-Not unpacked; what lies in one is seen as a tree of its own, so that the formats inside are verified where they are.
-Source: POSIX.1-2017, pax, "ustar Interchange Format", and GNU tar's manual for long names and large sizes.
+Archives are not unpacked. Their content is presented as a separate tree, so that the formats inside are verified in
+place. Source: POSIX.1-2017, pax, "ustar Interchange Format", and GNU tar's manual for long names and large sizes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from healthd.checkpoints.windows import Window, open_window
 
 MOST_MEMBERS = 100_000
 LARGEST_EXTENSION = 1 << 16
-"""Bytes that stand before a member and tell of it what its header has no room for."""
+"""Bytes of an extension before a member, with data that does not fit into its header."""
 LONGEST_NAME = 4096
 LARGEST_NAMES = 16 << 20
-"""Letters of all names."""
+"""The limit of characters of all names."""
 _BLOCK = 512
 _OCTAL = re.compile(rb" *([0-7]*)[\0 ]*")
 _RECORD = re.compile(rb"(\d{1,8}) ([^=\n]+)=")
@@ -30,14 +30,14 @@ _LONG_NAME, _PAX, _PAX_OF_ALL = b"L", b"x", b"g"
 
 
 class Member(NamedTuple):
-    """Where the content of one file lies."""
+    """The location of one file's content."""
 
     start: int
     size: int
 
 
 class _Told(NamedTuple):
-    """What stood before a member; a size is told there from 8 GiB on."""
+    """Data from an extension before a member. Sizes from 8 GiB on are stored there."""
 
     name: str = ""
     size: int | None = None
@@ -79,7 +79,7 @@ def _refuse_unusual(archive: str, name: str, kind: bytes, letters: int) -> None:
 
 
 class _Part:
-    """A stretch of an open file, as a file."""
+    """A range of an open file, presented as a file."""
 
     def __init__(self, file: File, member: Member) -> None:
         self._file = file
@@ -90,12 +90,12 @@ class _Part:
         return self._file.read_at(self._member.start + offset, max(0, min(size, self._member.size - offset)))
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Passed on."""
+        """Pass the announcement on to the file of the archive."""
         self._file.expect([(self._member.start + offset, size) for offset, size in spans])
 
 
 class TarTree(Tree):
-    """What lies in an archive of another tree, by names without the leading `./`."""
+    """The content of an archive in another tree, by names without the leading `./`."""
 
     def __init__(self, outer: Tree, archive: str, members: dict[str, Member]) -> None:
         stamp = outer.require(archive).stamp
@@ -114,7 +114,7 @@ class TarTree(Tree):
 
 
 def open_tar(tree: Tree, name: str) -> TarTree:
-    """What lies in the archive *name* of *tree*. Raises Damaged."""
+    """The content of the archive *name* of *tree*. Raises Damaged."""
     with open_window(tree, name) as window:
         if window.at(0, min(2, window.size)) == b"\x1f\x8b":
             raise Damaged(f"{name}: an archive that is compressed as a whole, which cannot be verified")
@@ -128,7 +128,7 @@ def _refuse_wrong_checksum(block: bytes, name: str, at: int) -> None:
 
 
 def _number(field: bytes, name: str) -> int:
-    """Octal digits, or with the highest bit a number of bytes, of which no writer makes one below zero."""
+    """Octal digits, or with the highest bit set a big-endian number. Writers make none below zero."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     match = _OCTAL.fullmatch(field)
@@ -144,7 +144,7 @@ def _name(block: bytes) -> str:
 
 
 def _read_extension(window: Window, kind: bytes, start: int, size: int, before: _Told) -> _Told:
-    """What GNU's own member for a long name, or a pax header, tells of the member behind it. Raises Damaged."""
+    """The data of GNU's long-name member, or of a pax header, for the next member. Raises Damaged."""
     if size > LARGEST_EXTENSION:
         raise Damaged(f"{window.name}: {size:,} bytes to tell of a member")
     data = window.at(start, size)
@@ -165,7 +165,7 @@ def _read_extension(window: Window, kind: bytes, start: int, size: int, before: 
 
 
 def _records(data: bytes, name: str) -> dict[bytes, bytes]:
-    """Of a pax header; each begins with its own length. Raises Damaged."""
+    """The records of a pax header. Each starts with its own length. Raises Damaged."""
     found: dict[bytes, bytes] = {}
     at, end = 0, len(data.rstrip(b"\0"))
     while at < end:

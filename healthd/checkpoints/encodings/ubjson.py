@@ -1,6 +1,6 @@
 """
-UBJSON, read without its numbers: arrays of one type are counted and stepped over, and a list of many large things is
-judged one by one and not held, so memory does not grow with the file.
+UBJSON, read without its numbers: arrays of one type are counted and skipped. A list of many large elements is checked
+one by one and not kept, so memory does not grow with the file.
 
 Source: Universal Binary JSON, draft 12, as XGBoost writes it.
 """
@@ -17,13 +17,13 @@ from healthd.checkpoints.tree import Damaged
 from healthd.checkpoints.windows import Window
 
 MOST_VALUES = 3_000_000
-"""Bounds the time to some seconds."""
+"""The limit of values: it limits the time to some seconds."""
 MOST_HELD = 250_000
-"""Values in memory at the same time."""
+"""The limit of values in memory at the same time."""
 MOST_LETTERS = 8 << 20
-"""Bytes of texts in memory at the same time."""
+"""The limit of bytes of texts in memory at the same time."""
 LONGEST_TEXT = 4096
-"""Bytes; of a longer one no more is known than that it is text."""
+"""Bytes. A longer text is only checked to be text."""
 MOST_LEVELS = 64
 _WIDTHS = {**dict.fromkeys(b"iUC", 1), **dict.fromkeys(b"I", 2), **dict.fromkeys(b"ld", 4), **dict.fromkeys(b"LD", 8)}
 _INTEGERS = {ord("i"): ">b", ord("U"): ">B", ord("I"): ">h", ord("l"): ">i", ord("L"): ">q"}
@@ -31,24 +31,24 @@ _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
 
 
 class Discarded(Enum):
-    """In the place of what was judged and is not held."""
+    """The placeholder for an element that was checked and is not kept."""
 
     JUDGED = 0
 
 
 Judge = Callable[[int, Any], None]
-"""Is given one element of a list, and its number there. Raises Damaged."""
+"""Called with one element of a list, and its index. Raises Damaged."""
 
 
 class Packed(NamedTuple):
-    """An array of one type, of which only the length was looked at."""
+    """An array of one type, of which only the length was read."""
 
     length: int
     kind: int
     at: int
 
     def integers(self, window: Window) -> Iterator[int]:
-        """Its numbers, of the file that it was read from. Raises Damaged and KeyError when they are reals."""
+        """Its numbers, from the file that it was read from. Raises Damaged, and KeyError when they are reals."""
         layout = struct.Struct(_INTEGERS[self.kind])
         for chunk in window.chunks(self.at, self.length * layout.size):
             yield from (number for (number,) in layout.iter_unpack(chunk))
@@ -56,9 +56,9 @@ class Packed(NamedTuple):
 
 def read_ubjson(window: Window, judges: Mapping[str, Judge] | None = None) -> Any:
     """
-    The one value that the file is, with `Packed` for arrays of one type, 0 for reals and no letters of a long text.
+    The single value of the file, with `Packed` for arrays of one type, 0 for reals, and no characters of a long text.
 
-    Of a list under a name in *judges* each element is judged and let go. Raises Damaged, and what judges raise.
+    Each element of a list under a name in *judges* is checked and dropped. Raises Damaged, and what judges raise.
     """
     reader = _Reader(window, judges or {})
     try:

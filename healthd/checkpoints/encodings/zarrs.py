@@ -1,12 +1,11 @@
 """
-Arrays of Zarr as TensorStore writes them, versions 2 and 3: what their metadata says, the names of all their pieces,
-and whether a piece is whole.
+Zarr arrays as TensorStore writes them, versions 2 and 3: their metadata, the names of all their pieces (chunks), and
+whether a piece is complete.
 
-A piece has no checksum. But it is compressed by Zstandard as a rule, which does not come to its end when a part of it
-is lost or was never written, and when it does the piece has to be as long as its type and shape say. In version 3 a
-piece may be a shard: parts, then an index of them with a CRC-32C. Of other compressions only the names of the pieces
-are known.
-Source: the specifications of Zarr 2 and 3.
+A piece has no checksum. But as a rule it is compressed by Zstandard. A frame with a lost or unwritten part does not
+come to its end. A complete frame must have the length that type and shape give. In version 3 a piece may be a shard:
+parts, then an index of them with a CRC-32C. For other compressions, only the names of the pieces are checked. Source:
+the specifications of Zarr 2 and 3.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ else:
     from backports import zstd
 
 METADATA = (".zarray", "zarr.json")
-"""In the folder of an array, by version."""
+"""The metadata file in the folder of an array, by version."""
 LARGEST_METADATA = 1 << 20
 _WINDOW = 25
-"""Of the decompression, as a power of two: how much of a piece is in memory at least."""
+"""Window of the decompression as a power of two: at least this part of a piece is in memory."""
 _AT_ONCE = 4 << 20
 """Bytes that are decompressed at a time."""
 MOST_PARTS = 1_000_000
-"""Of a shard."""
+"""The limit of parts of a shard."""
 MOST_TIMES = 64
 ALWAYS = 64 << 30
-"""Zeros take next to nothing, so there has to be room for some more."""
+"""Zeros compress to almost nothing, so the limit has to allow some more bytes."""
 _ENTRY = struct.Struct("<QQ")
 _CHECKSUM = 4
 """Bytes."""
@@ -52,26 +51,28 @@ _ZSTD = "zstd"
 
 
 class ArrayInfo(NamedTuple):
-    """What the metadata of one array says of its pieces."""
+    """What the metadata of one array says about its pieces."""
 
     grid: tuple[int, ...]
-    """How many there are along each dimension."""
+    """The number of pieces along each dimension."""
     piece_bytes: int
-    """Of each, or of each part of it, when it is decompressed, those at the edges too; 0 when it is not known."""
+    """
+    The decompressed bytes of each piece, or of each part of it, also at the edges. 0 when unknown.
+    """
     compression: str
-    """`zstd`, empty for none, `?` for what is not known here."""
+    """`zstd`, empty for no compression, `?` for a compression that is not supported."""
     prefix: str
     separator: str
     parts: int = 0
-    """Of each piece, when the pieces are shards."""
+    """The number of parts of each piece, when the pieces are shards."""
 
     @property
     def how_many(self) -> int:
-        """The count of the pieces."""
+        """The number of pieces."""
         return math.prod(self.grid)
 
     def has(self, piece: str) -> bool:
-        """Whether *piece*, relative to the array, is the name of one of them."""
+        """Whether *piece*, relative to the array, is the name of one of its pieces."""
         if not self.grid:
             return piece == (self.prefix.rstrip("/") or "0")
         places = piece.removeprefix(self.prefix).split(self.separator)
@@ -86,13 +87,15 @@ class ArrayInfo(NamedTuple):
 
 
 class ReadBudget:
-    """How much may be read and decompressed in one checkpoint: what claims more was made to keep somebody busy."""
+    """
+    How much may be read and decompressed in one checkpoint. More claims are made only to waste time.
+    """
 
     def __init__(self, stored: int) -> None:
         self._left = MOST_TIMES * stored + ALWAYS
 
     def take(self, size: int, name: str) -> None:
-        """So many bytes more. Raises Damaged when it is too much."""
+        """Count *size* more bytes. Raises Damaged when the total is too large."""
         self._left -= size
         if self._left < 0:
             raise Damaged(f"{name}: arrays of many times the bytes that are stored, too many to verify")
@@ -155,7 +158,7 @@ class _Version3(msgspec.Struct):
 
 
 def parse_array(raw: bytes, name: str) -> ArrayInfo:
-    """What *raw*, the metadata of an array under this name, says. Raises Damaged."""
+    """The content of *raw*, the metadata of the array *name*. Raises Damaged."""
     try:
         if name.endswith(METADATA[0]):
             return _of_version_2(msgspec.json.decode(raw, type=_Version2))
@@ -196,14 +199,14 @@ def _of_version_3(told: _Version3) -> ArrayInfo:
 
 
 def _grid(shape: list[int], chunks: list[int]) -> tuple[int, ...]:
-    """Raises ValueError."""
+    """The number of pieces along each dimension. Raises ValueError."""
     if len(shape) != len(chunks) or min(chunks, default=1) < 1 or min(shape, default=0) < 0:
         raise ValueError
     return tuple(-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True))
 
 
 def _item_bytes(dtype: object) -> int:
-    """What one element takes; 0 when the type is not known here. Raises ValueError for what is no type."""
+    """Bytes of one element. 0 when the type is not supported. Raises ValueError when it is no type."""
     if not isinstance(dtype, str):
         return 0
     if _GARBLED.fullmatch(dtype):
@@ -217,7 +220,7 @@ def _item_bytes(dtype: object) -> int:
 
 
 def verify_piece(window: Window, offset: int, size: int, info: ArrayInfo, name: str, room: ReadBudget) -> None:
-    """Raise Damaged unless the *size* bytes from *offset* on are one whole piece, which goes by this name."""
+    """Raise Damaged unless the *size* bytes from *offset* on are one complete piece. *name* is for messages."""
     if not info.piece_bytes or info.compression == "?":
         return
     for begin, length in _parts(window, offset, size, info, name) if info.parts else [(offset, size)]:
@@ -228,7 +231,7 @@ def verify_piece(window: Window, offset: int, size: int, info: ArrayInfo, name: 
 
 
 def _parts(window: Window, offset: int, size: int, info: ArrayInfo, name: str) -> Iterator[tuple[int, int]]:
-    """Where the parts of a shard begin, and their lengths, by the index at its end. Raises Damaged."""
+    """The start and length of each part of a shard, by the index at its end. Raises Damaged."""
     index = _ENTRY.size * info.parts
     end = size - index - _CHECKSUM
     if end < 0 or info.parts > MOST_PARTS:
@@ -245,7 +248,7 @@ def _parts(window: Window, offset: int, size: int, info: ArrayInfo, name: str) -
 
 
 def _decompressed(chunks: Iterable[bytes], most: int, name: str) -> int:
-    """How many bytes come out, up to a few more than *most*. Raises Damaged."""
+    """The number of decompressed bytes, up to a few more than *most*. Raises Damaged."""
     machine = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
     length = 0
     try:

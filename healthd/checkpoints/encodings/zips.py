@@ -1,9 +1,9 @@
 """
-Zip archives, checked in place: the directory at the end, each member's place, and its CRC-32.
+Zip archives, checked in place: the directory at the end, each member's position, and its CRC-32.
 
-Unlike `zipfile` this reads an archive that is a slice of a larger file, and has a bound on everything that the archive
-itself claims. Only stored members are taken, for torch compresses none, unless the caller lets deflated ones through:
-those are inflated piece by piece and kept nowhere, and a bomb is refused by what its directory claims.
+Unlike `zipfile`, this reads an archive that is a slice of a larger file, and it has a limit on every claim of the
+archive. Only stored members are accepted, because torch compresses none, unless the caller allows deflated ones. Those
+are inflated piece by piece and not kept. A zip bomb is refused by the claims in its directory.
 Source: APPNOTE.TXT 6.3.10, sections 4.3.7, 4.3.12 and 4.3.14 to 4.3.16.
 """
 
@@ -23,7 +23,10 @@ from healthd.checkpoints.tree import Damaged, File, read_at
 LARGEST_DIRECTORY = 32 << 20
 MOST_MEMBERS = 300_000
 MOST_INFLATED = 64
-"""Times the archive's own size, and 1 GiB more: real numbers shrink to no less than a half or so."""
+"""
+The limit of inflated bytes: this multiple of the archive's size, plus 1 GiB. Real numbers shrink to about a half at
+best.
+"""
 _CHUNK = 1 << 20
 _SMALL = 1 << 16
 
@@ -33,26 +36,26 @@ _END_64 = struct.Struct("<4sQ2H2I4Q")
 _ENTRY = struct.Struct("<4s4x2H4x3I4H2x2I")
 _LOCAL = struct.Struct("<4s22x2H")
 _ENCRYPTED = 0x2061
-"""Flag bits for encryption, strong encryption, masked headers and patches: all that torch refuses."""
+"""Flag bits for encryption, strong encryption, masked headers and patches: torch refuses all of them."""
 _FOLDER = 0x10
-"""Bit of the external attributes; torch's reader takes nothing out of such a member."""
+"""A bit of the external attributes. Torch's reader ignores the content of such a member."""
 _STORED, _DEFLATED = 0, 8
 _MAX_16 = 0xFFFF
 _MAX_32 = 0xFFFFFFFF
 _AT_ONCE = 1000
-"""Members whose local headers are asked for together, where each request is waited for."""
+"""The number of members whose local headers are requested together, when each request takes time."""
 _MISPLACED = "its archive directory is not where its end record says"
 
 
 class Slice(Struct, frozen=True):
-    """Where an archive lies: a whole file, or part of one."""
+    """The location of an archive: a whole file, or part of one."""
 
     file: File
     name: str
     start: int
     length: int
     held: bytes = b""
-    """All of it, when it is small: one read instead of a dozen."""
+    """The whole archive, when it is small: one read instead of a dozen."""
 
     @classmethod
     def at(cls, file: File, name: str, start: int, length: int) -> Slice:
@@ -69,7 +72,7 @@ class Slice(Struct, frozen=True):
         return read_at(self.file, self.name, offset=self.start + offset, size=size)
 
     def expect(self, spans: Iterable[tuple[int, int]]) -> None:
-        """Says which bytes of the archive are read next."""
+        """Announce the bytes of the archive that are read next."""
         if not self.held:
             self.file.expect([(self.start + offset, size) for offset, size in spans])
 
@@ -81,19 +84,19 @@ class Member(Struct, gc=False):
     crc: int
     size: int
     packed: int
-    """Bytes that it takes in the archive."""
+    """Bytes in the archive."""
     header: int
     """Offset of the local header in the archive."""
     is_stored: bool
     data: int = 0
-    """Offset of the first byte of its content, which only the local header tells."""
+    """Offset of the first byte of its content, which only the local header gives."""
 
 
 def read_members(archive: Slice, *, deflated: bool = False) -> list[Member]:
     """
-    The members in the order of their places, all inside the archive, none over another. Raises Damaged.
+    The members in the order of their positions, all inside the archive and without overlaps. Raises Damaged.
 
-    With *deflated*, such as for an archive of NumPy, members may be compressed.
+    With *deflated*, members may be compressed, as in an archive of NumPy.
     """
     if archive.length < _END.size:
         raise Damaged(f"{archive.name}: {archive.length:,} bytes, too short for an archive (torn write)")
@@ -131,7 +134,7 @@ def check_data(archive: Slice, member: Member) -> None:
 
 
 def text(name: bytes) -> str:
-    """The name of a member for a person."""
+    """The name of a member, for messages."""
     return name[:80].decode("utf-8", "backslashreplace")
 
 
@@ -142,7 +145,7 @@ def _stored(archive: Slice, member: Member) -> Iterator[bytes]:
 
 
 def _inflated(archive: Slice, member: Member) -> Iterator[bytes]:
-    """Its content in pieces of a bounded size, whatever it inflates to."""
+    """Its content in pieces of limited size, whatever its inflated size."""
     machine = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         for chunk in _stored(archive, member):
@@ -163,7 +166,7 @@ class _Directory(NamedTuple):
 
 
 def _find_directory(archive: Slice) -> _Directory:
-    """From the end record, which has to be the very last thing: torch writes no comment behind it."""
+    """From the end record, which must be the very last bytes: torch writes no comment after it."""
     end_at = archive.length - _END.size
     magic, *disks, count, size, offset, comment = _END.unpack(archive.read(end_at, _END.size))
     if magic != b"PK\5\6" or comment:
@@ -180,11 +183,11 @@ def _find_directory(archive: Slice) -> _Directory:
 
 
 def _read_end_64(archive: Slice, locator_at: int) -> tuple[int, _Directory]:
-    """Where the 64-bit end record is, and what it says."""
+    """The offset of the 64-bit end record, and its content."""
     _, disk, end_at, disks = _END_64_LOCATOR.unpack(archive.read(locator_at, _END_64_LOCATOR.size))
     end = _END_64.unpack(archive.read(end_at, _END_64.size))
     magic, length, _, _, here, first, count_here, count, size, start = end
-    too_short = length < _END_64.size - 12  # which it tells of what comes after the field itself
+    too_short = length < _END_64.size - 12  # it counts the bytes after the length field itself
     if magic != b"PK\6\6" or too_short or (disk, disks, here, first, count_here) != (0, 1, 0, 0, count):
         raise Damaged(f"{archive.name}: {_MISPLACED}")
     return end_at, _Directory(count, size, start)
@@ -214,7 +217,7 @@ def _parse_directory(raw: bytes, name: str, deflated: bool) -> Iterator[Member]:
 
 
 def _widen(extra: bytes, size: int, packed: int, header: int, name: str) -> tuple[int, int, int]:
-    """Sizes and place with the 64-bit ones from the extra field 1 wherever the 32-bit ones are all ones."""
+    """Sizes and offset, replaced by the 64-bit ones of extra field 1 where all bits of a 32-bit one are set."""
     narrow = (size, packed, header)
     wide = _zip64_values(extra, name)
     if len(wide) < narrow.count(_MAX_32):
@@ -237,7 +240,7 @@ def _zip64_values(extra: bytes, name: str) -> tuple[int, ...]:
 
 
 def _place(archive: Slice, member: Member, end: int) -> None:
-    """Notes where the member's data is, told by its local header; *end* is where the next thing begins."""
+    """Set the offset of the member's data from its local header. *end* is the start of the next item."""
     local = archive.read(member.header, _LOCAL.size + len(member.name))
     magic, n_name, n_extra = _LOCAL.unpack_from(local)
     if magic != b"PK\3\4" or n_name != len(member.name) or not local.endswith(member.name):

@@ -48,7 +48,7 @@ _OF_FILES: tuple[Format, ...] = (
     Marked(),
 )
 FORMATS: tuple[Format, ...] = (*_OF_FILES, NeMo(_OF_FILES), Ray(_OF_FILES))
-"""The most telling first: the first that a checkpoint has gives it its name."""
+"""The most specific first: the first format found in a checkpoint gives it its format name."""
 
 
 class UnknownFormat(ValueError):
@@ -57,8 +57,8 @@ class UnknownFormat(ValueError):
 
 def declared(spec: str) -> Format:
     """
-    The format that a person declared: a name of the table, `marked:NAME` for a marker file, or a layout of their own
-    in YAML (see `custom`). Raises UnknownFormat.
+    The format that a user declared: a name of the table, `marked:NAME` for a marker file, or a custom layout in YAML
+    (see `custom`). Raises UnknownFormat.
     """
     if "\n" in spec.strip() or spec.lstrip().startswith("{") or ": " in spec:
         try:

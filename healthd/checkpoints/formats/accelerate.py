@@ -1,9 +1,9 @@
 """
 Folders of `Accelerator.save_state`: `checkpoint_3`, or any name.
 
-No marker says that all is written: the main rank writes the model first, and each rank its `random_states_N.pkl` after
-everything else of its own. Those files are archives of `torch.save`, which their names do not tell.
-Source: accelerate/checkpointing.py (`save_accelerator_state`) and accelerate/accelerator.py (`save_state`).
+No marker says that all is written. The main rank writes the model first. Each rank writes its `random_states_N.pkl`
+after all its other files. Those files are archives of `torch.save`, which their names do not show. Source:
+accelerate/checkpointing.py (`save_accelerator_state`) and accelerate/accelerator.py (`save_state`).
 """
 
 from __future__ import annotations
@@ -21,24 +21,27 @@ from healthd.checkpoints.workers import for_each
 _RANDOM = re.compile(r"random_states_(\d{1,6})\.pkl")
 _FOLDER = re.compile(r"checkpoint_\d{1,18}")
 _WRITTEN_EARLY = re.compile(r"(?:optimizer|scheduler|sampler|dl_state_dict)(?:_\d+)?\.bin")
-"""By the main rank, before the random states of any."""
+"""Files that the main rank writes before any rank writes its random states."""
 _MODEL = re.compile(r"(?:pytorch_)?model[^/]*(?:/.*)?")
 _CUSTOM = re.compile(r"custom_checkpoint_(\d{1,6})\.pkl")
 _COMPARED = 2
-"""Steps before one; a program that registers less than before looks the same as a lost file."""
+"""The number of steps before one. A program that registers fewer objects than before looks like a lost file."""
 
 
 class Accelerate:
-    """Model, optimizer and the random states of the ranks without a gap are there; the `.pkl` files are whole."""
+    """Model, optimizer, and random states of ranks without a gap exist. The `.pkl` files are complete."""
 
     name = "accelerate"
 
     def owns(self, filename: str) -> bool:
-        """The random states and the objects that a program registered."""
+        """The random states, and the objects that a program registered."""
         return any(pattern.fullmatch(filename) for pattern in (_RANDOM, _CUSTOM))
 
     def detect(self, tree: Tree) -> bool:
-        """Any such file at the top, or what is written before, if names or the step beside tell whose it is."""
+        """
+        Any such file at the top, or files that are written before, when names or the step beside show that they are of
+        Accelerate.
+        """
         if any(self.owns(name) for name in tree.kinds):
             return True
         if _FOLDER.fullmatch(tree.path.name) and any(_WRITTEN_EARLY.fullmatch(name) for name in tree.kinds):
@@ -65,7 +68,7 @@ class Accelerate:
 
 
 def _refuse_lost(tree: Tree) -> None:
-    """A file that one of the two steps before has: its object was registered, and is loaded."""
+    """Refuse a missing file that one of the two steps before has: its object was registered, and is loaded."""
     for step in older_steps(tree)[:_COMPARED]:
         try:
             names = survey(step).entries

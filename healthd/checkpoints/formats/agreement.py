@@ -1,4 +1,4 @@
-"""What files of one save have to agree on: the step that each of them tells."""
+"""Checks what the files of one save must agree on: the step that each of them contains."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def refuse_other_steps(
     tree: Tree, names: Sequence[str], what: str, read: Callable[[State], float | None]
 ) -> float | None:
     """
-    The step that all files of `torch.save` in *names* tell, where they tell one.
+    The step in all files of `torch.save` in *names*, when they contain one.
 
-    Raises Damaged and names the odd one out when not all tell the same, as after a copy from two saves.
+    Raises Damaged and names the different file when the steps differ, as after a copy from two saves.
     """
 
     def read_step(name: str) -> float | None:

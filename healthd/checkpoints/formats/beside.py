@@ -1,4 +1,4 @@
-"""The steps beside one: folders of the same name but for its numbers, which the same writer made."""
+"""The steps beside a step: folders whose names differ only by numbers, made by the same writer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MOST = 4
 
 
 def older_steps(tree: Tree) -> list[Location]:
-    """The newest few of those that are older, where the name tells a step and not a run."""
+    """The newest few older steps, when the folder's name is that of a step and not of a run."""
     return _beside(tree, lt) if names_a_step(tree) else []
 
 
 def names_a_step(tree: Tree) -> bool:
-    """Whether the folder's name is that of a step: `exp-1` and `exp-2` may be of two writers."""
+    """Whether the folder's name is that of a step. `exp-1` and `exp-2` may be of two writers."""
     return _STEP.fullmatch(tree.path.name) is not None
 
 
@@ -31,15 +31,15 @@ def step_beside_has(tree: Tree, filename: str, *, newer: bool = False) -> bool:
     """
     Whether a step beside has this file at its top.
 
-    The same writer made both, so that this one will have it as well once it is whole. With *newer* a later step: then
-    this one had the file and is being deleted.
+    The same writer made both, so a complete checkpoint has the file, too. With *newer*, a later step counts: then this
+    step had the file and is being deleted.
     """
     beside = _beside(tree, gt if newer else ne)
     return any(_is_file(path / filename) for path in beside)
 
 
 def _beside(tree: Tree, compare: Callable[[tuple[int, ...], tuple[int, ...]], bool]) -> list[Location]:
-    """The newest few whose numbers compare so with the tree's own; empty where that is not known."""
+    """The newest few whose numbers compare to the tree's own as *compare* says. Empty when that is unknown."""
     own, parent = tree.path.name, tree.path.parent
     if not _NUMBER.search(own) or tree.path != tree.base:
         return []

@@ -1,9 +1,9 @@
 """
-MosaicML Composer: `ep1-ba10-rank0.pt`, or a folder `ep1-ba10` with a `torch_dcp` or with a file of each rank.
+MosaicML Composer: `ep1-ba10-rank0.pt`, or a folder `ep1-ba10` with a `torch_dcp`, or with one file per rank.
 
-The archives are checked as `torch_zip` and `torch_dcp`. A file also has to have what Composer resumes from and to be
-of the batch in its name; files of several ranks must be as many as rank 0 tells, without a gap.
-Source: composer/utils/checkpoint.py and composer/core/state.py.
+The archives are checked as `torch_zip` and `torch_dcp`. A file must also have what Composer resumes from, and must be
+of the batch in its name. Files of several ranks must have no gap, and their number must match the one in rank 0's
+file. Source: composer/utils/checkpoint.py and composer/core/state.py.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PARTS = ("model", "optimizers", "timestamp")
 
 
 class Composer:
-    """Rank 0's file has model, optimizers and a time stamp of its batch; no rank's file is missing."""
+    """Rank 0's file has model, optimizers and the timestamp of its batch. No rank's file is missing."""
 
     name = "composer"
 
     def owns(self, filename: str) -> bool:
-        """Files of ranks under the default name."""
+        """Files of ranks with the default name."""
         return _FILE.fullmatch(filename) is not None
 
     def detect(self, tree: Tree) -> bool:
@@ -49,7 +49,7 @@ class Composer:
 
 def _verify_state(state: State, name: str) -> None:
     if not isinstance(state.value, dict):
-        return  # cannot be read as data; its archive is whole or not
+        return  # not readable as data; the archive check decides
     if state.at("state") is None:
         raise Damaged(f"{name}: not a checkpoint of Composer (no state in it)")
     absent = next((part for part in _PARTS if state.at("state", part) is None), None)
@@ -62,7 +62,7 @@ def _verify_state(state: State, name: str) -> None:
 
 
 def _world_size(state: State) -> int:
-    """Of the run: rank 0's file has the random state of each rank."""
+    """The world size of the run: rank 0's file has the random state of each rank."""
     rng = state.at("rng")
     return len(rng) if isinstance(rng, list | tuple) else 0
 

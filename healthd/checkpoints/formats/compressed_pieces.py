@@ -1,8 +1,9 @@
 """
-Pieces of torch.distributed.checkpoint that its extension `stream.zstd` compressed: one frame around an archive each.
+Pieces of torch.distributed.checkpoint that its extension `stream.zstd` compressed: each is one frame around an
+archive.
 
-They are decompressed in pieces of a bounded size. What is small enough to be held is checked as an archive, too; of a
-larger one the frame alone is, which as a rule has no checksum of its own.
+They are decompressed in pieces of limited size. A result small enough for memory is also checked as an archive. For a
+larger one only the frame is checked, which as a rule has no checksum of its own.
 Source: torch/distributed/checkpoint/_extension.py of PyTorch.
 """
 
@@ -22,18 +23,18 @@ else:
     from backports import zstd
 
 ZSTD = "stream.zstd/1"
-"""How torch describes it."""
+"""The name of the compression in torch."""
 MOST_HELD = 16 << 20
 MOST_TIMES = 64
 ALWAYS = 8 << 30
-"""Bytes more: a tensor of zeros takes next to nothing, and there is seldom so large a one."""
+"""Extra bytes: a tensor of zeros compresses to almost nothing, and one this large is rare."""
 _WINDOW = 27
 _CHUNK = 1 << 20
 
 
 def verify_compressed(file: File, name: str, offset: int, length: int, *, always: int = ALWAYS) -> None:
-    """Raise Damaged when these bytes are not one whole frame around an archive of `torch.save`."""
-    with alone(LARGE + 1):  # of several at once each would hold so much
+    """Raise Damaged when these bytes are not one complete frame around an archive of `torch.save`."""
+    with alone(LARGE + 1):  # otherwise several at once would each use that much memory
         held, total = _decompress(file, name, offset, length, MOST_TIMES * length + always)
         if not held.startswith(b"PK\3\4"):
             raise Damaged(f"{name}: at byte {offset:,} something else was compressed than torch.save writes")
@@ -42,7 +43,7 @@ def verify_compressed(file: File, name: str, offset: int, length: int, *, always
 
 
 def _decompress(file: File, name: str, offset: int, length: int, most: int) -> tuple[bytearray, int]:
-    """The first `MOST_HELD` bytes that come out, and how many there are. Raises Damaged."""
+    """The first `MOST_HELD` decompressed bytes, and their total number. Raises Damaged."""
     machine = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
     held, total, at = bytearray(), 0, offset
     try:

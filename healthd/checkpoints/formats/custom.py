@@ -1,14 +1,14 @@
 """
-A layout that a person declares, for a writer that no other module knows: a few lines of YAML.
+A layout that a user declares, for a writer that no other module supports: a few lines of YAML.
 
     steps: "snap_{step}"                         # the name of a step in its folder; {step} is its number
-    files: ["weights-*.raw", "optim/{rank}.bin"]   # each is there and not empty; {rank}: from 0 on, without a gap
-    ranks: 8                                     # how many {rank} there must be
+    files: ["weights-*.raw", "optim/{rank}.bin"]   # each exists and is not empty; {rank}: from 0 on, without a gap
+    ranks: 8                                     # the required number of {rank}
     marker: DONE                                 # the writer makes it last
     manifest: SHA256SUMS                         # names, and sizes or checksums
 
-Every line may be left out, but not all that say when a step is whole. Names are no regular expressions: `*` stands for
-any letters within a name, three times at most (see `patterns`).
+Every line may be left out, but not all lines that say when a step is complete. Names are not regular expressions: `*`
+stands for any characters within a name, at most three times (see `patterns`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from healthd.checkpoints.formats.patterns import PLACE, Pattern
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 
 LONGEST = 4096
-"""Letters of a declaration."""
+"""The limit of characters of a declaration."""
 MOST_PATTERNS = 64
 _MOST_STARS = 3
 _MOST_BRACKETS = 2 * MOST_PATTERNS
-"""One for each place, and those around lists. The time that the parser takes grows with the square of their depth."""
+"""One for each placeholder, and those around lists. The parser's time grows with the square of their depth."""
 
 
 class BadDeclaration(ValueError):
-    """A person declared a layout that cannot be checked; says what to write instead."""
+    """The declared layout cannot be checked. The message says what to write instead."""
 
 
 class Declaration(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What the YAML says."""
+    """The content of the YAML."""
 
     steps: str = ""
     files: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Declaration(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Custom:
-    """All that was declared of a step is there and as its manifest says."""
+    """Everything that was declared for a step exists, and matches its manifest."""
 
     name = "custom"
 
@@ -55,40 +55,40 @@ class Custom:
         self._own_names = [_compile("files", filename_of(written), {"rank"}) for written in declaration.files]
 
     def owns(self, filename: str) -> bool:
-        """Marker, manifest, and what the declared files may be called."""
+        """Marker, manifest, and the names that the declaration allows for files."""
         declared = (self.declaration.marker, self.declaration.manifest)
         return filename in declared or any(pattern.match(filename) is not None for pattern in self._own_names)
 
     def names(self, tree: Tree) -> set[str]:
-        """The files of *tree* that `files` fits and that the manifest lists. Raises Damaged."""
+        """The files of *tree* that match `files`, and those in the manifest. Raises Damaged."""
         named = {name for name in tree.entries if any(pattern.match(name) is not None for pattern in self._files)}
         if self.declaration.manifest:
             named.update(listed.name for listed in read_manifest(tree, self.declaration.manifest))
         return named
 
     def step_of(self, name: str) -> int | None:
-        """The number in the name of a step; None when it is no step. Without `steps` the usual names are taken."""
+        """The number in the name of a step. None when it is not a step. Without `steps`, the usual names count."""
         match = self._steps.match(name) if self._steps else None
         return match[0] if match else None
 
     @property
     def names_steps(self) -> bool:
-        """Whether the declaration says what steps are called."""
+        """Whether the declaration gives the names of steps."""
         return self._steps is not None
 
-    def detect(self, tree: Tree) -> bool:  # noqa: ARG002 - it was declared, so a step without anything is refused
-        """Always: it was declared."""
+    def detect(self, tree: Tree) -> bool:  # noqa: ARG002 - declared, so an empty step is refused
+        """Always true: it was declared."""
         return True
 
     def members(self, tree: Tree) -> int | None:
-        """Files of ranks, unless it was declared how many there are."""
+        """The number of rank files, unless the declaration gives it."""
         if self.declaration.ranks:
             return None
         ranks = [{rank for name in tree.entries for rank in pattern.match(name) or ()} for pattern in self._files]
         return max(map(len, ranks), default=0)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK looks at names and sizes; FULL at the checksums of the manifest. Raises Damaged."""
+        """QUICK checks names and sizes. FULL also checks the checksums of the manifest. Raises Damaged."""
         if self.declaration.marker and self.declaration.marker not in tree.entries:
             raise Damaged(f"{self.declaration.marker}: missing; the writer makes it last (save not finished)")
         for pattern in self._files:
@@ -106,7 +106,8 @@ def parse_declaration(text: str) -> Custom:
     if text.count("{") + text.count("[") > _MOST_BRACKETS:
         raise BadDeclaration(f"the declaration of a checkpoint format has more than {_MOST_BRACKETS} brackets")
     try:
-        # This loader makes texts of everything: with others a few merged aliases take all memory, and a date may raise.
+        # This loader reads all values as texts: with others, a few merged aliases take all memory, and a date may
+        # raise.
         declaration = msgspec.convert(yaml.load(text, Loader=yaml.BaseLoader), type=Declaration, strict=False)
     except yaml.YAMLError as error:
         raise BadDeclaration(f"the declaration of a checkpoint format is no YAML: {_one_line(error)}") from error
@@ -132,7 +133,7 @@ def _refuse_useless(declaration: Declaration) -> None:
 
 
 def _compile(field: str, written: str, places: set[str]) -> Pattern:
-    """A name with `*` and one place for a number. Raises BadDeclaration."""
+    """A name with `*` and one placeholder for a number. Raises BadDeclaration."""
     named = PLACE.findall(written)
     if set(named) - places or len(named) > 1 or written.count("*") > _MOST_STARS or not written:
         raise BadDeclaration(

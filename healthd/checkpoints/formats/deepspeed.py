@@ -1,9 +1,9 @@
 """
 DeepSpeed's folders (`global_step10`): ZeRO 0 to 3, with tensor, pipeline and expert parallelism.
 
-Every rank writes its files in place and no marker says that all are done, so the set must be complete: ranks without
-gaps, and as many as the world size that a model file tells. The archives themselves are checked as `torch_zip`. What
-`ds_to_universal` made of them has a folder for each parameter instead of the optimizer's shards.
+Every rank writes its files in place, and no marker says that all are done. So the set must be complete: ranks without
+gaps, and as many as the world size in a model file. The archives themselves are checked as `torch_zip`. A universal
+checkpoint (made by `ds_to_universal`) has a folder for each parameter instead of the optimizer's shards.
 Source: deepspeed/runtime/engine.py (`_save_checkpoint`, `_get_zero_ckpt_name`) and runtime/zero/stage_1_and_2.py.
 """
 
@@ -32,11 +32,11 @@ _WEIGHTS, _STEP = "fp32.pt", "step.pt"
 _COMMON = "zero/optimizer_state.pt"
 _UNIVERSAL = re.compile(r"(?:(?P<folder>.*)/)?zero/(?:optimizer_state|.+/(?:fp32|exp_avg|exp_avg_sq|step))\.pt")
 _FOLDER = re.compile(r"global_step(\d{1,18})(?:_universal)?")
-"""DeepSpeed's own name; a caller may give any other."""
+"""DeepSpeed's default name. A caller may give any other."""
 
 
 class _World(NamedTuple):
-    """What a model file says of the run that wrote it; 0 where it says nothing."""
+    """The data in a model file about the run that wrote it. 0 when unknown."""
 
     data: int = 0
     model: int = 0
@@ -47,7 +47,9 @@ class _World(NamedTuple):
 
 
 class DeepSpeed:
-    """The files of all ranks are there and, with FULL, of one step; a `latest` beside them names a folder of them."""
+    """
+    The files of all ranks exist and, with FULL, are of one step. A `latest` beside them names one of their folders.
+    """
 
     name = "deepspeed"
 
@@ -57,26 +59,26 @@ class DeepSpeed:
 
     def detect(self, tree: Tree) -> bool:
         """
-        Any such file, in any folder: trainers put DeepSpeed's folder into their own. Of a universal checkpoint also its
-        parameters, for the model files are copied to them last.
+        Any such file, in any folder: trainers put DeepSpeed's folder inside their own. For a universal checkpoint,
+        also its parameters: the model files are copied to them last.
         """
         return any(self.owns(filename_of(name)) or _UNIVERSAL.fullmatch(name) for name in tree.kinds)
 
     def members(self, tree: Tree) -> int | None:
-        """Files of ranks, unless a model state says how many there are."""
+        """The number of rank files, unless a model state gives it."""
         owned = tree.owned(self.owns)
         model = next((name for name in owned if _MODEL.fullmatch(filename_of(name))), None)
         world = _read_world(tree, model) if model else None
         return None if world and world.data and world.model else len(owned)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK looks at names and one model file; FULL at the steps that all files tell. Raises Damaged."""
+        """QUICK checks names and one model file. FULL also checks the steps in all files. Raises Damaged."""
         folders: dict[str, list[str]] = defaultdict(list)
         for name in tree.owned(self.owns):
             folders[folder_of(name)].append(name)
         for example in tree.kinds:
             if match := _UNIVERSAL.fullmatch(example):
-                folders[match["folder"] or ""] += []  # also one that has no model file yet
+                folders[match["folder"] or ""] += []  # also a folder without a model file yet
         for folder, names in folders.items():
             _verify_folder(tree, level, folder, names)
         for parent in sorted({folder_of(folder) for folder in folders if folder}):
@@ -84,7 +86,9 @@ class DeepSpeed:
 
 
 def read_optimizer_step(state: State) -> float | None:
-    """The step of one shard's optimizer, which ZeRO 1, 2 and 3 and the optimizers of torch keep in different places."""
+    """
+    The step of one shard's optimizer. ZeRO 1, 2 and 3 and the optimizers of torch store it in different places.
+    """
     for within in (("base_optimizer_state",), ("optimizer_state_dict",)):
         inner = ("optimizer_state_dict", *within)
         for place in (("state", 0, "step"), ("param_groups", 0, "step"), (0, "step")):
@@ -121,26 +125,29 @@ def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> N
 
 
 def _refuse_other_step(tree: Tree, folder: str, name: str, step: int) -> None:
-    """The optimizer's own step is no measure: it may be fewer, after an overflow or a new start with old weights."""
+    """
+    Compares the model's step. The optimizer's own step may be lower, after an overflow or a new start with old
+    weights.
+    """
     match = _FOLDER.fullmatch(filename_of(folder) or tree.path.name)
     if match and step and step != int(match[1]):
         raise Damaged(f"{name}: of step {step}, in the folder of {int(match[1])} (of another save?)")
 
 
 def _parameters(tree: Tree, prefix: str) -> dict[str, set[str]]:
-    """Of a universal checkpoint the files of each parameter, by folder."""
+    """For a universal checkpoint: the files of each parameter, by folder."""
     found: dict[str, set[str]] = defaultdict(set)
     for name in tree.entries:
         if name.startswith(prefix) and name.endswith(".pt"):
             found[folder_of(name)].add(filename_of(name))
-    found.pop(prefix.rstrip("/"), None)  # what the optimizer has for all of them
+    found.pop(prefix.rstrip("/"), None)  # the optimizer's data for all parameters
     return found
 
 
 def _refuse_missing_parts(parameters: dict[str, set[str]]) -> None:
     """
-    Each parameter has its weights, and the same moments as the others. None at all have those that are not trained, and
-    buffers.
+    Each parameter has its weights, and the same moments as the others. Parameters that are not trained, and buffers,
+    have no moments.
     """
     for folder in sorted(parameters):
         if _WEIGHTS not in parameters[folder]:
@@ -154,7 +161,9 @@ def _refuse_missing_parts(parameters: dict[str, set[str]]) -> None:
 
 
 def _refuse_missing_parameters(parameters: dict[str, set[str]], trained: frozenset[str]) -> None:
-    """Of a universal checkpoint; nothing when most have other names than the model file says."""
+    """
+    For a universal checkpoint. No check when most names differ from those in the model file.
+    """
     here = {filename_of(folder) for folder, parts in parameters.items() if len(parts) > 1}
     absent = sorted(trained - here)
     if here and absent and len(absent) * 2 < len(trained):
@@ -170,7 +179,7 @@ def _matches(names: list[str], pattern: re.Pattern[str]) -> dict[str, re.Match[s
 def _read_world(tree: Tree, name: str) -> _World:
     with open_state(tree, name) as state:
         zero = ("ds_config", "zero_optimization")
-        mics = state.count(*zero, "mics_shard_size")  # with MiCS only the first group of ranks saves
+        mics = state.count(*zero, "mics_shard_size")  # with MiCS, only the first group of ranks saves
         return _World(
             data=mics or state.count("dp_world_size"),
             model=state.count("mp_world_size"),
@@ -186,7 +195,9 @@ def _names(shapes: Any) -> frozenset[str]:
 
 
 def _refuse_missing_ranks(files: dict[str, re.Match[str]], world: _World) -> None:
-    """Pipeline stages count as model ranks, of which the file tells only the tensor-parallel ones: at least those."""
+    """
+    Pipeline stages count as model ranks. The file gives only the number of tensor-parallel ranks: at least so many.
+    """
     ranks = {(int(match["mp"]), int(match["dp"] or 0)) for match in files.values()}
     if not ranks:
         return
@@ -205,7 +216,7 @@ def _filename(example: re.Match[str], mp: int, dp: int) -> str:
 
 
 def _verify_pointer(tree: Tree, parent: str, folders: Collection[str]) -> None:
-    """A `latest` inside the checkpoint itself is what a trainer's own loader goes by."""
+    """A `latest` inside the checkpoint is the pointer that a trainer's own loader follows."""
     name = f"{parent}/{POINTER}".lstrip("/")
     if name not in tree.entries:
         return

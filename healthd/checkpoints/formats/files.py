@@ -1,4 +1,4 @@
-"""What the folders of Hugging Face's libraries hold, by names: a model, an optimizer, one file for each rank."""
+"""What folders of Hugging Face's libraries contain, by names: a model, an optimizer, one file per rank."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MODEL = re.compile(
     r".*\.safetensors(?:\.index\.json)?|(?:pytorch|adapter|diffusion_pytorch)_model.*\.bin(?:\.index\.json)?"
 )
 _MODEL_FOLDER = re.compile(r"(?:pytorch_model|model)\w*")
-"""Of FSDP, in the format `torch_dcp`."""
+"""The optimizer of FSDP, in the format `torch_dcp`."""
 _OPTIMIZER = re.compile(r"optimizer[-\w]*\.(?:bin|pt)(?:_\d+)*")
 _OPTIMIZER_FOLDER = re.compile(r"optimizer(?:_\d+)?")
 
 
 def has_model(tree: Tree) -> bool:
-    """Whether some file is one of a model, in any folder; the format of that file says whether it is whole."""
+    """Whether a file is one of a model, in any folder. The format of that file decides whether it is complete."""
     return (
         any(_MODEL.fullmatch(filename_of(name)) for name in tree.entries)
         or _has_folder(tree, _MODEL_FOLDER)
@@ -29,7 +29,7 @@ def has_model(tree: Tree) -> bool:
 
 
 def has_optimizer(tree: Tree) -> bool:
-    """Whether the optimizer's state is there, as a file, as FSDP's folder or in DeepSpeed's."""
+    """Whether the optimizer's state exists, as a file, as FSDP's folder or in DeepSpeed's folder."""
     return (
         any(_OPTIMIZER.fullmatch(name) for name in tree.entries)
         or _has_folder(tree, _OPTIMIZER_FOLDER)
@@ -41,7 +41,7 @@ def refuse_gaps(tree: Tree, pattern: re.Pattern[str]) -> None:
     """
     Raise Damaged when a number is missing among the files at the top that match *pattern*, whose group is the number.
 
-    From the lowest that is there: on disks of its own each node has the files of its ranks.
+    Counted from the lowest existing number: with local disks, each node has the files of its ranks.
     """
     names = {int(match[1]): match for name in tree.entries if (match := pattern.fullmatch(name))}
     if not names:
@@ -55,7 +55,10 @@ def refuse_gaps(tree: Tree, pattern: re.Pattern[str]) -> None:
 
 
 def refuse_other_states(tree: Tree, names: Sequence[str], key: str) -> None:
-    """Raise Damaged when one of *names*, the random states of ranks, can be read and has not the *key* of all such."""
+    """
+    Raise Damaged when one of *names*, the random states of ranks, can be read and lacks the *key* that all of them
+    have.
+    """
 
     def check(name: str) -> None:
         with open_state(tree, name) as state:

@@ -1,8 +1,8 @@
 """
 States of Flax in MessagePack: `checkpoint_500` and `*.msgpack`, one file each, renamed into place.
 
-The file is walked, not decoded: it must be one whole value, keys must be texts, and each array has to be as long as
-its type and shape say. The format has no checksums: changed bytes inside an array are not seen.
+The file is walked, not decoded: it must be one complete value, keys must be texts, and each array must have the length
+that its type and shape give. The format has no checksums: changed bytes inside an array are not detected.
 Source: flax/serialization.py (`msgpack_serialize`) and the MessagePack specification.
 """
 
@@ -21,16 +21,16 @@ from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
 
 MOST_VALUES = 5_000_000
-"""Bounds the time to some seconds."""
+"""The limit of values: it limits the time to some seconds."""
 MOST_LEVELS = 500
 MOST_DIMENSIONS = 64
 LONGEST_TYPE = 64
 _SUFFIX = ".msgpack"
 _LEGACY = re.compile(r"checkpoint_\d{1,18}")
 _AGGREGATE = "checkpoint"
-"""Of Orbax without OCDBT: all that is not an array. TensorFlow's text file has the same name."""
+"""The file of Orbax without OCDBT for all values that are not arrays. TensorFlow's text file has the same name."""
 _ARRAY, _SCALAR = 1, 3
-"""Numbers of Flax's extensions."""
+"""The numbers of Flax's extensions."""
 _TYPE_BYTES = {
     **dict.fromkeys(("bool", "int8", "uint8", "int4", "uint4", "V1"), 1),
     **dict.fromkeys(("float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"), 1),
@@ -42,20 +42,20 @@ _TYPE_BYTES = {
 
 
 class Flax:
-    """Each file is one whole value, and its arrays have their bytes."""
+    """Each file is one complete value, and its arrays have all their bytes."""
 
     name = "flax"
 
     def owns(self, filename: str) -> bool:
-        """By suffix, or the name that `save_checkpoint` gives."""
+        """By suffix, or by the name that `save_checkpoint` gives."""
         return filename.endswith(_SUFFIX) or _LEGACY.fullmatch(filename) is not None
 
     def detect(self, tree: Tree) -> bool:
-        """Any file with the suffix, or one without that begins like a map. Raises Damaged."""
+        """Any file with the suffix, or a file without it that starts like a map. Raises Damaged."""
         return next(_states(tree), None) is not None
 
     def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - there is nothing more to read
-        """The same at both levels, for want of checksums. Raises Damaged."""
+        """The same at both levels, because there are no checksums. Raises Damaged."""
         for_each(partial(_verify_file, tree), sorted(_states(tree)), at_once=tree.at_once)
 
 
@@ -68,7 +68,7 @@ def _states(tree: Tree) -> Iterator[str]:
 
 
 def _begins_like_a_state(tree: Tree, name: str) -> bool:
-    """Whether the file begins like a map, or with a zero that was never written over."""
+    """Whether the file starts like a map, or with a zero that was never overwritten."""
     entry = tree.entries[name]
     if entry.not_a_file or not entry.stamp.size:
         return False
@@ -94,14 +94,14 @@ def _verify_file(tree: Tree, name: str) -> None:
 
 
 class _Walk:
-    """Over all values of one file, each only once, so that time and memory are bound by its size."""
+    """A walk over all values of one file, each only once, so the file size limits time and memory."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
         self.at = 0
 
     def value(self, at: int) -> int:
-        """Where the value ends that begins at this byte. Raises Damaged and UnicodeDecodeError."""
+        """The offset of the end of the value at *at*. Raises Damaged and UnicodeDecodeError."""
         self.at = at
         open_values = [(1, False)]
         for _ in range(MOST_VALUES):
@@ -135,7 +135,9 @@ class _Walk:
 
 
 def _head(window: Window, at: int) -> tuple[str, int, int]:
-    """What the value at this byte is, how long its head, and how many bytes or values follow. Raises Damaged."""
+    """
+    The kind of the value at *at*, the length of its head, and how many bytes or values follow. Raises Damaged.
+    """
     code = window.at(at, 1)[0]
     if code <= 0x7F or code >= 0xE0:
         return "number", 1, 0
@@ -164,11 +166,11 @@ _HEADS: dict[int, tuple[str, int, int]] = {
     **{0xDC + i: ("array", 2 << i, 0) for i in range(2)},
     **{0xDE + i: ("map", 2 << i, 0) for i in range(2)},
 }
-"""By first byte: what follows, bytes of its length, or its length where that is fixed."""
+"""By first byte: the kind of content, the bytes of its length, or its length when that is fixed."""
 
 
 def _verify_extension(window: Window, at: int, count: int) -> None:
-    """An array or a scalar of NumPy: shape, name of the type, bytes. *count* has the number of the extension in it."""
+    """A NumPy array or scalar: shape, type name, bytes. *count* includes the byte of the extension's number."""
     if window.at(at, 1)[0] not in {_ARRAY, _SCALAR}:
         return
     begin, end = at + 1, at + count
@@ -195,7 +197,7 @@ def _verify_extension(window: Window, at: int, count: int) -> None:
 
 
 def _after_numbers(window: Window, at: int, count: int) -> int:
-    """Where *count* numbers end. Raises Damaged when they are something else."""
+    """The offset after *count* numbers. Raises Damaged when they are not numbers."""
     for _ in range(count):
         kind, head, size = _head(window, at)
         if kind != "number":

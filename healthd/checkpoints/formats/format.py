@@ -1,5 +1,5 @@
 """
-What every checkpoint format answers. A new format is one module beside this one and one row in `FORMATS`.
+The interface of every checkpoint format. A new format is one module beside this one and one row in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ class Level(StrEnum):
     """How much is read to prove a checkpoint."""
 
     QUICK = "quick"
-    """Headers, indexes and sizes: finds every torn write that changed a length."""
+    """Headers, indexes and sizes: detects every torn write that changed a length."""
     FULL = "full"
-    """Also every byte that a checksum covers (zip CRC, manifest SHA-256). Safetensors has none: QUICK says as much."""
+    """
+    Also every byte that a checksum covers (zip CRC, manifest SHA-256). Safetensors has no checksums: QUICK proves as
+    much.
+    """
 
 
 class Format(Protocol):
-    """One way to write a checkpoint. Formats hold no state; files are reached through the tree alone."""
+    """One way to write a checkpoint. Formats have no state and read files only through the tree."""
 
     @property
     def name(self) -> str:
-        """As in `--format` and in reports."""
+        """The name in `--format` and in reports."""
         ...
 
     def owns(self, filename: str) -> bool:
@@ -32,9 +35,9 @@ class Format(Protocol):
         ...
 
     def detect(self, tree: Tree) -> bool:
-        """Whether the checkpoint has something of this format: then `verify` has to hold. Raises Damaged."""
+        """Whether the checkpoint has files of this format. If so, `verify` must pass. Raises Damaged."""
         ...
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """Return when all of it will load as far as *level* can tell. Raises Damaged with the reason otherwise."""
+        """Return when all of it will load, as far as *level* can prove. Otherwise raises Damaged with the reason."""
         ...

@@ -1,11 +1,11 @@
 """
 Models of Keras: the archive `.keras`, and HDF5 as `.weights.h5` or `.h5`.
 
-An archive is stored, not deflated, and its directory is written last; the weights inside it are HDF5, under the
+An archive is stored, not deflated, and its directory is written last. The weights inside are HDF5, covered by the
 archive's CRC-32. HDF5 alone has no checksum of its data: its structure is walked (see `hdf5`). Sharded weights have an
-index, `.weights.json`, which is written anew with each shard, so a whole one may tell of the first shards alone; but
-the bytes that it counts go beyond them then.
-Source: keras/src/saving/saving_lib.py and legacy_h5_format.py.
+index, `.weights.json`, which is rewritten with each shard. So a complete index may list only the first shards, but
+then the bytes that it counts are more than those shards have. Source: keras/src/saving/saving_lib.py and
+legacy_h5_format.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_IN_INDEX = 2_000_000
 
 class _Metadata(msgspec.Struct):
     total_size: float
-    """Bytes of all arrays, without what HDF5 adds."""
+    """Bytes of all arrays, without the overhead of HDF5."""
 
 
 class _Index(msgspec.Struct):
@@ -42,7 +42,7 @@ class _Index(msgspec.Struct):
 
 
 class Keras:
-    """Each archive has a configuration and weights, and each HDF5 file its whole structure."""
+    """Each archive has a configuration and weights, and each HDF5 file has its complete structure."""
 
     name = "keras"
 
@@ -55,7 +55,7 @@ class Keras:
         return any(self.owns(name) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK walks the structure; FULL also reads every byte of an archive. Raises Damaged."""
+        """QUICK walks the structure. FULL also reads every byte of an archive. Raises Damaged."""
         names = sorted(name for name in tree.entries if self.owns(name))
         for index in (name for name in names if name.endswith(INDEX)):
             _refuse_missing_shards(tree, index)

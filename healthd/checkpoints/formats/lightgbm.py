@@ -1,8 +1,8 @@
 """
 Models of LightGBM: text, as snapshots (`model.txt.snapshot_iter_100`) or by `save_model`.
 
-Written in place. The header tells how long each tree is, so a cut or a lost piece is seen by a quick look; the lists of
-each tree are counted by a full one. Numbers that were changed are not seen.
+Written in place. The header has the length of each tree, so QUICK detects a cut or a lost piece. FULL also counts the
+lists of each tree. Changed numbers are not detected.
 Source: src/boosting/gbdt_model_text.cpp of LightGBM.
 """
 
@@ -20,23 +20,23 @@ from healthd.checkpoints.workers import for_each
 LARGEST_HEADER = 16 << 20
 LARGEST_END = 4 << 20
 MOST_LINES = 10_000
-"""Of a header or a tree; a tree has some twenty."""
+"""The limit of fields of a header or a tree. A tree has about twenty."""
 MOST_TREES = 1_000_000
 MOST_LEAVES = 1 << 17
-"""In one tree; LightGBM makes no more."""
+"""The limit of leaves in one tree. LightGBM makes no more."""
 _NAME = re.compile(r".+\.snapshot_iter_\d{1,18}|.*\.lgbm?|(?:model|lgbm?|lightgbm|booster)[-_.\w]*\.txt", re.IGNORECASE)
 _SNAPSHOT = ".snapshot_iter_"
 _START = b"tree\n"
 _NUMBER = re.compile(rb"-?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|inf|nan)")
 _INFOS = re.compile(rb"(?:(?:none|\[[-+.\w]++:[-+.\w]++\]|-?\d++(?::-?\d++)*+)(?: |\Z))*+")
-"""Of each feature: no values, the least and the greatest, or its categories."""
+"""For each feature: no values, the smallest and the largest value, or its categories."""
 _END = b"end of trees"
 _PARAMETER = re.compile(rb"\[[a-z]\w*: (?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]+)*\]")
 _OF_LEAVES = (b"leaf_value",)
 _OF_SPLITS = (b"split_feature", b"threshold", b"decision_type", b"left_child", b"right_child")
 _MORE_OF_LEAVES = (b"leaf_weight", b"leaf_count")
 _MORE_OF_SPLITS = (b"split_gain", b"internal_value", b"internal_weight", b"internal_count")
-"""Which some versions leave out."""
+"""Fields that some versions leave out."""
 _REQUIRED = (
     b"version",
     b"num_class",
@@ -49,24 +49,24 @@ _REQUIRED = (
 )
 _TOO_MUCH = 1 << 63
 _CATEGORICAL = 1
-"""Bit of a decision's type."""
+"""A bit of a decision's type."""
 
 
 class LightGBM:
-    """Each model has every tree where its header says, and comes to its end."""
+    """Each model has every tree at the position in its header, and has its end."""
 
     name = "lightgbm"
 
     def owns(self, filename: str) -> bool:
-        """Snapshots, and text under usual names."""
+        """Snapshots, and text files with usual names."""
         return _NAME.fullmatch(filename) is not None
 
     def detect(self, tree: Tree) -> bool:
-        """A snapshot, or another such file that begins like a model. Raises Damaged."""
+        """A snapshot, or another such file that starts like a model. Raises Damaged."""
         return any(_is_model(tree, name) for name in tree.entries)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK looks at the header and where trees begin; FULL at each tree. Raises Damaged."""
+        """QUICK checks the header and where trees start. FULL also checks each tree. Raises Damaged."""
         names = [name for name in sorted(tree.entries) if _is_model(tree, name)]
         for_each(partial(_verify_file, tree, level), names, at_once=tree.at_once)
 
@@ -111,7 +111,7 @@ def _read_sizes(told: bytes) -> list[int]:
 
 
 def _count_features(header: dict[bytes, bytes], trees: int) -> int:
-    """How many there are, as all fields tell that know. Raises ValueError."""
+    """The number of features, which must be the same in all fields that give it. Raises ValueError."""
     features, in_turn = int(header[b"max_feature_idx"]) + 1, int(header[b"num_tree_per_iteration"])
     if not _INFOS.fullmatch(header[b"feature_infos"]):
         raise ValueError
@@ -122,7 +122,7 @@ def _count_features(header: dict[bytes, bytes], trees: int) -> int:
 
 
 def _read_header(window: Window) -> tuple[dict[bytes, bytes], int]:
-    """The fields of the header, and where the first tree begins. Raises Damaged."""
+    """The fields of the header, and the offset of the first tree. Raises Damaged."""
     raw = b""
     while (end := raw.find(b"\n\n")) < 0 and len(raw) < min(window.size, LARGEST_HEADER):
         raw += window.at(len(raw), min(1 << 16, window.size - len(raw)))
@@ -170,7 +170,7 @@ def _verify_tree(raw: bytes, name: str, number: int, features: int) -> None:
 
 
 def _refuse_wild_indexes(fields: dict[bytes, bytes], leaves: int, features: int) -> None:
-    """The loader follows them without a look, and ends its process or goes in a circle. Raises ValueError."""
+    """The loader follows indexes without a check, and crashes or loops. Raises ValueError."""
     children = [int(child) for field in (b"left_child", b"right_child") for child in fields[field].split(b" ")]
     if sorted(children) != [*range(-leaves, 0), *range(1, leaves - 1)]:
         raise ValueError("children")
@@ -187,7 +187,7 @@ def _refuse_wild_indexes(fields: dict[bytes, bytes], leaves: int, features: int)
 
 
 def _verify_end(window: Window, at: int) -> None:
-    """After the trees come the parameters, and what Python's package adds."""
+    """Check what follows the trees: the parameters, and the additions of the Python package."""
     if window.size - at > LARGEST_END:
         raise Damaged(f"{window.name}: {window.size - at:,} bytes after its trees")
     rest = window.at(at, window.size - at)

@@ -1,9 +1,9 @@
 """
 Checkpoints of PyTorch Lightning: a `.ckpt` file, or with sharded strategies a folder of that name.
 
-A file is one archive of `torch.save` (checked as `torch_zip`), renamed into place when it is whole. A folder of FSDP or
-of a mesh is a `torch_dcp` folder and `meta.pt`, written after it; one of DeepSpeed has `checkpoint/` inside.
-Source: lightning/pytorch/trainer/connectors/checkpoint_connector.py and lightning/pytorch/strategies.
+A file is one archive of `torch.save` (checked as `torch_zip`), renamed into place when it is complete. A folder of
+FSDP or of a mesh is a `torch_dcp` folder and `meta.pt`, written after it. A folder of DeepSpeed has `checkpoint/`
+inside. Source: lightning/pytorch/trainer/connectors/checkpoint_connector.py and lightning/pytorch/strategies.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _VERSION = "pytorch-lightning_version"
 
 
 class Lightning:
-    """Holds what Lightning needs to go on: in a file also the optimizer, in a folder `meta.pt`."""
+    """Has what Lightning needs to resume: in a file also the optimizer, in a folder `meta.pt`."""
 
     name = "lightning"
 
     def owns(self, filename: str) -> bool:  # noqa: ARG002 - any `.ckpt` is of torch
-        """Nothing by name alone: the suffix is that of `torch_zip`."""
+        """No file by its name alone: the suffix belongs to `torch_zip`."""
         return False
 
     def detect(self, tree: Tree) -> bool:
-        """A `.ckpt` file that names Lightning's version, or a `.ckpt` folder. Raises Damaged."""
+        """A `.ckpt` file that contains Lightning's version, or a `.ckpt` folder. Raises Damaged."""
         if not tree.path.name.endswith(_SUFFIX):
             return False
         if tree.path == tree.base:
             return META in tree.entries or any(name.endswith(".distcp") for name in tree.entries)
         if tree.path.name not in tree.entries:
-            return False  # the beginning of TensorFlow's names
+            return False  # a prefix of TensorFlow's names
         with open_state(tree, tree.path.name) as state:
             return state.at(_VERSION) is not None
 
@@ -51,18 +51,20 @@ class Lightning:
 
 
 def is_last(filename: str) -> bool:
-    """Whether this is the name of `save_last`, which tells no step though it may be newer than all that do."""
+    """Whether this is the name of `save_last`. It has no step, but may be newer than all names with a step."""
     return _LAST.fullmatch(filename) is not None
 
 
 def times_saved_before(filename: str) -> int:
-    """How often Lightning had saved under this name: it counts on where it finds the file there, as after a restart."""
+    """
+    How often Lightning had saved under this name: it continues the count when the file exists, as after a restart.
+    """
     match = _AGAIN.search(filename)
     return int(match[1]) if match else 0
 
 
 def read_step(path: Location, *, is_folder: bool) -> int | None:
-    """The step that a checkpoint of Lightning tells inside; None when it cannot be read. One small read."""
+    """The step inside a checkpoint of Lightning. None when it cannot be read. One small read."""
     try:
         file = path / META if is_folder else path
         tree = survey(file)

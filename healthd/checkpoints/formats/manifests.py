@@ -1,9 +1,9 @@
 """
-Lists of the files of a checkpoint that its own writer made: names, sizes, checksums.
+Lists of a checkpoint's files, made by its writer: names, sizes, checksums.
 
-Two kinds: JSON with `files`, either `{"weights.bin": {"size": 4096, "sha256": "…"}}` or
-`[{"name": "weights.bin", "size": 4096, "sha256": "…"}]`, where `sha256` may be left out; and the lines of `sha256sum`
-and its siblings, `CHECKSUM  NAME`.
+Two kinds. JSON with `files`, either `{"weights.bin": {"size": 4096, "sha256": "…"}}` or
+`[{"name": "weights.bin", "size": 4096, "sha256": "…"}]`, where `sha256` is optional. Or the lines of `sha256sum` and
+similar tools, `CHECKSUM  NAME`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ALGORITHMS = {32: "md5", 40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 
 
 
 class Listed(msgspec.Struct, kw_only=True):
-    """What a manifest says of one file."""
+    """The entry of one file in a manifest."""
 
     name: str = ""
     size: int | None = None
     digest: str = ""
-    """In hexadecimal; empty when there is none."""
+    """In hexadecimal. Empty when there is none."""
     algorithm: str = "sha256"
 
 
@@ -49,7 +49,7 @@ class _Manifest(msgspec.Struct):
 
 
 def read_manifest(tree: Tree, name: str) -> list[Listed]:
-    """The files that the manifest *name* lists, each once and by its listed name in the tree. Raises Damaged."""
+    """The files in the manifest *name*, each once and by its listed name in the tree. Raises Damaged."""
     raw = tree.read(name, at_most=LARGEST_MANIFEST)
     found = _parse_json(raw, name) if raw.lstrip()[:1] == b"{" else _parse_sums(raw, name)
     if not found:
@@ -76,7 +76,7 @@ def _parse_json(raw: bytes, name: str) -> list[Listed]:
 
 
 def _parse_sums(raw: bytes, name: str) -> list[Listed]:
-    """The last line has its end like all others, or the list was cut."""
+    """The last line must end like all others, or the list was cut."""
     if raw.count(b"\n") > MOST_FILES:
         raise Damaged(f"{name}: names more than {MOST_FILES:,} files, too many to verify")
     found = []

@@ -1,8 +1,8 @@
 """
-Plain step directories whose writer says itself when it is done: a marker file, or a manifest of names and sizes.
+Plain step directories whose writer marks their completion: a marker file, or a manifest of names and sizes.
 
-A manifest is `manifest.json` with `files` (see `manifests`). A marker proves that the writer came to its end, and
-nothing about the bytes; it counts only when a person declared its name (`marked:DONE`).
+A manifest is `manifest.json` with `files` (see `manifests`). A marker proves that the writer finished, and nothing
+about the bytes. It counts only when a user declared its name (`marked:DONE`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ MANIFEST = "manifest.json"
 
 
 class Marked:
-    """The declared marker is there, and every file of the manifest, where there is one, is as it says."""
+    """The declared marker exists, and every file in the manifest, if there is one, matches it."""
 
     name = "marked"
 
     def __init__(self, marker: str = "") -> None:
         self.marker = marker
-        """Name of the declared marker file at the top of the step; empty: a manifest is required."""
+        """Name of the declared marker file at the top of the step. Empty: a manifest is required."""
 
     def owns(self, filename: str) -> bool:
         """The manifest and the declared marker."""
         return filename in {MANIFEST, self.marker}
 
     def detect(self, tree: Tree) -> bool:
-        """A manifest of this kind; always with a declared marker, so that a step without it is refused."""
+        """A manifest of this kind. Always true with a declared marker, so that a step without it is refused."""
         return bool(self.marker) or _has_manifest(tree)
 
     def verify(self, tree: Tree, level: Level) -> None:
@@ -49,7 +49,9 @@ class Marked:
 
 
 def _has_manifest(tree: Tree) -> bool:
-    """Whether there is a manifest of this kind, or what may be a torn one; other tools' `manifest.json` say nothing."""
+    """
+    Whether there is a manifest of this kind, or one that may be torn. A `manifest.json` of other tools does not count.
+    """
     if MANIFEST not in tree.entries:
         return False
     try:

@@ -1,9 +1,9 @@
 """
 Megatron-LM's folders (`iter_0000500`), also inside those of NeMo: the legacy `torch` layout and `torch_dist`.
 
-Legacy: one folder for each model-parallel rank, written in place, no marker. How many there must be, and the iteration,
-are told by the files. `torch_dist`: a `torch_dcp` folder with `common.pt`, finished when `metadata.json` is there.
-Archives and pieces themselves are checked as `torch_zip` and `torch_dcp`.
+Legacy: one folder per model-parallel rank, written in place, no marker. The files give the number of ranks and the
+iteration. `torch_dist`: a `torch_dcp` folder with `common.pt`, complete when `metadata.json` exists.
+The archives and pieces themselves are checked as `torch_zip` and `torch_dcp`.
 Source: megatron/training/checkpointing.py and megatron/core/dist_checkpointing of Megatron-LM.
 """
 
@@ -28,7 +28,7 @@ _MODELS = ("model_optim_rng.pt", "model_rng.pt")
 _OPTIMIZER = "distrib_optim.pt"
 _ITERATION = re.compile(r"iter_(\d{7,18})")
 _FINISHED_BY_CONFIG = re.compile(r"iter_\d{7,18}|weights")
-"""Folders of Megatron and NeMo, known as theirs by `common.pt` alone: it is written first."""
+"""Folder names of Megatron and NeMo, recognised by `common.pt` alone: it is written first."""
 
 
 class _Config(msgspec.Struct):
@@ -36,12 +36,14 @@ class _Config(msgspec.Struct):
 
 
 class Megatron:
-    """Legacy: every rank's file is there, all of one iteration. `torch_dist`: finished, of its folder's iteration."""
+    """
+    Legacy: every rank's file exists, all of one iteration. `torch_dist`: complete, of the iteration of its folder.
+    """
 
     name = "megatron"
 
     def owns(self, filename: str) -> bool:
-        """A rank's folder and the files in it; `common.pt` is any torch file's name."""
+        """A rank's folder and its files. `common.pt` is a name that any torch file may have."""
         return _RANK.fullmatch(filename) is not None or filename in {*_MODELS, _OPTIMIZER}
 
     def detect(self, tree: Tree) -> bool:
@@ -49,7 +51,7 @@ class Megatron:
         return bool(_rank_folders(tree) or _dist_folders(tree))
 
     def members(self, tree: Tree) -> int | None:
-        """Ranks of the legacy layout, unless the arguments in it say how many there are."""
+        """The number of ranks of the legacy layout, unless the arguments in it give it."""
         ranks = {rank: folder for folder, rank in _rank_folders(tree).items()}
         if not ranks:
             return None
@@ -57,7 +59,7 @@ class Megatron:
             return len(ranks) if _told_sizes(state, len(min(ranks))) is None else None
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK looks at names and one file; FULL at the iteration that every rank tells. Raises Damaged."""
+        """QUICK checks names and one file. FULL also checks the iteration in every rank's file. Raises Damaged."""
         saves: dict[str, dict[tuple[int, ...], str]] = defaultdict(dict)
         for folder, rank in _rank_folders(tree).items():
             saves[folder_of(folder)][rank] = folder
@@ -68,7 +70,7 @@ class Megatron:
 
 
 def _rank_folders(tree: Tree) -> dict[str, tuple[int, ...]]:
-    """The folders of ranks, each with its place in the grid of ranks."""
+    """The folders of ranks, each with its position in the grid of ranks."""
     found: dict[str, tuple[int, ...]] = {}
     for folder in sorted({folder_of(name) for name in tree.entries}):
         if match := _RANK.fullmatch(filename_of(folder)):
@@ -103,7 +105,7 @@ def _missing(name: str) -> str:
 
 
 def _refuse_missing_ranks(save: str, ranks: dict[tuple[int, ...], str], state: State) -> None:
-    """Ranks are numbered by tensor, pipeline and expert parallelism; the last two only where there are several."""
+    """Ranks are numbered by tensor, pipeline and expert parallelism, the last two only when there are several."""
     axes = len(min(ranks))
     sizes = _told_sizes(state, axes)
     if sizes is None:  # at least no gap
@@ -117,14 +119,14 @@ def _refuse_missing_ranks(save: str, ranks: dict[tuple[int, ...], str], state: S
 
 
 def _told_sizes(state: State, axes: int) -> list[int] | None:
-    """How many ranks there are along each axis; None where the arguments cannot be read."""
+    """The number of ranks along each axis. None when the arguments cannot be read."""
     told = [state.count("args", f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert")]
     sizes = [told[0], *(size for size in told[1:] if size > 1)]
     return sizes if told[0] and len(sizes) == axes else None
 
 
 def _place(number: int, sizes: list[int]) -> tuple[int, ...]:
-    """The place of the rank of this number in a grid, the last axis fastest; lazily, for sizes may be absurd."""
+    """The position of a rank in a grid, the last axis fastest. Computed lazily, because sizes may be absurd."""
     place: list[int] = []
     for size in reversed(sizes):
         number, here = divmod(number, size)
@@ -157,7 +159,7 @@ def _is_dist(tree: Tree, folder: str) -> bool:
 
 
 def _read_backend(tree: Tree, folder: str) -> str | None:
-    """What `metadata.json` calls its writer; None when it is no such file, for other tools write one as well."""
+    """The writer's name in `metadata.json`. None when it is no such file: other tools write one as well."""
     name = f"{folder}/{CONFIG}".lstrip("/")
     entry = tree.entries[name]
     if entry.not_a_file or entry.stamp.size > LARGEST_CONFIG:

@@ -1,9 +1,9 @@
 """
 NeMo's `.nemo`: a tar archive with `model_config.yaml` and the weights, one file or a folder of `torch_dist`.
 
-NeMo's other checkpoints are folders of Megatron (`megatron`, `torch_dcp`), Lightning's files or Hugging Face's; the
-marker `NAME-unfinished` beside a checkpoint is seen by its name. What lies in the archive is verified in place.
-Source: nemo/core/connectors/save_restore_connector.py.
+NeMo's other checkpoints are folders of Megatron (`megatron`, `torch_dcp`), Lightning's files or Hugging Face's. The
+marker `NAME-unfinished` beside a checkpoint is recognised by its name. The content of the archive is verified in
+place. Source: nemo/core/connectors/save_restore_connector.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUFFIX = ".nemo"
 
 
 class NeMo:
-    """Each archive is whole, has a configuration, and weights that hold by their own formats."""
+    """Each archive is complete, has a configuration, and has weights that are valid in their own formats."""
 
     name = "nemo"
 
@@ -36,7 +36,7 @@ class NeMo:
         return any(self.owns(name) for name in tree.entries)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK reads headers and directories; FULL every byte that has a checksum. Raises Damaged."""
+        """QUICK reads headers and directories. FULL reads every byte that has a checksum. Raises Damaged."""
         for name in sorted(name for name in tree.entries if self.owns(name)):
             archive = open_tar(tree, name)
             if not any(filename_of(member) == CONFIG for member in archive.entries):

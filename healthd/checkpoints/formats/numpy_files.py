@@ -1,8 +1,8 @@
 """
-Files of NumPy, `.npz` and `.npy`, which training code of one's own in JAX and MLX often writes.
+Files of NumPy, `.npz` and `.npy`, which custom training code in JAX and MLX often writes.
 
-An `.npz` is a zip archive with one `.npy` for each array, stored or deflated; its directory is written last, and each
-array has a CRC-32. An `.npy` is a header with type and shape, then the bytes, without a checksum.
+An `.npz` is a zip archive with one `.npy` per array, stored or deflated. Its directory is written last, and each array
+has a CRC-32. An `.npy` is a header with type and shape, then the bytes, without a checksum.
 Source: the module numpy.lib.format and NEP 1.
 """
 
@@ -20,9 +20,9 @@ from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
 
 LARGEST_HEADER = 10_000
-"""Bytes; NumPy itself reads no longer one unless it is told to trust it."""
+"""Bytes. NumPy itself reads a longer header only on request."""
 MOST_ARRAYS = 10_000
-"""In one `.npy`, one behind the other."""
+"""The limit of arrays in one `.npy`, one after the other."""
 _TOO_MUCH = 1 << 63
 _MAGIC = b"\x93NUMPY"
 _SIMPLE = re.compile(r"[<>|=]([biufcSUVmM])(\d{1,9})(?:\[\w+\])?")
@@ -30,7 +30,7 @@ _OBJECTS = "an array of Python objects, a pickle, which is never loaded and cann
 
 
 class NumPy:
-    """Each file is whole, and each array as long as its type and shape say."""
+    """Each file is complete, and each array has the length that its type and shape give."""
 
     name = "numpy"
 
@@ -43,7 +43,7 @@ class NumPy:
         return any(self.owns(name) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK reads directories and headers; FULL every byte of an archive. Raises Damaged."""
+        """QUICK reads directories and headers. FULL reads every byte of an archive. Raises Damaged."""
         names = sorted(name for name in tree.entries if self.owns(name))
         for_each(partial(_verify_file, tree, level), names, at_once=tree.at_once)
 
@@ -68,7 +68,7 @@ def _length(length: object) -> int:
 
 
 def _item_bytes(descr: object, name: str) -> int:
-    """Of a type, or of the fields of a record. Raises ValueError for what is no type, Damaged for objects."""
+    """Bytes of a type, or of the fields of a record. Raises ValueError for what is no type, Damaged for objects."""
     if isinstance(descr, list):
         return sum(_field_bytes(field, name) for field in descr)
     if isinstance(descr, tuple) and len(descr) == 2 and isinstance(descr[1], tuple):
@@ -119,7 +119,7 @@ def _read_member(archive: zips.Slice, member: zips.Member, offset: int, size: in
 
 
 def _verify_member(window: Window) -> None:
-    """Objects are let through here: the archive's checksum goes over their pickle as well."""
+    """Objects are allowed here: the archive's checksum covers their pickle as well."""
     try:
         end = _array_end(window, 0)
     except Damaged as damage:
@@ -131,7 +131,7 @@ def _verify_member(window: Window) -> None:
 
 
 def _verify_arrays(window: Window) -> None:
-    """One array, or several that were saved into the same file."""
+    """One array, or several that were saved into one file."""
     end = 0
     for _ in range(MOST_ARRAYS):
         end = _array_end(window, end)
@@ -143,7 +143,7 @@ def _verify_arrays(window: Window) -> None:
 
 
 def _array_end(window: Window, at: int) -> int:
-    """Where the array ends that begins at this byte. Raises Damaged."""
+    """The offset of the end of the array at *at*. Raises Damaged."""
     start = window.at(at, min(12, window.size - at))
     if len(start) < 10 or not start.startswith(_MAGIC):
         what = "zeros, never written" if not start.strip(b"\0") else "no array of NumPy"

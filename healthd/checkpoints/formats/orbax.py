@@ -1,11 +1,10 @@
 """
-Folders of Orbax, which Flax and MaxText use: one step, with one folder for each item or the arrays directly in it.
+Folders of Orbax, which Flax and MaxText use: one step, with one folder per item, or with the arrays directly in it.
 
-A step is renamed into place, or on an object store gets `commit_success.txt`, when all is written; its own metadata
-then has the time of the commit. Arrays are those of Zarr (see `zarrs`), in OCDBT (one key-value store for all, see
-`ocdbt`) or in one folder each. A piece of an array that is not there would be read as zeros; since Orbax says that it
-stores such pieces too, it is missed.
-Source: orbax/checkpoint (metadata, atomicity).
+A step is renamed into place, or on an object store gets `commit_success.txt`, when all is written. Its own metadata
+then has the time of the commit. Arrays are Zarr arrays (see `zarrs`), in OCDBT (one key-value store for all, see
+`ocdbt`) or in one folder each. A missing piece of an array would be read as zeros. When Orbax states that it stores
+zero pieces too, a missing piece is refused. Source: orbax/checkpoint (metadata, atomicity).
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ COMMITTED = "commit_success.txt"
 MANIFEST = "manifest.ocdbt"
 LARGEST_METADATA = 64 << 20
 MOST_VALUES = 6_000_000
-"""In JSON; an array has about eighty."""
+"""The limit of values in JSON. An array has about eighty."""
 JSON = "metadata"
-"""All that an item of plain values consists of."""
+"""The only file of an item of plain values."""
 _OF_ARRAYS = ("StandardCheckpointHandler", "PyTreeCheckpointHandler")
 _OF_JSON = "JsonCheckpointHandler"
 _IN_PROGRESS = ".orbax-checkpoint-tmp"
@@ -44,10 +43,10 @@ _OF_ARRAY = ("np.ndarray", "jax.Array", "scalar")
 _TYPES = (*_OF_ARRAY, "string", "None")
 _OF_EACH_LEAF = ("value_type", "skip_deserialize")
 _MANY = 1000
-"""Pieces of arrays that are looked at together."""
+"""The number of array pieces that are checked together."""
 
 _MOST_LEVELS = 64
-"""Of folders below an array."""
+"""The limit of nested folders below an array."""
 
 T = TypeVar("T")
 
@@ -55,23 +54,23 @@ T = TypeVar("T")
 class _Step(msgspec.Struct):
     commit_timestamp_nsecs: int | None = None
     item_handlers: dict[str, str | None] | str | None = None
-    """The class that wrote each item, or the step where it is one item."""
+    """The class that wrote each item. For a step that is one item: its class."""
 
 
 class _Item(msgspec.Struct):
     tree_metadata: dict[str, Any]
     use_ocdbt: bool = False
     store_array_data_equal_to_fill_value: bool = False
-    """Whether pieces of nothing but zeros are stored as well."""
+    """Whether pieces with only zeros are stored as well."""
 
 
 class Orbax:
-    """Committed, and each item of arrays has its store with every file that its index names."""
+    """The step is committed, and each item of arrays has its store with every file in its index."""
 
     name = "orbax"
 
     def owns(self, filename: str) -> bool:
-        """Its metadata, markers and manifests."""
+        """The metadata, markers and manifests of Orbax."""
         return filename in {STEP, ITEM, COMMITTED, MANIFEST}
 
     def detect(self, tree: Tree) -> bool:
@@ -79,7 +78,7 @@ class Orbax:
         return any(self.owns(filename_of(name)) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK reads metadata and indexes; FULL decompresses every piece of an array. Raises Damaged."""
+        """QUICK reads metadata and indexes. FULL decompresses every piece of an array. Raises Damaged."""
         _refuse_unfinished(tree)
         for name in sorted(tree.entries):
             if filename_of(name) == ITEM:
@@ -105,7 +104,7 @@ def _refuse_unfinished(tree: Tree) -> None:
 
 
 def _refuse_missing_item(tree: Tree, prefix: str, handler: str) -> None:
-    """Of the handlers that are known by name; any other writes what it likes."""
+    """Checks only handlers that are known by name. Others may write any files."""
     kind = handler.rpartition(".")[2]
     if kind in _OF_ARRAYS:
         tree.require(f"{prefix}{ITEM}")
@@ -135,16 +134,16 @@ def _verify_item(tree: Tree, level: Level, name: str) -> None:
 
 
 class _Piece(NamedTuple):
-    """One of an array."""
+    """One piece of an array."""
 
     array: str
     name: str
-    """Relative to the array."""
+    """The name relative to the array."""
     value: Value
 
 
 def _in_store(tree: Tree, prefix: str) -> tuple[dict[str, ArrayInfo], Iterator[_Piece]]:
-    """The arrays in the store of OCDBT, and whatever may be their pieces."""
+    """The arrays in the OCDBT store, and all values that may be their pieces."""
     manifest = f"{prefix}{MANIFEST}"
     tree.require(manifest)
     if not any(entry.startswith(prefix) and "/d/" in f"/{entry}" for entry in tree.entries):
@@ -155,7 +154,7 @@ def _in_store(tree: Tree, prefix: str) -> tuple[dict[str, ArrayInfo], Iterator[_
 
 
 def _in_folders(tree: Tree, prefix: str) -> tuple[dict[str, ArrayInfo], Iterator[_Piece]]:
-    """The arrays with a folder each, and whatever may be their pieces."""
+    """The arrays with one folder each, and all files that may be their pieces."""
     values = [
         Value(name.removeprefix(prefix), None, name, 0, entry.stamp.size)
         for name, entry in sorted(tree.entries.items())
@@ -178,7 +177,7 @@ def _read_array(tree: Tree, prefix: str, value: Value) -> ArrayInfo:
 
 
 def _piece_of(value: Value, arrays: Container[str]) -> _Piece:
-    """Pieces may lie in folders of their own, below that of their array."""
+    """The piece of a value. Pieces may be in folders below that of their array."""
     folder = folder_of(value.key)
     for _ in range(_MOST_LEVELS):
         if not folder or folder in arrays:
@@ -210,7 +209,7 @@ def _open(tree: Tree, value: Value, name: str) -> Iterator[Window]:
 
 
 def _refuse_torn_leaves(item: _Item, name: str) -> None:
-    """The loader asks each leaf for the same; what only some of them have is a name that was changed."""
+    """The loader reads the same fields of each leaf. A field that only some leaves have is a changed name."""
     values = []
     for place, leaf in item.tree_metadata.items():
         match leaf:
@@ -228,7 +227,7 @@ def _refuse_torn_leaves(item: _Item, name: str) -> None:
 
 
 def _is_garbled(kind: str) -> bool:
-    """Types of others may be registered under any name, but hardly under one that is a letter off those of Orbax."""
+    """Other writers may register types under any name, but hardly under a name one letter off a name of Orbax."""
     alike = (known for known in _TYPES if len(known) == len(kind))
     return any(sum(ours != theirs for ours, theirs in zip(known, kind, strict=True)) == 1 for known in alike)
 
@@ -238,7 +237,7 @@ def _is_key(told: object) -> bool:
 
 
 def _refuse_missing_arrays(arrays: Container[str], prefix: str, item: _Item) -> None:
-    """Each array is a folder, named by its place in the tree: on the disk, or among the keys of OCDBT."""
+    """Each array is a folder, named by its position in the tree: on the disk, or among the keys of OCDBT."""
     for leaf in item.tree_metadata.values():
         array = _array_of(leaf)
         if array and array not in arrays:
@@ -246,7 +245,7 @@ def _refuse_missing_arrays(arrays: Container[str], prefix: str, item: _Item) -> 
 
 
 def _array_of(leaf: Any) -> str:
-    """The folder of one leaf of the tree; empty for what is no array, such as text or nothing."""
+    """The folder of one leaf of the tree. Empty for a leaf that is not an array, such as text or None."""
     match leaf:
         case {"key_metadata": [*keys], "value_metadata": {"value_type": str(kind)}} if kind in _OF_ARRAY:
             return ".".join(str(key.get("key")) for key in keys if isinstance(key, dict))
@@ -258,7 +257,7 @@ def _decode(tree: Tree, name: str, kind: type[T]) -> T:
     raw = tree.read(name, at_most=LARGEST_METADATA)
     refuse_too_many_values(raw, name, most=MOST_VALUES)
     try:
-        refuse_no_text(raw)  # msgspec does not look into text that is of no use to it
+        refuse_no_text(raw)  # msgspec does not check texts that it skips
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"{name}: not the whole metadata of Orbax (torn write)") from error

@@ -2,9 +2,9 @@
 PaddlePaddle: `epoch_5.pdparams` with `epoch_5.pdopt` beside it, each a pickle of arrays.
 
 Written in place, the optimizer after the model. A pickle is never loaded: its data instructions are walked, only the
-names of NumPy's arrays are let through, large contents are stepped over, and each array must be as long as its type and
-shape say. There is no checksum: changed bytes inside an array are not seen.
-Source: python/paddle/framework/io.py.
+names of NumPy's arrays are allowed, large contents are skipped, and each array must have the length that its type and
+shape give. There is no checksum: changed bytes inside an array are not detected. Source:
+python/paddle/framework/io.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_INSTRUCTIONS = 4_000_000
 MOST_MEMORY = 128 << 20
 _NAMES = "StructuredToParameterName@@"
 _HELD = 1 << 16
-"""Contents longer than this are stepped over."""
+"""Longer contents are skipped."""
 _ARRAYS = ("numpy.core.multiarray", "numpy._core.multiarray")
 _ALLOWED = frozenset(
     (
@@ -40,7 +40,7 @@ _TYPE = re.compile(r"[<>|=]?[biufcSUV](\d{1,6})")
 
 
 class Paddle:
-    """Each file is one whole pickle of arrays, and no optimizer is without its model."""
+    """Each file is one complete pickle of arrays, and each optimizer has its model."""
 
     name = "paddle"
 
@@ -53,7 +53,7 @@ class Paddle:
         return any(self.owns(name) for name in tree.entries)
 
     def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - there is nothing more to read
-        """The same at both levels, for want of checksums. Raises Damaged."""
+        """The same at both levels, because there are no checksums. Raises Damaged."""
         names = sorted(name for name in tree.entries if self.owns(name))
         for name in names:
             if name.endswith(OPTIMIZER) and not _has_model_of_another_name(names, name):
@@ -62,14 +62,14 @@ class Paddle:
 
 
 def _has_model_of_another_name(names: Iterable[str], optimizer: str) -> bool:
-    """Whether there is a model in its folder that has no optimizer by its own name, as in those of PaddleNLP."""
+    """Whether its folder has a model without an optimizer of the same name, as folders of PaddleNLP have."""
     stems = {name.removesuffix(OPTIMIZER) for name in names if name.endswith(OPTIMIZER)}
     models = (name for name in names if name.endswith(MODEL) and folder_of(name) == folder_of(optimizer))
     return any(model.removesuffix(MODEL) not in stems for model in models)
 
 
 class _Lazy:
-    """A file in the place of its bytes; of long stretches only the length is known."""
+    """A file in the place of its bytes. Of long ranges only the length is known."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -84,11 +84,11 @@ class _Lazy:
         return self._window.at(at, 1)[0]
 
     def piece(self, begin: int, end: int) -> bytes | Skipped:
-        """The bytes, when they are few."""
+        """The bytes, when there are few."""
         return Skipped(end - begin) if end - begin > _HELD else self._window.at(begin, end - begin)
 
     def line_end(self, begin: int) -> int:
-        """Where the line ends. Raises ValueError."""
+        """The offset of the end of the line. Raises ValueError."""
         size = min(_HELD, self._window.size - begin)
         return begin + self._window.at(begin, size).index(b"\n")
 
@@ -110,7 +110,7 @@ def _verify_file(tree: Tree, name: str) -> None:
 
 
 def _refuse_other_names(state: dict[Any, Any], name: str) -> None:
-    """The state has a list of its own arrays, in which a name that was changed is not."""
+    """The state has a list of its own arrays. A changed name is not in that list."""
     listed = state.get(_NAMES)
     if not isinstance(listed, dict):
         return
@@ -118,7 +118,7 @@ def _refuse_other_names(state: dict[Any, Any], name: str) -> None:
         raise Damaged(f"{name}: its list of arrays has no names")
     arrays = {key for key, value in state.items() if isinstance(value, Built)}
     changed = [key for key, value in listed.items() if key != value]
-    if changed and 2 * len(changed) < len(listed):  # of an optimizer both are the same
+    if changed and 2 * len(changed) < len(listed):  # in an optimizer, both are the same
         raise Damaged(f"{name}: {changed[0]!r:.80} has another name in the list of arrays")
     odd = next(iter(sorted(map(repr, arrays.symmetric_difference(listed)))), "")
     if odd:
@@ -132,7 +132,7 @@ def _verify_array(array: Built, name: str) -> None:
             (1, tuple(shape), Built() as dtype, bool(), bytes() | Skipped() | Built() as data),
         ):
             kind = _read_kind(dtype, name)
-            if not isinstance(data, Built):  # before protocol 3 a text stands for the bytes
+            if not isinstance(data, Built):  # before protocol 3, a text stands for the bytes
                 _refuse_wrong_size(shape, kind, len(data), name)
         case _:
             raise Damaged(f"{name}: an array without its content")

@@ -1,7 +1,7 @@
 """
-Names with `*` and a place for a number, as a person declares them; matched in time that grows with the name alone.
+Names with `*` and a placeholder for a number, as a user declares them. The matching time depends only on the name.
 
-A regular expression from such a text may try every way to share a name among its stars. Here each literal piece is
+A regular expression from such a text could try every way to divide a name among its stars. Here each literal part is
 searched for once from the left and once from the right.
 """
 
@@ -11,17 +11,17 @@ import re
 from collections.abc import Sequence
 
 MOST_DIGITS = 18
-"""Of a number."""
+"""The longest number, in digits."""
 PLACE = re.compile(r"\{(\w*)\}")
-"""Of a number, and what it is called."""
+"""The placeholder of a number, and its name."""
 _DIGITS = frozenset("0123456789")
 
 
 class Pattern:
     """
-    `*` stands for any letters within one part of a path; `{name}`, once at most, for a number.
+    `*` matches any characters within one part of a path. `{name}`, at most once, matches a number.
 
-    Where several numbers fit it is the last one, and all digits of it.
+    When several numbers fit, it is the last one, with all its digits.
     """
 
     def __init__(self, written: str) -> None:
@@ -29,7 +29,7 @@ class Pattern:
         self._parts = [_Part(part) for part in written.split("/")]
 
     def match(self, name: str) -> tuple[int, ...] | None:
-        """The number at its place, or nothing where it has none; None when *name* is another one."""
+        """The number at its placeholder; an empty tuple without a placeholder; None when *name* does not match."""
         parts = name.split("/")
         if len(parts) != len(self._parts):
             return None
@@ -43,7 +43,7 @@ class Pattern:
 
 
 class _Part:
-    """Between two `/`."""
+    """The pattern between two `/`."""
 
     def __init__(self, written: str) -> None:
         before, *after = PLACE.split(written)
@@ -61,7 +61,7 @@ class _Part:
 
 
 def _number(text: str, starts: set[int], end: int) -> tuple[int, ...]:
-    """The longest number that ends at *end* and begins at one of *starts*."""
+    """The longest number that ends at *end* and starts at one of *starts*."""
     first = end
     while first > 0 and end - first < MOST_DIGITS and text[first - 1] in _DIGITS:
         first -= 1
@@ -70,7 +70,7 @@ def _number(text: str, starts: set[int], end: int) -> tuple[int, ...]:
 
 
 def _ends(pieces: Sequence[str], text: str) -> set[int]:
-    """Every length of a beginning of *text* that is *pieces*, with anything between each two."""
+    """Every length of a prefix of *text* that matches *pieces*, with any characters between them."""
     first, *rest = pieces
     if not text.startswith(first):
         return set()

@@ -1,7 +1,7 @@
 """
-Objects that a planner of one's own for torch.distributed.checkpoint stores otherwise than `torch.save` does.
+Objects that a custom planner of torch.distributed.checkpoint stores otherwise than `torch.save` does.
 
-A pickle is read as data, and built of nothing. Neither a pickle nor text has a checksum: a changed number is not seen.
+A pickle is read as data, and no object is built. Pickles and texts have no checksum: a changed number is not detected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from healthd.checkpoints.tree import File, read_at
 from healthd.checkpoints.workers import alone
 
 LARGEST_OBJECT = 16 << 20
-"""Bytes; of a larger one only both ends are read, and it has to be a pickle."""
+"""Bytes. Of a larger object only both ends are read, and it must be a pickle."""
 _MOST_INSTRUCTIONS = 4_000_000
 _MOST_MEMORY = 96 << 20
 _PICKLE = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -20,7 +20,7 @@ _STOP = b"."
 
 
 def is_plain(file: File, name: str, offset: int, length: int) -> bool:
-    """Whether these bytes are one whole pickle, or text."""
+    """Whether these bytes are one complete pickle, or text."""
     if length > LARGEST_OBJECT:
         ends = read_at(file, name, offset=offset, size=2), read_at(file, name, offset=offset + length - 1, size=1)
         return ends[0] in _PICKLE and ends[1] == _STOP

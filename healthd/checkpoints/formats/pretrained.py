@@ -1,5 +1,6 @@
 """
-What the loaders of Hugging Face's libraries need beside the weights: the index of their shards, and configurations.
+The files that loaders of Hugging Face's libraries need beside the weights: the index of the shards, and
+configurations.
 
 Source: `save_pretrained` and `load_sharded_checkpoint` in transformers, `split_state_dict_into_shards_factory` in
 huggingface_hub.
@@ -20,19 +21,21 @@ LARGEST_JSON = 64 << 20
 """Bytes."""
 _CONFIGURATION = "config.json"
 _LATER = "generation_config.json"
-"""Written after the configuration of the model. Where it is torn, the loaders go on without."""
+"""Written after the configuration of the model. When it is torn, the loaders continue without it."""
 _NEEDED = re.compile(
     r"(?:(?:adapter_|tokenizer_|(?:pre)?processor_)?config|tokenizer|special_tokens_map|added_tokens|vocab)\.json"
 )
-"""JSON that the libraries write beside weights, and without which they load neither model nor tokenizer."""
+"""JSON that the libraries write beside weights. Without it they load neither model nor tokenizer."""
 _SHARD = re.compile(
     r"(?P<stem>(?:pytorch_|adapter_|diffusion_pytorch_)?model)(?P<variant>\.\w+)?-(?P<number>\d{5})-of-\d{5}"
     r"(?P<suffix>\.safetensors|\.bin)"
 )
-"""A shard under the name that the libraries give it. They count from 1."""
+"""A shard with the name that the libraries give it. They count from 1."""
 _PYTHONS_OWN = ((b"NaN", b"0"), (b"Infinity", b"0"), (b"\\ud", b"\\u0"), (b"\\uD", b"\\u0"))
-"""What Python alone writes and reads, for a loss that is none and for half a letter, and what may stand in its place.
-Texts may have it too, and stay texts."""
+"""
+Values that only Python writes and reads as JSON (NaN and infinite losses, half a surrogate pair), and their
+replacements. Texts may contain them, too, and stay texts.
+"""
 
 
 class _Model(msgspec.Struct):
@@ -41,9 +44,9 @@ class _Model(msgspec.Struct):
 
 def refuse_lost_index(tree: Tree, shards: Collection[str]) -> None:
     """
-    Raise Damaged when shards under the libraries' own names have no index, without which these load nothing.
+    Raise Damaged when shards with the libraries' own names have no index: without it the libraries load nothing.
 
-    Ranks that each write a shard of their own count from 0: those are somebody else's, and nothing is missing.
+    Ranks that each write their own shard count from 0. Those are from another writer, and nothing is missing.
     """
     matches = [(name, match) for name in sorted(shards) if (match := _SHARD.fullmatch(filename_of(name)))]
     own = {(folder_of(name), match["stem"]) for name, match in matches if not int(match["number"])}
@@ -57,7 +60,9 @@ def refuse_lost_index(tree: Tree, shards: Collection[str]) -> None:
 
 
 def refuse_bad_configurations(tree: Tree, weights: Iterable[str]) -> None:
-    """Raise Damaged when a configuration in the folder of *weights* is no whole JSON, or the model's was lost."""
+    """
+    Raise Damaged when a configuration in the folder of *weights* is not complete JSON, or the model's is missing.
+    """
     folders = {folder_of(name) for name in weights}
     for name in sorted(tree.entries):
         if _NEEDED.fullmatch(filename_of(name)) and folder_of(name) in folders:
@@ -67,7 +72,7 @@ def refuse_bad_configurations(tree: Tree, weights: Iterable[str]) -> None:
 
 
 def _refuse_lost_configuration(tree: Tree) -> None:
-    """Of a folder at whose top the weights are."""
+    """For a folder with the weights at its top."""
     has_later = _LATER in tree.entries
     if _CONFIGURATION in tree.entries:
         if has_later and not _names_a_model(tree):
@@ -87,7 +92,7 @@ def _names_a_model(tree: Tree) -> bool:
 
 
 def refuse_torn_json(tree: Tree, name: str) -> None:
-    """Raise Damaged when the file is not whole JSON, as Python writes it."""
+    """Raise Damaged when the file is not complete JSON, as Python writes it."""
     raw = tree.read(name, at_most=LARGEST_JSON)
     try:
         refuse_no_text(raw)
@@ -97,7 +102,7 @@ def refuse_torn_json(tree: Tree, name: str) -> None:
 
 
 def without_pythons_own(raw: bytes) -> bytes:
-    """JSON as others read it: Python's decoder would hold all values at once."""
+    """Standard JSON: Python's own decoder would keep all values in memory at once."""
     for own, usual in _PYTHONS_OWN:
         raw = raw.replace(own, usual)
     return raw
@@ -105,6 +110,6 @@ def without_pythons_own(raw: bytes) -> bytes:
 
 def _refuse_no_json(raw: bytes) -> None:
     try:
-        msgspec.json.decode(raw, type=msgspec.Raw)  # makes nothing of what it reads
+        msgspec.json.decode(raw, type=msgspec.Raw)  # builds no values
     except msgspec.DecodeError:
         msgspec.json.decode(without_pythons_own(raw), type=msgspec.Raw)

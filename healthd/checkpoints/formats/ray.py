@@ -1,10 +1,10 @@
 """
-Folders of Ray Train (`checkpoint_000004`) with what any framework wrote, and Ray's own `.metadata.json`.
+Folders of Ray Train (`checkpoint_000004`) with the files of any framework, and Ray's own `.metadata.json`.
 
-Workers copy their files into the folder one by one, and only after all of them Ray's own list beside the folders names
-it; Ray resumes from nothing else. Where there is no list, as before version 2 of Train, what Ray adds proves nothing:
-something of a known format must be in it, and has to hold by that.
-Source: python/ray/train/_checkpoint.py and ray/train/v2/_internal/execution/checkpoint/checkpoint_manager.py.
+Workers copy their files into the folder one by one. After all of them, Ray's list beside the folders names the folder;
+Ray resumes from nothing else. Without a list, as before version 2 of Train, Ray's files prove nothing: the folder must
+contain a known format, and must be valid in it. Source: python/ray/train/_checkpoint.py and
+ray/train/v2/_internal/execution/checkpoint/checkpoint_manager.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _List(msgspec.Struct):
 
 
 class Ray:
-    """Ray's list names the folder, where there is one; its metadata is whole JSON, beside something known."""
+    """Ray's list, if there is one, names the folder. Its metadata is complete JSON, beside a known format."""
 
     name = "ray"
 
@@ -47,7 +47,7 @@ class Ray:
         return filename == METADATA or filename in _OLDER
 
     def detect(self, tree: Tree) -> bool:
-        """Any such file directly in the folder, or a folder of Ray's name beside its list."""
+        """Any such file directly in the folder, or a folder with Ray's name beside its list."""
         if any(self.owns(name) for name in tree.entries):
             return True
         named = tree.path == tree.base and _FOLDER.fullmatch(tree.path.name)
@@ -75,13 +75,13 @@ def _list_beside(tree: Tree) -> bytes | None:
 
 
 def _refuse_unlisted(tree: Tree) -> None:
-    """Raise Unstable, which nobody remembers: the files of the folder do not change when Ray takes note of it."""
+    """Raise Unstable, which is not cached: the folder's files do not change when Ray adds the folder to its list."""
     raw = _list_beside(tree) if _FOLDER.fullmatch(tree.path.name) else None
     if raw is None:
         return
     try:
         saved = msgspec.json.decode(raw, type=_List).checkpoint_results
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return  # Ray will not resume from it either, so that it says nothing about this folder
+        return  # Ray does not resume from it either, so it proves nothing about this folder
     if all(each.checkpoint_dir_name != tree.path.name for each in saved):
         raise Unstable(f"not in {LIST} beside it, where Ray notes each after its last worker (save not finished)")

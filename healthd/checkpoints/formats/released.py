@@ -1,10 +1,10 @@
 """
-Files that a declared layout takes away from formats which know a file by its name alone.
+Files that a declared layout takes away from formats that recognise a file by its name alone.
 
-A person who declares `files: ["model-*.bin"]` says that these are theirs: torch's format, which has such names too,
-must not refuse them. But somebody may also declare files of `torch.save` to have their ranks counted, and a torn one
-must not hold because of that. So a declared file is released only when it does not begin as the format's files do; one
-that begins with zeros, as after a crash of its node, may have been one.
+A user who declares `files: ["model-*.bin"]` says that these files are of their own kind: torch's format, which uses
+such names, too, must not refuse them. But a user may also declare files of `torch.save` to have their ranks counted,
+and a torn one must not pass because of that. So a declared file is released only when it does not start as the
+format's files do. A file that starts with zeros, as after a crash of its node, may have been one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ _BEGINNINGS: dict[str, tuple[bytes, ...]] = {
     "xgboost": (b"{",),
     "lightgbm": (b"tree\n",),
 }
-"""By format; what is no row here has names that nobody gives by chance, and files that tell of each other."""
+"""
+By format. Formats without a row here have names that do not occur by chance, and files that refer to each other.
+"""
 _LOOKED_AT = 4096
 
 
 def released(tree: Tree, fmt: Format, declared: Collection[str]) -> Tree:
-    """The tree as *fmt* is to see it: without those of the *declared* files that are not its own. Raises Damaged."""
+    """The tree for *fmt*: without those of the *declared* files that are not of this format. Raises Damaged."""
     beginnings = _BEGINNINGS.get(fmt.name)
     if beginnings is None:
         return tree

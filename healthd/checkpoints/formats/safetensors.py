@@ -1,10 +1,10 @@
 """
-Safetensors: one file, shards with an index, or shards whose names say how many there are.
+Safetensors: one file, shards with an index, or shards whose names give their number.
 
 A file is 8 bytes of header length (little endian), a JSON header, then the tensors' bytes without gap or overlap
 (https://github.com/huggingface/safetensors#format). The format has no checksums: bytes that were changed in place
-cannot be told from weights, zeros only at the end (see `zero_tails`). A shard of the same shapes from another step
-neither.
+cannot be distinguished from weights. Only zeros at the end can be detected (see `zero_tails`). A shard of the same
+shapes from another step cannot be detected either.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from healthd.checkpoints.workers import alone, for_each
 
 LARGEST_INDEX = 64 << 20
 _MOST_IN_INDEX = 2_000_000
-"""A tensor has five."""
+"""The limit of values in an index. A tensor has five."""
 _INDEX = re.compile(r"\.safetensors\.index(?:\.\w+)?\.json$")
-"""With the name of a variant, such as `fp16`, where the weights have one."""
+"""With the name of a variant, such as `fp16`, if the weights have one."""
 _SHARD = re.compile(r"(?P<stem>.*?)(?P<number>\d{1,9})-of-(?P<total>\d{1,9})(?P<rest>\D*)")
 
 
@@ -37,11 +37,13 @@ class _Index(msgspec.Struct):
 
 
 _Promises = dict[str, list[tuple[str, list[str]]]]
-"""Listed file name to the indexes that name it, each with the tensors that it should hold."""
+"""Listed file name to the indexes that name it, each with the tensors that the file should have."""
 
 
 class Safetensors:
-    """Every `*.safetensors` file holds by itself, and together they are all that the index or their names promise."""
+    """
+    Every `*.safetensors` file is valid by itself, and together they are all that the index or their names require.
+    """
 
     name = "safetensors"
 
@@ -54,7 +56,7 @@ class Safetensors:
         return any(self.owns(name) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK reads headers and sizes; FULL also looks for zeros at the ends. Raises Damaged."""
+        """QUICK reads headers and sizes. FULL also checks for zeros at the ends. Raises Damaged."""
         indexes = sorted(name for name in tree.entries if _INDEX.search(name))
         shards = sorted(name for name in tree.entries if name.endswith(".safetensors"))
         promises = _read_promises(tree, indexes)
@@ -66,7 +68,7 @@ class Safetensors:
 
 
 def refuse_missing_shards(names: Iterable[str]) -> None:
-    """Raise Damaged when names such as `model-00001-of-00004` are not all there; numbers begin at 0 or at 1."""
+    """Raise Damaged when names such as `model-00001-of-00004` are incomplete. Numbers start at 0 or at 1."""
     groups: dict[tuple[str, str, str], dict[int, str]] = defaultdict(dict)
     for name in names:
         if match := _SHARD.fullmatch(name):
@@ -109,7 +111,7 @@ def _refuse_missing_tensors(name: str, tensors: dict[str, Tensor], promises: _Pr
 
 
 def _read_promises(tree: Tree, indexes: list[str]) -> _Promises:
-    """What the indexes say of each listed file, all of which are there. Raises Damaged."""
+    """The entries of the indexes for each listed file. All those files exist. Raises Damaged."""
     promises: _Promises = defaultdict(list)
     for index in indexes:
         folder = folder_of(index)
@@ -123,7 +125,7 @@ def _read_promises(tree: Tree, indexes: list[str]) -> _Promises:
 
 
 def read_index(tree: Tree, index: str) -> dict[str, list[str]]:
-    """The tensors that an index of a Hugging Face model puts into each file, files in order. Raises Damaged."""
+    """The tensors that an index of a Hugging Face model assigns to each file, files in order. Raises Damaged."""
     raw = tree.read(index, at_most=LARGEST_INDEX)
     refuse_too_many_values(raw, index, most=_MOST_IN_INDEX)
     try:

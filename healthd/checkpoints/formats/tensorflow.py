@@ -1,9 +1,9 @@
 """
 Checkpoints of TensorFlow: `ckpt-5.index` with `ckpt-5.data-00000-of-00002` beside it, also within a SavedModel.
 
-The index, renamed into place after the data, tells of each tensor its type, shape, shard, place, size and CRC-32C.
-Several steps lie in one folder and the text file `checkpoint` beside them names the latest: a hint, not followed.
-Source: tensorflow/core/protobuf/tensor_bundle.proto and tensorflow/core/util/tensor_bundle.
+The index is renamed into place after the data. It has the type, shape, shard, position, size and CRC-32C of each
+tensor. Several steps are in one folder. The text file `checkpoint` beside them names the latest: a hint that is not
+followed. Source: tensorflow/core/protobuf/tensor_bundle.proto and tensorflow/core/util/tensor_bundle.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _TYPE_BYTES = {
     **dict.fromkeys((2, 8, 9, 23), 8),
     18: 16,
 }
-"""By number of the DataType: what one element takes; others are not compared with their shape."""
+"""Bytes of one element, by number of the DataType. Other types are not compared with their shape."""
 _MOST_TEXT = 1_000_000
-"""Texts in one tensor; the lengths of more are not compared."""
+"""The limit of texts in one tensor. With more, their lengths are not compared."""
 
 
 class _Piece(NamedTuple):
@@ -49,7 +49,7 @@ class _Piece(NamedTuple):
 
 
 class TensorFlow:
-    """Every index is whole, every shard that it counts is there, and every tensor lies inside of its shard."""
+    """Every index is complete, every shard that it counts exists, and every tensor is inside its shard."""
 
     name = "tensorflow"
 
@@ -58,13 +58,13 @@ class TensorFlow:
         return filename.endswith(_INDEX) or _DATA.fullmatch(filename) is not None
 
     def detect(self, tree: Tree) -> bool:
-        """Any shard of data, or an index that ends like a table of TensorFlow's. Raises Damaged."""
+        """Any shard of data, or an index that ends like a table of TensorFlow. Raises Damaged."""
         return any(_DATA.fullmatch(filename_of(name)) for name in tree.entries) or any(
             name.endswith(_INDEX) and _is_table(tree, name) for name in tree.entries
         )
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK reads the indexes; FULL every tensor. Raises Damaged."""
+        """QUICK reads the indexes. FULL reads every tensor. Raises Damaged."""
         prefixes = {match["prefix"] for name in tree.entries if (match := _DATA.fullmatch(name))}
         prefixes |= {n.removesuffix(_INDEX) for n in tree.entries if n.endswith(_INDEX) and _is_table(tree, n)}
         for prefix in sorted(prefixes):
@@ -74,7 +74,7 @@ class TensorFlow:
 
 
 def read_index(tree: Tree, name: str) -> tuple[int, list[_Piece]]:
-    """How many shards there are, and the tensors. Raises Damaged."""
+    """The number of shards, and the tensors. Raises Damaged."""
     entries = read_table(tree.read(name, at_most=LARGEST_TABLE), name)
     if not entries or entries[0][0]:
         raise Damaged(f"{name}: an index without a header")
@@ -90,7 +90,7 @@ def read_index(tree: Tree, name: str) -> tuple[int, list[_Piece]]:
 
 
 def shard_name(prefix: str, shard: int, shards: int) -> str:
-    """As TensorFlow names it."""
+    """The name that TensorFlow gives a shard."""
     return f"{prefix}.data-{shard:05}-of-{shards:05}"
 
 
@@ -109,7 +109,7 @@ def _verify_bundle(tree: Tree, level: Level, prefix: str) -> None:
         by_shard[piece.shard].append(piece)
     if shards < 1 or max(by_shard, default=0) >= shards:
         raise Damaged(f"{prefix}{_INDEX}: tells of {shards:,} shards, and of data in others")
-    for shard in range(shards):  # ends at the first that is missing
+    for shard in range(shards):  # ends at the first missing shard
         tree.require(shard_name(prefix, shard, shards))
     files = [(shard_name(prefix, shard, shards), found) for shard, found in sorted(by_shard.items())]
     for_each(partial(_verify_shard, tree, level), files, at_once=tree.at_once)
@@ -144,7 +144,7 @@ def _verify_piece(window: Window, piece: _Piece) -> None:
 
 
 def _checksummed(window: Window, piece: _Piece) -> Iterator[bytes]:
-    """What the checksum goes over: the bytes, but of texts their lengths as whole numbers."""
+    """The bytes under the checksum: the tensor's bytes, but for texts their lengths as integers."""
     if piece.kind != _STRING:
         yield from window.chunks(piece.offset, piece.size)
         return
@@ -164,7 +164,7 @@ def _checksummed(window: Window, piece: _Piece) -> Iterator[bytes]:
 
 
 def _parse_piece(key: bytes, value: bytes) -> _Piece | None:
-    """One entry of the index; None for a tensor whose slices have entries of their own. Raises ValueError."""
+    """One entry of the index. None for a tensor whose slices have their own entries. Raises ValueError."""
     fields = list(_fields(value))
     if any(number == 7 for number, _ in fields):
         return None
@@ -182,7 +182,7 @@ def _parse_piece(key: bytes, value: bytes) -> _Piece | None:
 
 
 def _count(shape: bytes) -> int:
-    """Elements of a TensorShapeProto."""
+    """The number of elements of a TensorShapeProto."""
     dims = [dict(_fields(dim)).get(1, 0) for number, dim in _fields(shape) if number == 2 and isinstance(dim, bytes)]
     return math.prod(_whole(dim) for dim in dims[:64])
 
@@ -194,7 +194,7 @@ def _whole(value: int | bytes) -> int:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values of a message of Protocol Buffers. Raises IndexError and ValueError."""
+    """Field numbers and values of a Protocol Buffers message. Raises IndexError and ValueError."""
     at = 0
     while at < len(raw):
         tag, at = varint(raw, at)

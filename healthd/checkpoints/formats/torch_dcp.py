@@ -1,10 +1,10 @@
 """
 Directories of `torch.distributed.checkpoint`: `.metadata`, written last, and the `*.distcp` files that it names.
 
-`.metadata` is a pickle; it is read as data and never loaded. Its `storage_data` says where in which file every piece
-lies. With FULL each piece is read: tensors are zip archives of `torch.save`, whose CRC is compared. So are objects (a
-learning rate, a scheduler), unless a planner of one's own writes them as a pickle or as text.
-Source: torch/distributed/checkpoint/metadata.py, filesystem.py and default_planner.py of PyTorch.
+`.metadata` is a pickle. It is read as data and never loaded. Its `storage_data` gives the file and the position of
+every piece. With FULL each piece is read: tensors are zip archives of `torch.save`, whose CRC is compared. So are
+objects (a learning rate, a scheduler), unless a custom planner writes them as a pickle or as text. Source:
+torch/distributed/checkpoint/metadata.py, filesystem.py and default_planner.py of PyTorch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, folder_of
 from healthd.checkpoints.workers import alone, for_each
 
 LARGEST_METADATA = 256 << 20
-"""Bytes, 140 for each piece as a rule."""
+"""Bytes, as a rule 140 for each piece."""
 MOST_INSTRUCTIONS = 150_000_000
-"""Some 60 for each piece."""
+"""About 60 for each piece."""
 MOST_MEMORY = 160 << 20
-"""Bytes beside those of the file itself: 64 for each piece, and what is told of each tensor."""
+"""Bytes besides the file itself: 64 for each piece, and the data about each tensor."""
 MOST_LETTERS = 16 << 20
-"""In the names of all tensors and files."""
+"""The limit of characters in the names of all tensors and files."""
 _TOO_MUCH = 1 << 63
 _DCP = "torch.distributed.checkpoint"
 _ALLOWED = frozenset(
@@ -58,7 +58,7 @@ _ALLOWED = frozenset(
     }.items()
     for name in names.split()
 )
-"""Everything that torch puts into `.metadata`, with Megatron's also its plans; each is only ever noted by name."""
+"""All classes that torch writes into `.metadata`, with Megatron also its plans. Each is only recorded by name."""
 
 
 _INDEX = f"{_DCP}.metadata.MetadataIndex"
@@ -68,25 +68,27 @@ _INFO = f"{_DCP}.filesystem._StorageInfo"
 _METADATA = re.compile(r"(?:__\d{1,9})?\.metadata")
 _DATA = re.compile(r"__(\d{1,9})_\d{1,9}\.distcp")
 _START = 64
-"""Bytes of a piece that tell what it is: no archive, no pickle and nothing compressed begins with so many zeros."""
+"""
+The first bytes of a piece, which show its kind: no archive, pickle or compressed frame starts with so many zeros.
+"""
 
 
 _ZIP = b"PK\3\4"
 _PLAIN, _COMPRESSED, _OTHERWISE = range(3)
-"""What was done with a piece on the way: nothing, `ZSTD`, or what this version does not know."""
+"""The transformation of a piece: none, `ZSTD`, or one that this version does not know."""
 
 
 class _Piece(NamedTuple):
     offset: int
     length: int
     transformed: int
-    """What was done with it on the way: need not be an archive."""
+    """The transformation of the piece. It need not be an archive."""
     is_object: bool
-    """No tensor: what a planner made of an object, as a rule an archive as well."""
+    """Not a tensor: an object as the planner stored it, as a rule also an archive."""
 
 
 class _Extents:
-    """The pieces in one file, in 21 bytes each: of a large model on hundreds of ranks there are a million."""
+    """The pieces in one file, in 21 bytes each: a large model on hundreds of ranks has a million."""
 
     def __init__(self) -> None:
         self._offsets = array("Q")
@@ -101,13 +103,13 @@ class _Extents:
         self._transformed.append(transformed)
 
     def pieces(self, objects: Container[int]) -> list[_Piece]:
-        """All of them; *objects* are the keys that no tensors stand under."""
+        """All pieces. *objects* are the keys that are not tensors."""
         columns = zip(self._offsets, self._lengths, self._keys, self._transformed, strict=True)
         return [_Piece(offset, length, how, key in objects) for offset, length, key, how in columns]
 
 
 class _Stored:
-    """Takes `storage_data` in as the metadata is read: for each piece its key, and where it is."""
+    """Collects `storage_data` while the metadata is read: for each piece its key and its position."""
 
     nothing = frozenset(
         {"torch.Size", f"{_DCP}.metadata.ChunkStorageMetadata"}
@@ -119,9 +121,9 @@ class _Stored:
         self._name = name
         self._letters = 0
         self.keys: dict[str, int] = {}
-        """In the order in which they came."""
+        """In the order of arrival."""
         self.files: dict[str, _Extents] = defaultdict(_Extents)
-        """By the path that the metadata tells."""
+        """By the path in the metadata."""
 
     def complete(self, built: Built) -> None:
         if built.name == _INDEX:
@@ -151,12 +153,12 @@ class _Info(NamedTuple):
 
 
 class TorchDcp:
-    """Each `.metadata` can be read, and every piece that it names lies inside a file that is there."""
+    """Each `.metadata` can be read, and every piece that it names is inside a file that exists."""
 
     name = "torch_dcp"
 
     def owns(self, filename: str) -> bool:
-        """The metadata and the data files, so that a directory without metadata is known for what it is."""
+        """The metadata and the data files, so that a directory without metadata is recognised, too."""
         return _METADATA.fullmatch(filename) is not None or filename.endswith(".distcp")
 
     def detect(self, tree: Tree) -> bool:
@@ -164,7 +166,7 @@ class TorchDcp:
         return any(self.owns(filename_of(name)) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK reads the metadata and looks at sizes; FULL reads every piece. Raises Damaged."""
+        """QUICK reads the metadata and checks sizes. FULL reads every piece. Raises Damaged."""
         described = [name for name in sorted(tree.entries) if _METADATA.fullmatch(filename_of(name))]
         _refuse_undescribed(set(described), [name for name in sorted(tree.entries) if name.endswith(".distcp")])
         for name in described:
@@ -175,7 +177,7 @@ class TorchDcp:
 
 
 def _refuse_undescribed(described: set[str], written: list[str]) -> None:
-    """A folder has one `.metadata`, or each rank its own where they saved without telling each other."""
+    """A folder has one `.metadata`, or one per rank when the ranks saved without coordination."""
     folders = {folder_of(name) for name in described}
     for name in written:
         folder = f"{folder_of(name)}/".lstrip("/")
@@ -186,7 +188,7 @@ def _refuse_undescribed(described: set[str], written: list[str]) -> None:
 
 
 def read_metadata(tree: Tree, name: str) -> dict[str, Callable[[], list[_Piece]]]:
-    """What tells the pieces of each listed file that the metadata names. Raises Damaged."""
+    """Functions that return the pieces of each listed file in the metadata. Raises Damaged."""
     stored = _Stored(name)
     try:
         raw = tree.read(name, at_most=LARGEST_METADATA)
@@ -218,9 +220,10 @@ def _refuse_unstored(kinds: dict[Any, Any], stored: Container[str], name: str) -
 
 def _refuse_misnamed(paths: Any, name: str) -> None:
     """
-    Torch's planner notes for each key its path in the state, which joined by dots is the key; others note other things.
+    Torch's planner records for each key its path in the state. Joined by dots, the path is the key. Other planners
+    record other data.
 
-    A letter that changed in either would have the loader look for a key that is nowhere.
+    After a changed letter in either, the loader would look for a key that does not exist.
     """
     if not isinstance(paths, dict):
         return
@@ -234,7 +237,7 @@ def _is_joined(key: Any, path: Any) -> bool:
 
 
 def _is_object(kind: Any) -> bool:
-    """Whether the metadata of a key speaks of any object, and not of a tensor."""
+    """Whether the metadata of a key describes an object, and not a tensor."""
     return isinstance(kind, Built) and kind.name.endswith(".BytesStorageMetadata")
 
 
@@ -274,7 +277,7 @@ def _verify_file(tree: Tree, level: Level, item: tuple[str, Callable[[], list[_P
 
 
 def _refuse_overlaps(name: str, pieces: list[_Piece]) -> None:
-    """No writer makes overlaps, and without them no metadata can have the same bytes read over and over."""
+    """No writer makes overlaps. Without them, no metadata can make the same bytes be read repeatedly."""
     end = 0
     for piece in sorted(pieces):
         if piece.offset < end:

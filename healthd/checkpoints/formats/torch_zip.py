@@ -1,8 +1,9 @@
 """
 Files of `torch.save`: zip archives with a pickle and one stored member per tensor.
 
-The pickle is never loaded; the archive's own directory says whether the file is whole, and CRC-32 whether its bytes
-are those that were written. Source: torch/serialization.py and caffe2/serialize/inline_container.cc of PyTorch.
+The pickle is never loaded. The archive's own directory shows whether the file is complete, and CRC-32 shows whether
+its bytes are those that were written. Source: torch/serialization.py and caffe2/serialize/inline_container.cc of
+PyTorch.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _SUFFIXES = (".pt", ".pth", ".ckpt")
 _BIN = re.compile(
     r"(?:(?:diffusion_)?pytorch_model|model|adapter_model|optimizer|scheduler|sampler|dl_state_dict|training_args)[-_.\w]*\.bin"
 )
-"""Of `.bin` files only those under names that training libraries give to torch's: anybody may write a `.bin`."""
+"""Of `.bin` files, only names that training libraries give to torch's files: other programs also write `.bin`."""
 _INDEX = ".bin.index.json"
 _PROTOCOL, _STOP = b"\x80", b"."
-"""The first and the last instruction of a pickle since protocol 2, below which torch writes none."""
+"""The first and the last instruction of a pickle since protocol 2. Torch writes no older protocol."""
 
 
 class TorchZip:
-    """Every file is a whole archive that holds a pickle, and all that an index of a model names are there."""
+    """Every file is a complete archive that holds a pickle, and all files in a model's index exist."""
 
     name = "torch_zip"
 
     def owns(self, filename: str) -> bool:
-        """By suffix, `.bin` only under the names of torch."""
+        """By suffix. `.bin` only with the names of torch."""
         return filename.endswith((*_SUFFIXES, _INDEX)) or _BIN.fullmatch(filename) is not None
 
     def detect(self, tree: Tree) -> bool:
@@ -44,7 +45,7 @@ class TorchZip:
         return any(self.owns(filename_of(name)) for name in tree.kinds)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """QUICK reads the directory of each archive; FULL every byte. Raises Damaged."""
+        """QUICK reads the directory of each archive. FULL reads every byte. Raises Damaged."""
         owned = tree.owned(self.owns)
         names = [name for name in owned if not name.endswith(_INDEX)]
         for index in (name for name in owned if name.endswith(_INDEX)):
@@ -58,9 +59,9 @@ class TorchZip:
 
 def verify_archive(archive: zips.Slice, level: Level) -> None:
     """
-    Raise Damaged when the archive is not whole, holds no pickle, or (FULL) a checksum does not match.
+    Raise Damaged when the archive is not complete, holds no pickle, or (FULL) a checksum does not match.
 
-    After `torch.serialization.set_crc32_options(False)` every checksum is 0: then the pickle alone is read.
+    After `torch.serialization.set_crc32_options(False)` every checksum is 0. Then only the pickle is read.
     """
     members = zips.read_members(archive)
     pickle = next((member for member in members if member.name.endswith(b"data.pkl") and member.size), None)
@@ -76,7 +77,7 @@ def verify_archive(archive: zips.Slice, level: Level) -> None:
 
 
 def _refuse_no_pickle(archive: zips.Slice, pickle: zips.Member) -> None:
-    """What has no checksum is read as data. One that is large or unusual is judged by its ends."""
+    """A pickle without a checksum is read as data. A large or unusual one is judged by its two ends."""
     first, last = archive.read(pickle.data, 1), archive.read(pickle.data + pickle.size - 1, 1)
     is_whole = first == _PROTOCOL and last == _STOP
     if is_whole and pickle.size <= LARGEST_PICKLE:
@@ -91,6 +92,6 @@ def _refuse_no_pickle(archive: zips.Slice, pickle: zips.Member) -> None:
 
 
 def verify_file(tree: Tree, level: Level, name: str) -> None:
-    """Raise Damaged when the file *name* is not one whole archive of `torch.save`."""
+    """Raise Damaged when the file *name* is not one complete archive of `torch.save`."""
     with tree.open(name) as file:
         verify_archive(open_archive(file, name, tree.size(name)), level)

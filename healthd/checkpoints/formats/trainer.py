@@ -1,9 +1,9 @@
 """
-`checkpoint-500` of the Hugging Face Trainer, and of what is built on it.
+`checkpoint-500` of the Hugging Face Trainer, and of libraries built on it.
 
-The main rank writes the model first and `trainer_state.json` last; the other ranks write beside it and are not waited
-for. Archives, safetensors and folders of DeepSpeed or FSDP inside are checked as those formats.
-Source: `Trainer._save_checkpoint` and `_load_optimizer_and_scheduler` in transformers/trainer.py.
+The main rank writes the model first and `trainer_state.json` last. It does not wait for the other ranks, which write
+at the same time. Archives, safetensors and folders of DeepSpeed or FSDP inside are checked as those formats. Source:
+`Trainer._save_checkpoint` and `_load_optimizer_and_scheduler` in transformers/trainer.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOADED_JSON = re.compile(r"(?:\w*config|tokenizer|special_tokens_map|added_toke
 _RNG = re.compile(r"rng_state_(\d{1,6})\.pth")
 _RANDOM = re.compile(r"rng_state(?:_\d{1,6})?\.pth")
 _OWN = re.compile(r"training_args\.bin|(?:optimizer|scheduler|scaler)\.pt|rng_state(?:_\d{1,6})?\.pth")
-"""What only the trainer writes into a `checkpoint-500`, all of it before its state."""
+"""Files that only the trainer writes into a `checkpoint-500`, all of them before its state."""
 _KEYS = frozenset(
     {
         "best_global_step",
@@ -51,9 +51,9 @@ _KEYS = frozenset(
         "trial_params",
     }
 )
-"""Of the state, in version 5. The trainer fails on a key that it does not know, but other versions have others."""
+"""Keys of the state in version 5. The trainer fails on an unknown key, but other versions have other keys."""
 _KEY = re.compile(rb'^  "([^"\n]{1,40})": ', re.MULTILINE)
-"""At the top, of JSON as the trainer lays it out."""
+"""A key at the top level of JSON, in the layout of the trainer."""
 _MOST_KEYS = 1_000
 
 
@@ -62,16 +62,19 @@ class _State(msgspec.Struct):
 
 
 class Trainer:
-    """The state of the trainer is there and of this step, and so are the model and what stands beside the optimizer."""
+    """The trainer's state exists and is of this step. So do the model and the files that belong to the optimizer."""
 
     name = "trainer"
 
     def owns(self, filename: str) -> bool:
-        """The state; all other files are of other formats."""
+        """The state. All other files belong to other formats."""
         return filename == STATE
 
     def detect(self, tree: Tree) -> bool:
-        """Its state; in a `checkpoint-500` what is written before it, or a model where the step beside has a state."""
+        """
+        Its state. In a `checkpoint-500`, also files that are written before it, or any content when the step beside
+        has a state.
+        """
         if STATE in tree.entries or INCOMPLETE in tree.entries:
             return True
         if not _FOLDER.fullmatch(tree.path.name):
@@ -96,7 +99,7 @@ class Trainer:
 
 
 def read_step(tree: Tree) -> int:
-    """The step of `trainer_state.json`. Raises Damaged."""
+    """The step in `trainer_state.json`. Raises Damaged."""
     raw = tree.read(STATE, at_most=LARGEST_JSON)
     try:
         step = _parse(raw)
@@ -114,7 +117,7 @@ def _parse(raw: bytes) -> int:
 
 
 def _refuse_misspelt(raw: bytes) -> None:
-    """One letter off a key that is missing is damage; a key like none is of another version."""
+    """A key that is one letter off a missing key is damage. A key unlike all others is from another version."""
     keys = {match[1].decode(errors="replace") for match in islice(_KEY.finditer(raw), _MOST_KEYS)}
     for key in sorted(keys - _KEYS):
         meant = next((known for known in sorted(_KEYS - keys) if _is_one_letter_off(key, known)), None)
@@ -134,8 +137,9 @@ def _refuse_other_step(tree: Tree, step: int) -> None:
 
 def _refuse_half_an_optimizer(tree: Tree) -> None:
     """
-    Without one of the two the trainer starts both afresh and says nothing; with neither it was told to save the model
-    only, and then no random states either, or an old step is being deleted. DeepSpeed keeps both in its own folder.
+    When one of the two is missing, the trainer starts both fresh without a message. When both are missing, either the
+    trainer saves only the model (then there are no random states either), or an old step is being deleted. DeepSpeed
+    keeps both in its own folder.
     """
     if "optimizer.pt" in tree.entries:
         tree.require("scheduler.pt")

@@ -1,10 +1,10 @@
 """
 Models of XGBoost, as `TrainingCheckPoint` and `save_model` write them: `.json` and `.ubj`.
 
-Written in place and without a checksum, so the whole structure must be there: every tree that the model counts, in
-each tree every list as long as it has nodes, and no child outside of it. Other numbers that were changed are not seen.
-The binary format from before version 2.1 has no structure that can be checked, and is refused.
-Source: the introduction to model IO and the JSON schema in XGBoost's documentation.
+Written in place and without a checksum, so the complete structure must exist: every tree that the model counts, in
+each tree every list with the length of its nodes, and no child outside the tree. Other changed numbers are not
+detected. The binary format from before version 2.1 has no structure that can be checked, and is refused. Source: the
+introduction to model IO and the JSON schema in XGBoost's documentation.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import alone, for_each
 
 LARGEST_JSON = 8 << 20
-"""Of longer ones the beginning and the end are looked at, and that all is text: as values it would fill memory."""
+"""
+Bytes. Of longer JSON only the start and the end are checked, and that all is text: as values it would fill the memory.
+"""
 MOST_VALUES = 2_500_000
-"""In JSON, of which a list or a mapping counts as four; twice what a model of the largest size has."""
+"""In JSON, where a list or a mapping counts as four. Twice what a model of the largest size has."""
 _JSON = re.compile(r"(?:model|xgb|xgboost|booster|checkpoint)[-_\w]*\.json", re.IGNORECASE)
 _OLD = re.compile(r"\d{4,}\.model|xgb[-_\w]*\.(?:model|bin)", re.IGNORECASE)
 _BEGIN = re.compile(rb'\s*\{\s*"(?:learner|version)"\s*:')
 _END = re.compile(rb'"version"\s*:\s*\[\d+,\s*\d+,\s*\d+\]\s*\}\s*\Z')
-"""Keys are in the order of the alphabet."""
+"""Keys are in alphabetical order."""
 _LISTS = ("left_children", "right_children", "parents", "split_indices", "split_conditions", "default_left")
 _OF_ONE_OUTPUT = (*_LISTS, "base_weights", "sum_hessian", "loss_changes", "split_type")
-"""Trees with several outputs have less, or more of it."""
+"""Trees with several outputs have fewer lists, or longer ones."""
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _NO_PARENT = (1 << 31) - 1
-"""Of the root."""
+"""The parent of the root."""
 _PRUNED = (1 << 31) - 1
-"""In the place of its feature, of a node that was taken away again."""
+"""The feature of a node that was removed again."""
 _OF_CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
 _NOT_THERE = (KeyError, TypeError, ValueError, OverflowError)
 _SHARED_CATEGORIES = ("enc", "feature_segments", "sorted_idx")
@@ -50,15 +52,15 @@ class XGBoost:
     name = "xgboost"
 
     def owns(self, filename: str) -> bool:
-        """By suffix, JSON and the old format only under usual names."""
+        """By suffix. JSON and the old format only with the usual names."""
         return any((filename.endswith(".ubj"), _JSON.fullmatch(filename), _OLD.fullmatch(filename)))
 
     def detect(self, tree: Tree) -> bool:
-        """Any such file; JSON only when it begins like a model. Raises Damaged."""
+        """Any such file. JSON only when it starts like a model. Raises Damaged."""
         return any(_is_model(tree, name) for name in tree.entries)
 
     def verify(self, tree: Tree, level: Level) -> None:
-        """The same at both levels, but of long JSON FULL looks at every byte as well. Raises Damaged."""
+        """The same at both levels, but for long JSON FULL also checks every byte. Raises Damaged."""
         names = [name for name in sorted(tree.entries) if _is_model(tree, name)]
         for_each(partial(_verify_file, tree, level), names, at_once=tree.at_once)
 
@@ -105,7 +107,7 @@ def _verify_ends(window: Window) -> None:
 
 
 def _refuse_no_text(window: Window) -> None:
-    """Zeros stand where something was never written, and no text has them, or any other control character."""
+    """Zeros are parts that were never written. Text contains no zeros and no other control characters."""
     at = 0
     for chunk in window.chunks(0, window.size):
         control = _CONTROL.search(chunk)
@@ -115,7 +117,7 @@ def _refuse_no_text(window: Window) -> None:
 
 
 def _judge(model: Any, window: Window) -> None:
-    """Raise Damaged unless *model* has what the loader asks for."""
+    """Raise Damaged unless *model* has what the loader needs."""
     name = window.name
     try:
         learner = model["learner"]
@@ -134,7 +136,7 @@ def _judge(model: Any, window: Window) -> None:
 
 
 def _lack(error: Exception) -> str:
-    """In words for a person what is not there."""
+    """What is missing, in words for a person."""
     if isinstance(error, KeyError):
         return f"without {error.args[0]!r:.40}"
     return "with parts that are not what they should be"
@@ -177,7 +179,7 @@ def _judge_tree(window: Window, number: int, tree: Any) -> None:
 
 
 def _refuse_lost_nodes(tree: Any, nodes: int, window: Window, number: int) -> None:
-    """The loader follows them without a look, and ends its process."""
+    """The loader follows child indexes without a check, and crashes."""
     for field in ("left_children", "right_children", "parents"):
         none = _NO_PARENT if field == "parents" else -1
         others = _integers(tree[field], window)

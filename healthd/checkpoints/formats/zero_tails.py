@@ -1,9 +1,9 @@
 """
-Zeros to the end of a safetensors file: what a power cut leaves when the size was on the disk before the data.
+Zeros up to the end of a safetensors file: the result of a power loss when the size was on the disk before the data.
 
-The format has no checksums, and tensors of zeros are no damage: biases begin so, and half of an adapter. A tail of
-zeros is refused where it begins within a tensor at the border of a block, as a torn write does, or where an older step
-has other values, for no training sets whole tensors back to zero. Otherwise it is a doubt.
+The format has no checksums, and tensors of zeros are no damage: biases start as zeros, and so does half of an adapter.
+A tail of zeros is refused when it starts within a tensor at a block boundary, as after a torn write, or when an older
+step has other values, because no training sets whole tensors back to zero. Otherwise it is a doubt.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, read_at, 
 from healthd.checkpoints.workers import alone
 
 FEWEST = 2
-"""Whole tensors that a tail has; one alone is nothing unusual."""
+"""The smallest number of whole tensors in a tail. A single one is not unusual."""
 SHORTEST = 4096
 """Bytes."""
 _BLOCK = 4096
-"""What a file system or the page cache writes at once, or a multiple of it."""
+"""The unit that a file system or the page cache writes, or a multiple of it."""
 _ELEMENT = 8
-"""Bytes before the border of a block that may be zeros by themselves."""
+"""Bytes before the block boundary that may be zeros by chance."""
 _FIRST_LOOK = 4096
 _CHUNK = 1 << 20
 
 
 class Layout(NamedTuple):
-    """Where the tensors of one file are."""
+    """The positions of the tensors in one file."""
 
     data: int
     """Offset of the first byte after the header."""
@@ -39,18 +39,18 @@ class Layout(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """Zeros to the end of a file."""
+    """Zeros up to the end of a file."""
 
     begin: int
-    """Offset of the first of them."""
+    """Offset of the first zero."""
     whole: list[str]
-    """The tensors that have nothing else, in order."""
+    """The tensors that have only zeros, in order."""
     within: str
-    """The tensor in which they begin; empty when they begin with one."""
+    """The tensor in which the zeros start. Empty when they start at the beginning of a tensor."""
 
 
 def find_tail(file: File, name: str, layout: Layout) -> Tail | None:
-    """The zeros at the end, where they are long and of several whole tensors. Reads nothing more of other files."""
+    """The zeros at the end, when there are many and they cover several whole tensors. Otherwise reads nothing more."""
     begin = _last_data(file, name, layout)
     if layout.size - begin < SHORTEST:
         return None
@@ -76,7 +76,7 @@ def refuse_torn_end(tree: Tree, file: File, name: str, layout: Layout) -> None:
 
 
 def describe(tail: Tail, layout: Layout) -> str:
-    """For a person."""
+    """The tail, in words for a person."""
     first, last = tail.whole[0], tail.whole[-1]
     return (
         f"zeros from byte {tail.begin:,} to its end at {layout.size:,}, "
@@ -85,7 +85,7 @@ def describe(tail: Tail, layout: Layout) -> str:
 
 
 def _last_data(file: File, name: str, layout: Layout) -> int:
-    """Offset after the last byte that is not zero, no further back than the header."""
+    """Offset after the last byte that is not zero, but not before the end of the header."""
     end, length = layout.size, _FIRST_LOOK
     while end > layout.data:
         begin = max(layout.data, end - length)
@@ -96,7 +96,7 @@ def _last_data(file: File, name: str, layout: Layout) -> int:
 
 
 def _has_values(step: Location, name: str, tensors: list[str]) -> str:
-    """The first of *tensors* that is not all zeros in this file of another *step*; empty where that is not known."""
+    """The first of *tensors* that is not all zeros in this file of another *step*. Empty when that is unknown."""
     try:
         tree = survey(step / name)
         filename = filename_of(name)

@@ -1,1 +1,1 @@
-"""Where checkpoints are: file systems and buckets, behind one contract (`store.py`)."""
+"""Locations of checkpoints: file systems and buckets, behind one contract (`store.py`)."""

@@ -1,8 +1,8 @@
 """
-Clients of buckets, with credentials and settings from where the platform puts them.
+Clients of buckets, with the credentials and settings that the platform provides.
 
-obstore itself looks at the environment, at web identity (IRSA and its like) and at the metadata services of all three
-clouds; the files of the AWS command line are read here. Nothing is asked of a person, nothing is stored.
+obstore itself reads the environment, web identity (IRSA and similar) and the metadata services of all three clouds.
+The files of the AWS command line are read here. Nothing is asked from a person, nothing is stored.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
 
 TIMEOUT = timedelta(seconds=30)
-"""For one request; a store that does not finish one in this time is asked again."""
+"""The limit for one request. A request that does not finish in this time is repeated."""
 RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
-"""A store under load answers 503 and 429; with doubled waits from 0.1 s it has a minute to get over it."""
+"""A store under load answers 503 and 429. With doubled waits from 0.1 s, it has a minute to recover."""
 
 _VARIABLES = {
     "access_key_id": ("AWS_ACCESS_KEY_ID",),
@@ -33,18 +33,20 @@ _VARIABLES = {
 
 
 class CannotConnect(ValueError):
-    """The platform's settings make no client; says which."""
+    """The platform's settings make no client. The message says which settings."""
 
 
 def open_bucket(scheme: str, bucket: str, environment: Mapping[str, str]) -> Client:
-    """The client of a bucket, the same one for the same settings. Sends nothing yet. Raises CannotConnect."""
+    """
+    The client of a bucket. The same settings give the same client. Sends no request yet. Raises CannotConnect.
+    """
     settings = read_settings(environment) if scheme == "s3" else {}
     return _client(scheme, bucket, tuple(sorted(settings.items())), _allow_http(environment))
 
 
 @cache
 def _client(scheme: str, bucket: str, settings: tuple[tuple[str, str], ...], allow_http: bool) -> Client:
-    """Kept, for it keeps connections and short-lived credentials."""
+    """Cached, because a client holds connections and short-lived credentials."""
     from obstore.exceptions import BaseError
 
     told: dict[str, Any] = dict(settings)
@@ -72,16 +74,19 @@ def _open(scheme: str, bucket: str, options: dict[str, Any]) -> Client:
 
 
 def _allow_http(environment: Mapping[str, str]) -> bool:
-    """Only for a server that was named so: an endpoint beside the platform's own, such as one in the same rack."""
+    """
+    Whether plain HTTP is allowed: only for an endpoint set explicitly, other than the platform's own, such as one in
+    the same rack.
+    """
     return any(environment.get(name, "").startswith("http://") for name in _VARIABLES["endpoint"])
 
 
 def read_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """
-    For S3: what the environment says, and where it is silent, the files of the AWS command line.
+    Settings for S3: from the environment, and for unset values from the files of the AWS command line.
 
-    A profile that gets its credentials in another way than by keys (a role, SSO, a program) is left to boto3, as
-    `profile`. Raises CannotConnect.
+    A profile that gets its credentials otherwise than by keys (a role, SSO, a program) is left to boto3, as `profile`.
+    Raises CannotConnect.
     """
     found = {}
     for setting, variables in _VARIABLES.items():

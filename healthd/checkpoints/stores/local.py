@@ -1,8 +1,8 @@
 """
-Checkpoints on a file system of this machine, also one that is mounted over the network.
+Checkpoints on a file system of this machine, also on a network mount.
 
-A training job writes there and may be killed, still writing or hostile. So only regular files are ever opened, never
-across a link that was not listed, and a file that is not the one listed is an answer, not a crash.
+A training job writes there, and may be killed, still writing or hostile. So only regular files are opened, never
+across a link that was not listed. A file that differs from the listed one gives an answer, not a crash.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Self
 from healthd.checkpoints.stores.store import Damaged, Entry, Name, Stamp, Unstable
 
 MOST_LEVELS = 16
-"""Directories nested deeper than this are refused."""
+"""The limit of directory nesting."""
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _NOT_A_FILE = {
     stat.S_IFREG: "",
@@ -44,31 +44,32 @@ class LocalFile:
         return os.pread(self._fd, size, offset)
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Nothing is gained by it here."""
+        """Does nothing: it would gain nothing here."""
 
     def stamp(self) -> Stamp:
-        """As it is now. Raises OSError."""
+        """The state of the file now. Raises OSError."""
         return _stamp(os.fstat(self._fd))
 
     def place(self) -> Path:
-        """Where it really is: a link to it, which cannot be changed meanwhile by anybody."""
+        """The real path of the file: a link to it that no process can change meanwhile."""
         return Path(f"/proc/self/fd/{self._fd}")
 
     def refuse_holes(self, name: str, size: int) -> None:
         """
-        Refuse a file with parts that were never written and read as zeros: a writer made room first and died.
+        Refuse a file with holes: parts that were never written and read as zeros. The writer allocated space first and
+        died.
 
         The writers of torch and safetensors leave no holes, not even for tensors of zeros. Raises Damaged.
         """
         try:
             hole = os.lseek(self._fd, 0, os.SEEK_HOLE) if size else 0
-        except OSError:  # this file system cannot tell
+        except OSError:  # this file system does not report holes
             return
         if hole < size:
             raise Damaged(f"{name}: never written from byte {hole:,} on (a hole in {size:,} bytes: torn write)")
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._fd)
 
     def __enter__(self) -> Self:
@@ -79,23 +80,25 @@ class LocalFile:
 
 
 class LocalStore:
-    """Reads with plain system calls: what is listed twice was looked up twice."""
+    """Reads with plain system calls: a file that is listed twice is looked up twice."""
 
     def __init__(self, bounds: tuple[Path, ...] | None = None) -> None:
         self._bounds = bounds
-        """Folders, themselves no links, outside of which nothing is read, whatever link leads there; None: anywhere."""
+        """Reads only inside these folders (no links themselves), whatever link leads outside. None: no restriction."""
 
     at_once = 4
-    """Hides the latency of a network file system; more only fight for the GIL when the files are in memory."""
+    """
+    Hides the latency of a network file system. More threads only compete for the GIL when the files are in memory.
+    """
 
     def names(self, folder: Path) -> Iterator[Name]:
-        """What lies directly in it. Raises OSError."""
+        """The names directly in *folder*. Raises OSError."""
         with self._listing(folder) as listing:
             for item in listing:
                 yield Name(item.name, _is_folder(item), item.is_symlink())
 
     def survey(self, place: Path, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
-        """Whether it is a folder, and what is in it. Raises OSError and Damaged."""
+        """Whether it is a folder, and its content. Raises OSError and Damaged."""
         self._refuse_outside(place.name, place)
         info = place.stat()
         if stat.S_ISDIR(info.st_mode):
@@ -103,7 +106,7 @@ class LocalStore:
         return False, [(place.name, _entry(info))]
 
     def open(self, base: Path, name: str, entry: Entry) -> LocalFile:
-        """The very file that was listed. Raises OSError and Damaged."""
+        """The file, checked to be the listed one. Raises OSError and Damaged."""
         file = LocalFile(os.open(f"{base}/{name}", _OPEN_FLAGS))
         try:
             if file.stamp() != entry.stamp:
@@ -136,7 +139,10 @@ class LocalStore:
 
     @contextmanager
     def _listing(self, folder: Path | str) -> Iterator[Iterator[os.DirEntry[str]]]:
-        """What is in it: in the very folder that was looked at, should a link be put in its place. Raises OSError."""
+        """
+        The content of *folder*, read from the folder that was checked, even if a link replaces it meanwhile. Raises
+        OSError.
+        """
         descriptor = os.open(folder, _OPEN_FLAGS | os.O_DIRECTORY)
         try:
             if real := self._outside(Path(f"/proc/self/fd/{descriptor}")):
@@ -151,7 +157,7 @@ class LocalStore:
             raise Damaged(f"{name}: a link leads to {real}, outside of what may be read")
 
     def _outside(self, place: Path) -> Path | None:
-        """Where *place* really is, unless that may be read."""
+        """The real path of *place* when it may not be read. None when it may."""
         if self._bounds is None:
             return None
         real = place.resolve()
@@ -163,16 +169,17 @@ _store: ContextVar[LocalStore] = ContextVar("the store of paths", default=LOCAL)
 
 
 def local_store() -> LocalStore:
-    """Who reads paths here and now."""
+    """The store that reads paths in the current context."""
     return _store.get()
 
 
 @contextmanager
 def confined_to(folders: Iterable[Path] | None) -> Iterator[None]:
     """
-    Within it nothing outside of *folders* is read; None: anything may be.
+    Within the block, only files in *folders* are read. None: no restriction.
 
-    For who may read more than those who write there: a link could lead to a secret, which a reason would tell.
+    For a reader with more permissions than the writers: a link could lead to a secret, and a rejection reason would
+    show it.
     """
     token = _store.set(LOCAL if folders is None else LocalStore(tuple(folder.resolve() for folder in folders)))
     try:
@@ -182,7 +189,7 @@ def confined_to(folders: Iterable[Path] | None) -> Iterator[None]:
 
 
 def _is_folder(item: os.DirEntry[str]) -> bool:
-    """Also for a link in a circle: the check of that step then says so, and the other steps go on."""
+    """True also for a link in a circle: the check of that step then reports it, and the other steps continue."""
     try:
         return item.is_dir()
     except OSError:
@@ -190,7 +197,7 @@ def _is_folder(item: os.DirEntry[str]) -> bool:
 
 
 def _listed(item: os.DirEntry[str]) -> Entry | None:
-    """None for a name that vanished since the listing: it was never there."""
+    """None for a name that disappeared since the listing: it counts as never listed."""
     try:
         return _entry(item.stat())
     except OSError as error:

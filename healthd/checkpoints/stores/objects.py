@@ -1,12 +1,12 @@
 """
-Checkpoints in an object store: S3 and what speaks its language, Google Cloud Storage, Azure Blob Storage.
+Checkpoints in an object store: S3 and compatible stores, Google Cloud Storage, Azure Blob Storage.
 
-All three by obstore: one wheel of Rust of about 6 MB without further packages, which has the platforms' credentials
-(environment, web identity, metadata services), paging and retries inside, lets go of the GIL while it waits, and reads
-one object state by its entity tag. It is imported only when a bucket is named.
+obstore reads all three: one Rust wheel of about 6 MB without further packages. It has the platforms' credentials
+(environment, web identity, metadata services), paging and retries, releases the GIL while it waits, and reads one
+object state by its entity tag. It is imported only when a location is a bucket.
 
-There are no folders in a bucket, only keys with `/` in them. An object is seen when its upload is complete, so parts of
-an upload in flight are nothing here; a set of objects may still be half there.
+A bucket has no folders, only keys with `/` in them. An object is visible when its upload is complete, so parts of an
+upload in progress are not visible. A set of objects may still be incomplete.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 MOST_LEVELS = 16
 READ_AHEAD = 1 << 16
-"""Bytes; an answer is waited for much longer than so many bytes take."""
+"""Bytes. The latency of an answer is much longer than the transfer of this many bytes."""
 STRIDE = 1 << 19
-"""Bytes at a time where one read follows the other."""
+"""Bytes per request when one read follows another."""
 _TOGETHER = 1 << 12
-"""Spans with no more bytes than this between them are one request: what lies between costs memory."""
+"""Spans with at most this many bytes between them are one request. The bytes between them cost memory."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SECOND = 10**9
@@ -39,12 +39,12 @@ _SECOND = 10**9
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectPath:
-    """A key, or the folder of keys below it, with the words of `pathlib`; prints as its URL."""
+    """A key, or the folder of keys below it, with the interface of `pathlib`. Prints as its URL."""
 
     url: str
-    """Of the bucket, without a slash at the end."""
+    """The URL of the bucket, without a slash at the end."""
     key: str
-    """Without slashes at the ends; empty for the whole bucket."""
+    """Without slashes at both ends. Empty for the whole bucket."""
     store: Store[ObjectPath] = field(compare=False, repr=False)
 
     @property
@@ -54,11 +54,11 @@ class ObjectPath:
 
     @property
     def parent(self) -> ObjectPath:
-        """The folder that it is in; that of the bucket is the bucket."""
+        """The parent folder. The parent of the bucket is the bucket."""
         return ObjectPath(self.url, self.key.rpartition("/")[0], self.store)
 
     def absolute(self) -> ObjectPath:
-        """It always is."""
+        """The path itself: it is always absolute."""
         return self
 
     def __truediv__(self, name: str) -> ObjectPath:
@@ -70,7 +70,7 @@ class ObjectPath:
 
 class ObjectFile:
     """
-    One state of one object. Keeps what it read last, at most `STRIDE` bytes, so that small reads cost few requests.
+    One state of one object. Keeps the last read, at most `STRIDE` bytes, so that small reads cost few requests.
     """
 
     __slots__ = ("_entry", "_expected", "_held", "_path", "_start", "_store")
@@ -97,7 +97,7 @@ class ObjectFile:
         return self._held[offset - self._start : end - self._start]
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Fetch them now, side by side. Raises OSError."""
+        """Fetch them now, in parallel. Raises OSError."""
         total = self._entry.stamp.size
         inside = [(offset, min(offset + size, total)) for offset, size in spans if offset < total and size > 0]
         self._expected = dict(
@@ -105,27 +105,29 @@ class ObjectFile:
         )
 
     def _hold(self, offset: int, end: int) -> None:
-        """Fetch these bytes and some more: a stride where reads follow each other, else what is around."""
+        """Fetch these bytes and some more: a stride when reads follow each other, otherwise the bytes around them."""
         total = self._entry.stamp.size
         follows = self._start < offset < self._start + len(self._held) + READ_AHEAD
         length = max(end - offset, STRIDE if follows else READ_AHEAD)
         self._start = offset if follows else max(0, min(offset, total - length))
         until = min(self._start + length, total)
-        self._held = b""  # given back before the next is here
+        self._held = b""  # freed before the next is loaded
         self._held = self._store.fetch(self._path, self._entry, self._start, until)
 
 
 class ObjectStore:
-    """Reads one bucket through a *client* of obstore. What obstore raises leaves here as an OSError with its reason."""
+    """Reads one bucket through a *client* of obstore. An error of obstore becomes an OSError with its reason."""
 
     at_once = 12
-    """Enough to hide a store's latency; each holds up to three strides, and a process has to stay below 100 MB."""
+    """
+    Enough to hide the latency of a store. Each holds up to three strides, and a process must stay below 100 MB.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def names(self, folder: ObjectPath) -> Iterator[Name]:
-        """What lies directly in it. Raises OSError."""
+        """The names directly in *folder*. Raises OSError."""
         import obstore
 
         with _told_as_os_errors(folder, listing=True):
@@ -140,7 +142,7 @@ class ObjectStore:
         yield from (Name(name, is_folder=False) for name in files)
 
     def survey(self, place: ObjectPath, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
-        """Whether there are keys below it, and all of them; else the object itself. Raises OSError and Damaged."""
+        """Whether there are keys below it, and all of them; otherwise the object itself. Raises OSError and Damaged."""
         below = dict(self._below(place, most))
         if below:
             return True, _without_markers(below)
@@ -148,11 +150,11 @@ class ObjectStore:
 
     @contextmanager
     def open(self, base: ObjectPath, name: str, entry: Entry) -> Iterator[ObjectFile]:
-        """Nothing is asked for until the first read, which says whether this is the object that was listed."""
+        """Sends no request. The first read shows whether this is the object that was listed."""
         yield ObjectFile(self, base / name, entry)
 
     def fetch(self, path: ObjectPath, entry: Entry, start: int, end: int) -> bytes:
-        """The bytes from *start* up to *end* of the object as it was listed. Raises OSError and Unstable."""
+        """The bytes from *start* up to *end* of the object as listed. Raises OSError and Unstable."""
         import obstore
         from obstore.exceptions import PreconditionError
 
@@ -170,9 +172,9 @@ class ObjectStore:
 
     def fetch_spans(self, path: ObjectPath, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         """
-        The bytes of each span, some requests at a time. Raises OSError.
+        The bytes of each span, with some requests at a time. Raises OSError.
 
-        Without a condition: that the object did not change meanwhile is for the list at the end to say.
+        The requests have no condition: the listing at the end shows whether the object changed meanwhile.
         """
         import obstore
 
@@ -208,7 +210,7 @@ class ObjectStore:
 
 
 def _without_markers(below: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
-    """Consoles make empty objects that stand for folders; obstore tells their key as that of the folder."""
+    """Consoles create empty objects for folders. obstore reports their key as that of the folder."""
     folders = {folder for name in below for folder in _folders_of(name)}
     return ((name, entry) for name, entry in below.items() if entry.stamp.size or name not in folders)
 
@@ -229,7 +231,10 @@ def _entry(meta: ObjectMeta) -> Entry:
 
 
 def _is_same(got: Stamp, listed: Stamp) -> bool:
-    """By tag, for a list may have parts of a second which an answer's header has not; some servers give no tag."""
+    """
+    Compares tags, because a list may have fractions of a second that a response header has not. Some servers give no
+    tag.
+    """
     if got.etag and listed.etag:
         return (got.etag, got.size) == (listed.etag, listed.size)
     return (got.mtime_ns // _SECOND, got.size) == (listed.mtime_ns // _SECOND, listed.size)
@@ -238,9 +243,9 @@ def _is_same(got: Stamp, listed: Stamp) -> bool:
 @contextmanager
 def _told_as_os_errors(path: ObjectPath, *, listing: bool = False) -> Iterator[None]:
     """
-    The errors of the client as those of a file system, except a failed condition.
+    Converts the client's errors to those of a file system, except a failed condition.
 
-    A bucket that is not there is no folder that is not there yet: nothing may be taken for empty because of it.
+    A missing bucket is not the same as a folder that does not exist yet: it must not count as empty.
     """
     from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
 
@@ -260,7 +265,9 @@ def _told_as_os_errors(path: ObjectPath, *, listing: bool = False) -> Iterator[N
 
 
 def _in_words(error: Exception) -> str:
-    """What the store said, as S3 and GCS write it, or the first words of the client; not the request."""
+    """
+    The message of the store, as S3 and GCS write it, or the first words of the client's message; not the request.
+    """
     text = str(error)
     told = [match[1] for part in ("Code", "Message") if (match := re.search(rf"<{part}>([^<\n]*)", text))]
     return (": ".join(told) or text.split("Debug source", 1)[0]).strip()[:300] or type(error).__name__

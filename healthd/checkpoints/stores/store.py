@@ -1,8 +1,8 @@
 """
-What every place that holds checkpoints answers, local or far. A new store is one module beside this one.
+The interface of every store of checkpoints, local or remote. A new store is one module beside this one.
 
-A store lists, says what each file was when it was listed, and reads ranges of that very file. It knows no format and
-no step, changes nothing, and blocks: call it in a thread.
+A store lists files, says what each file was when it was listed, and reads ranges of exactly that file. It knows no
+format and no step, changes nothing, and blocks: call it in a thread.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from msgspec import Struct
 
 class Damaged(Exception):
     """
-    Why a checkpoint will not load, in words for a person; the first argument is the reason.
+    Why a checkpoint does not load, in words for a person. The first argument is the reason.
 
-        Damaged       these very bytes will never load
-        └── Unstable  it changed, vanished or could not be read: another look may find otherwise
-            └── Vanished  what was listed a moment ago is not there: worth another look at once
+        Damaged       exactly these bytes will never load
+        └── Unstable  it changed, disappeared or could not be read: another check may give another result
+            └── Vanished  a name listed a moment ago does not exist: check again at once
     """
 
 
@@ -33,13 +33,13 @@ class Vanished(Unstable): ...
 
 
 class Stamp(Struct, frozen=True, gc=False):
-    """What tells one state of a file from another."""
+    """Distinguishes one state of a file from another."""
 
     size: int
     mtime_ns: int
     inode: int = 0
     etag: str = ""
-    """Of an object: its entity tag without quotes, which some stores leave out of their lists."""
+    """Of an object: its entity tag without quotes. Some stores leave it out of their lists."""
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -47,7 +47,7 @@ class Entry(Struct, frozen=True, gc=False):
 
     stamp: Stamp
     not_a_file: str = ""
-    """Why it must not be opened: `a FIFO`, `a broken link`; empty for a regular file."""
+    """Why it must not be opened: `a FIFO`, `a broken link`. Empty for a regular file."""
 
 
 class Name(NamedTuple):
@@ -55,19 +55,19 @@ class Name(NamedTuple):
 
     name: str
     is_folder: bool
-    """Also a link to a folder, and a link that leads in a circle: who looks into it is told so."""
+    """True also for a link to a folder, and for a link in a circle: reading it gives the error."""
     is_link: bool = False
 
 
 class File(Protocol):
-    """An open file, the very one that was listed."""
+    """An open file, exactly the one that was listed."""
 
     def read_at(self, offset: int, size: int) -> bytes:
         """At most *size* bytes from *offset* on; none at the end. Raises OSError and Unstable."""
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
         """
-        Says that these few bytes, by offset and size, are read next: a store that is far away may ask for them at once.
+        Announce that these few bytes, by offset and size, are read next: a remote store may request them together.
         """
 
 
@@ -75,19 +75,23 @@ P_contra = TypeVar("P_contra", contravariant=True)
 
 
 class Store(Protocol[P_contra]):
-    """Reads at places of one kind: a path, or a key in a bucket. All raise OSError, with ENOENT for nothing."""
+    """
+    Reads locations of one kind: a path, or a key in a bucket. All raise OSError, with ENOENT when nothing is there.
+    """
 
     @property
     def at_once(self) -> int:
-        """How many files are best read at the same time: where each answer is waited for, more than there are cores."""
+        """
+        The best number of files to read at the same time. When each answer takes time, more than the number of cores.
+        """
 
     def names(self, folder: P_contra) -> Iterator[Name]:
-        """What lies directly in it, in no order. Raises NotADirectoryError for a file."""
+        """The names directly in *folder*, in no order. Raises NotADirectoryError for a file."""
 
     def survey(self, place: P_contra, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
         """
-        Whether it is a folder, and every file in and below it by name with `/` between the parts; a file is its own
-        only one. Raises Damaged for more than *most* entries, or when they nest too deep.
+        Whether it is a folder, and every file in and below it, by name with `/` between the parts. A file has itself
+        as its only entry. Raises Damaged for more than *most* entries, or for nesting that is too deep.
         """
 
     def open(self, base: P_contra, name: str, entry: Entry) -> AbstractContextManager[File]:
@@ -95,7 +99,7 @@ class Store(Protocol[P_contra]):
 
 
 def unreadable(name: str, error: OSError) -> Unstable:
-    """What was listed and cannot be read: retention took it away, or another client of the file server did."""
+    """A listed file that cannot be read: retention removed it, or another client of the file server did."""
     kind = Vanished if error.errno in (errno.ENOENT, errno.ESTALE) else Unstable
     return kind(explain(name, error))
 

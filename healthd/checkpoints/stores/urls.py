@@ -1,7 +1,7 @@
 """
-What a person writes for a place with checkpoints: a path, `file:///path`, or the URL of a bucket.
+The text that a user writes for a location of checkpoints: a path, `file:///path`, or the URL of a bucket.
 
-Credentials are never part of it: they come from where the platform puts them, as obstore looks for them.
+Credentials are never part of it: they come from the platform, where obstore looks for them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from healthd.checkpoints.stores.objects import ObjectPath, ObjectStore
 from healthd.checkpoints.stores.store import Store
 
 Location = Path | ObjectPath
-"""Where a checkpoint, or a folder of them, is."""
+"""The location of a checkpoint, or of a folder of checkpoints."""
 
 EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure", "abfss": "azure"}
-"""The extra of the package that each scheme needs."""
+"""The package extra that each scheme needs."""
 
 
 class NoSuchStore(ValueError):
-    """Nothing can be read at this location; says what to write or to install instead."""
+    """This location cannot be read. The message says what to write or to install instead."""
 
 
 def locate(text: str, environment: Mapping[str, str] = os.environ) -> Location:
-    """The place that *text* names. Raises NoSuchStore."""
+    """The location that *text* names. Raises NoSuchStore."""
     try:
         url = urlsplit(text)
-    except ValueError as error:  # of brackets: to it they stand around an address
+    except ValueError as error:  # for brackets, which in a URL are only valid around an address
         raise NoSuchStore(f"{text}: no URL ({error}): use a path, or a bucket's name without brackets") from error
     if url.scheme in ("", "file"):
         return _path(text, url.scheme, url.netloc, url.path)
@@ -50,12 +50,12 @@ def locate(text: str, environment: Mapping[str, str] = os.environ) -> Location:
 
 
 def is_bucket(text: str) -> bool:
-    """Whether *text* is the URL of a bucket that `locate` can read where the extra is installed."""
+    """Whether *text* is the URL of a bucket that `locate` can read when the extra is installed."""
     return urlsplit(text).scheme in EXTRAS
 
 
 def store_of(location: Location) -> Store[Any]:
-    """Who reads there."""
+    """The store that reads *location*."""
     return local_store() if isinstance(location, Path) else location.store
 
 

@@ -43,11 +43,11 @@ def is_known(environ: Mapping[str, str] = os.environ) -> bool:
 
 def connection(args: argparse.Namespace, clock: Clock) -> Connection:
     """The way to the cluster. Raises Unusable where there is none."""
-    from healthd.cluster.remote import in_cluster  # here: a run on this machine needs no client
+    from healthd.cluster.remote import in_cluster  # imported here: a run on this machine needs no client
 
     if is_inside() and not is_named(args):
         return in_cluster(clock)
-    from healthd.cluster.remote.kubeconfig import from_kubeconfig  # here: it costs 20 MB, which pods need not pay
+    from healthd.cluster.remote.kubeconfig import from_kubeconfig  # imported here: 20 MB that pods do not need
 
     return from_kubeconfig(args.kubeconfig, args.context or None, clock=clock)
 
@@ -56,12 +56,12 @@ def namespace(args: argparse.Namespace) -> str:
     """The one that an option names, else the one that kubectl would take. Raises Unusable where there is no cluster."""
     if args.namespace:
         return str(args.namespace)
-    from healthd.cluster.remote.in_cluster import SERVICE_ACCOUNT  # here: as above
+    from healthd.cluster.remote.in_cluster import SERVICE_ACCOUNT  # imported here: as above
 
     if is_inside() and not is_named(args):
         own = SERVICE_ACCOUNT / "namespace"
         return own.read_text().strip() if own.is_file() else "default"
-    from healthd.cluster.remote.kubeconfig import namespace_of  # here: as above
+    from healthd.cluster.remote.kubeconfig import namespace_of  # imported here: as above
 
     return namespace_of(args.kubeconfig, args.context or None)
 

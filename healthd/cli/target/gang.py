@@ -41,7 +41,9 @@ async def gang_named(
 
 
 async def _roots(cluster: Cluster, adapter: GangAdapter[Any], name: str, namespace: str | None) -> Sequence[Root]:
-    """What may not be looked at, or is a kind that this cluster does not have, is not there."""
+    """
+    The roots of this name. A root that may not be read, or a kind that this cluster does not have, counts as missing.
+    """
     try:
         listed = await cluster.list(adapter.kind, namespace=namespace, fields={"metadata.name": name})
     except (NotFound, Forbidden):

@@ -15,7 +15,7 @@ from healthd.local.state import database
 
 LONGEST_NAME = 40
 MARK = 6
-"""Digits that tell directories of one name apart."""
+"""Digits that distinguish directories of the same name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +106,7 @@ def find_state(args: argparse.Namespace, runs: Path, here: Path, target: str = "
 
 
 def _name_of(directory: Path, runs: Path) -> str:
-    """What a run that is begun in *directory* is called; empty where it must be named."""
+    """The name of a run started in *directory*. Empty when the user must name it."""
     try:
         return name_of_folder(directory, runs)
     except UserError:

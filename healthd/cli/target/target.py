@@ -33,7 +33,7 @@ class Target(NamedTuple):
     state: Path | None
     name: str
     namespace: str | None
-    """The only one that is meant; None: all."""
+    """The only namespace to read. None: all namespaces."""
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ async def open_target(args: argparse.Namespace, target: str = "") -> AsyncIterat
         if is_cluster(args, target):
             if is_run:
                 raise UserError("--name and --state are of a run on this machine; leave out what is of a cluster")
-            from healthd.cluster.remote import connect  # here: a run on this machine needs no client
+            from healthd.cluster.remote import connect  # imported here: a run on this machine needs no client
 
             clock = SystemClock()
             async with connect(target_cluster.connection(args, clock), clock=clock, jitter=random.random) as cluster:

@@ -1,1 +1,1 @@
-"""`healthd demo`: a training job of its own, faults played to it, and the story of what healthd does about them."""
+"""`healthd demo`: a training job, injected faults, and a report of what healthd does about them."""

@@ -1,7 +1,7 @@
 """
-Kernel logs that the demo can write to: one of its own, or, for root, the machine's.
+Kernel logs that the demo can write to: a log of its own, or, for root, the machine's log.
 
-Either way the records are read, judged and acted upon by what reads `/dev/kmsg` in `healthd run`.
+In both cases the code that reads `/dev/kmsg` in `healthd run` reads the records, judges them and acts on them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from healthd.probes.klog.pipe import KernelLogPipe
 from healthd.probes.klog.record import sequence_of
 
 ERROR = "<3>"
-"""The level at which a driver reports a fault. The kernel adds that a process wrote it."""
+"""The level at which a driver reports a fault. The kernel adds that a process wrote the record."""
 
 
 class Writable(Protocol):
-    """A kernel log that takes made-up records."""
+    """A kernel log that accepts made-up records."""
 
     def write(self, text: str) -> int:
-        """Log *text* as an error; the answer is of no use here."""
+        """Log *text* as an error. The returned number is not used here."""
         ...
 
     def close(self) -> None:
-        """No record will follow."""
+        """No more records follow."""
         ...
 
 
 def own_log(clock: Clock, boot_id: str) -> tuple[Writable, OpenKernelLog]:
-    """A log that nobody else sees, and how it is opened for reading."""
+    """A log that no other program sees, and the function that opens it for reading."""
     pipe = KernelLogPipe(clock)
 
     def open_after(cursor: KernelLogCursor) -> KernelLog:
@@ -47,7 +47,7 @@ def own_log(clock: Clock, boot_id: str) -> tuple[Writable, OpenKernelLog]:
 
 def machine_log(clock: Clock, boot_id: str) -> tuple[Writable, OpenKernelLog]:
     """
-    The machine's own log, read from this moment on: what earlier demos wrote is none of ours. Raises CannotRead.
+    The machine's own log, read from now on: records of earlier demos are left out. Raises CannotRead.
     """
     log = MachineLog()
     begin = KernelLogCursor(boot_id=boot_id, sequence=log.mark("healthd demo: the Xid lines that follow are made up"))
@@ -60,12 +60,12 @@ def machine_log(clock: Clock, boot_id: str) -> tuple[Writable, OpenKernelLog]:
 
 
 def is_real_device(pci: str, devices: Path = Path("/sys/bus/pci/devices")) -> bool:
-    """Whether this machine has a device there: a made-up fault of it could be believed by others who read the log."""
+    """Whether this machine has a device there: other readers of the log could believe a made-up fault of it."""
     return (devices / pci).exists()
 
 
 class MachineLog:
-    """`/dev/kmsg`, to write to. Raises CannotRead where that is not allowed."""
+    """`/dev/kmsg`, open for writing. Raises CannotRead when that is not allowed."""
 
     def __init__(self) -> None:
         try:
@@ -78,7 +78,7 @@ class MachineLog:
         return os.write(self._fd, f"{ERROR}{text}\n".encode())
 
     def mark(self, text: str) -> int:
-        """Log *text*; answers the kernel's number of it, or of a record just before it. Raises CannotRead."""
+        """Log *text*. Returns the kernel's number of it, or of a record just before it. Raises CannotRead."""
         os.lseek(self._fd, 0, os.SEEK_END)
         self.write(text)
         try:
@@ -88,5 +88,5 @@ class MachineLog:
             raise CannotRead(KMSG, "the kernel drops what processes write to it", remedy) from error
 
     def close(self) -> None:
-        """Let go of the device."""
+        """Close the device."""
         os.close(self._fd)

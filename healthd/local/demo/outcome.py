@@ -1,5 +1,6 @@
 """
-Judge a showing: did the story go as told, and are the weights equal? Pure, but for the two checkpoints that it reads.
+The result of a demo: did everything happen as in the script, and are the weights equal? Pure, except for reading two
+checkpoints.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A newer one that would not have loaded."""
+    """A newer checkpoint that would not have loaded."""
 
     step: int
     path: str
@@ -34,7 +35,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """One recovery of the showing. *phases* is name -> milliseconds."""
+    """One recovery of the demo. *phases* is name -> milliseconds."""
 
     name: str
     outcome: str
@@ -50,7 +51,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The last word of a showing. *lost_ms*: how long training was not beyond where it had been."""
+    """The result of a demo. *lost_ms*: how long training was behind the step that it had already reached."""
 
     as_told: bool
     differences: list[str]
@@ -62,16 +63,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     undisturbed_seconds: float
     recoveries: list[Recovered]
     state: str | None = None
-    """Where the state was left, when it was."""
+    """The path of the state folder, when it was kept."""
 
     @property
     def is_good(self) -> bool:
-        """Both: the story as told, and equal weights."""
+        """Both: it happened as in the script, and the weights are equal."""
         return self.as_told and self.weights_equal
 
 
 def judge(script: Script, place: Place, scene: Scene, ending: Ending, seconds: float, *, kept: bool) -> Outcome:
-    """The outcome of a showing that took *seconds*."""
+    """The outcome of a demo that took *seconds*."""
     calm, told = weights_of(place.calm, script), weights_of(place.checkpoints, script)
     differences = list(differ(script, scene.world, ending))
     return Outcome(
@@ -94,7 +95,7 @@ def explanations(world: World) -> list[Explanation]:
 
 
 def weights_of(checkpoints: Path, script: Script) -> str:
-    """A digest of the weights after the last step; empty when that was never saved whole."""
+    """A digest of the weights after the last step. Empty when that step was never saved completely."""
     try:
         return trainer.digest(trainer.load(checkpoints / f"step-{script.steps:06}"))
     except (OSError, ValueError, KeyError):
@@ -119,7 +120,7 @@ def _recovered(story: Explanation, scene: Scene) -> Recovered:
 
 
 def differ(script: Script, world: World, ending: Ending) -> Iterator[str]:
-    """Where what happened is not what the story promises."""
+    """The differences between the events and the script."""
     if ending.broke_off:
         yield f"it ended while the story waited for {ending.broke_off}"
     if ending.exit_code != 0:
@@ -162,7 +163,7 @@ def _differ_from_recovered(story: Explanation, kind: CauseKind, step: int) -> It
 
 
 def in_words(outcome: Outcome, *, phases: bool = True) -> Iterator[str]:
-    """The outcome for people; the last line is the one that matters. Without *phases* those are shown elsewhere."""
+    """The outcome for people. The last line is the result. Without *phases*, the phases are shown elsewhere."""
     for recovery in outcome.recoveries:
         yield _headline(recovery)
         if phases:

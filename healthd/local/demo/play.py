@@ -1,7 +1,7 @@
 """
-Play the story: train once without faults, then once with them under healthd.
+Run the demo: train once without faults, then once with faults under healthd.
 
-Nothing here goes by the clock: each fault comes when the scene shows that what it needs has happened.
+Nothing here depends on the clock: each fault comes when the scene shows that its condition has happened.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from healthd.local.runtime import LocalRuntime
 from healthd.local.state import database, make_private
 
 PATIENCE = timedelta(seconds=90)
-"""Beyond the rests between all steps: a demo that has not ended by then never will."""
+"""On top of the pauses between all steps: a demo that has not ended by then never ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """All that a showing needs."""
+    """The inputs of one demo."""
 
     script: Script
     place: Place
@@ -45,18 +45,18 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a showing ended, as far as the scene does not tell."""
+    """The facts about the end of a demo that are not in the scene."""
 
     exit_code: int | None
-    """Of the gang; None when it had not ended."""
+    """The exit code of the gang. None when it had not ended."""
     broke_off: str
-    """What the story waited for in vain; empty when it was told to its end."""
+    """The condition that never came. Empty when the script ran to its end."""
     undisturbed: timedelta
-    """How long the run without faults took; it does not rest between steps."""
+    """The time of the run without faults, which does not pause between steps."""
 
 
 async def play(stage: Stage) -> Ending:
-    """The whole demo; however it is left, no process of it is. Raises TrainingFailed."""
+    """The whole demo. No process of it is left at its end, however it ends. Raises TrainingFailed."""
     undisturbed = await _calm(stage)
     machine = this_machine(
         stage.script.slots, boot_id=stage.boot_id, open_kernel_log=stage.open_kernel_log, terminal=None
@@ -94,7 +94,9 @@ def _run_spec(stage: Stage) -> RunSpec:
 
 
 async def _perform(stage: Stage, runtime: LocalRuntime) -> tuple[int | None, str]:
-    """Run the gang and the story beside each other. Answers the gang's exit code, and what was waited for in vain."""
+    """
+    Run the gang and the script at the same time. Returns the gang's exit code, and the condition that never came.
+    """
     script = stage.script
     limit = PATIENCE.total_seconds() + 3 * script.steps * script.pace
     async with asyncio.TaskGroup() as group:
@@ -114,7 +116,7 @@ async def _perform(stage: Stage, runtime: LocalRuntime) -> tuple[int | None, str
 
 
 async def tell(stage: Stage) -> None:
-    """The faults, each when its time has come."""
+    """The faults, each when its condition holds."""
     script, scene = stage.script, stage.scene
     await scene.until("the first torn checkpoint", lambda s: s.training.has_saved(0, script.torn_at))
     _fault(stage, script.lost_gpu(), Tone.BAD)

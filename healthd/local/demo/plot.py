@@ -21,7 +21,7 @@ class Canvas:
         self._cells: dict[tuple[int, int], tuple[int, str]] = {}
 
     def line(self, begin: tuple[float, float], end: tuple[float, float], style: str) -> None:
-        """From *begin* to *end*, both (x, y) from 0 to 1 with y upwards."""
+        """Draw a line from *begin* to *end*, both (x, y) from 0 to 1, y upwards."""
         (x0, y0), (x1, y1) = self._dot(*begin), self._dot(*end)
         count = max(abs(x1 - x0), abs(y1 - y0), 1)
         for i in range(count + 1):
@@ -49,7 +49,7 @@ class Canvas:
 def plot_log(
     curves: Sequence[tuple[Sequence[tuple[float, float]], str]], *, width: int, height: int, last_x: float
 ) -> list[Text]:
-    """Curves of (x, value) points, each with its style, on a logarithmic scale; later ones lie on top."""
+    """Curves of (x, value) points, each with its style, on a logarithmic scale. Later curves are drawn on top."""
     values = [value for points, _ in curves for _, value in points if value > 0]
     canvas = Canvas(width, height)
     if values:

@@ -1,7 +1,7 @@
 """
-What there is to see: the newest state of the cluster, what the trainer says, and what happened so far.
+The data to show: the newest state of the cluster, the output of the trainer, and the events so far.
 
-Whoever shows it (lines, JSON, a live view) reads it here; whoever plays the story waits on it.
+The displays (lines, JSON, a live view) read it here. The script waits for conditions on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from healthd.local.demo.training import Training
 
 
 class Who(StrEnum):
-    """Who did or said something."""
+    """The actor of an event."""
 
     DEMO = "demo"
     KERNEL = "kernel"
@@ -30,7 +30,7 @@ class Who(StrEnum):
 
 
 class Tone(StrEnum):
-    """How it should look."""
+    """How an event is shown."""
 
     PLAIN = "plain"
     BAD = "bad"
@@ -38,7 +38,7 @@ class Tone(StrEnum):
 
 
 class Note(NamedTuple):
-    """One thing that happened, at its real time."""
+    """One event, at its real time."""
 
     at: datetime
     who: Who
@@ -48,7 +48,7 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """One look at the cluster."""
+    """One snapshot of the cluster."""
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
@@ -67,12 +67,12 @@ class World:
         return next((f for f in known.status.findings if f.rule == rule), None) if known else None
 
     def recovered(self, number: int) -> bool:
-        """Whether the recovery *number* (from 1) is over, however it ended."""
+        """Whether the recovery *number* (from 1) has ended, however it ended."""
         return len(self.recoveries) >= number and self.recoveries[number - 1].status.phase in ENDED
 
 
 def news(before: World, after: World) -> list[Note]:
-    """What happened between two looks, in the order in which it happened."""
+    """The events between two snapshots, in their order."""
     return sorted(
         [*_quarantines(before, after), *_findings(before, after), *_phases(before, after)], key=lambda n: n.at
     )
@@ -118,7 +118,7 @@ _TONES = {
 
 
 class Scene:
-    """The present state, and a bell that rings when it changes. Belongs to one event loop."""
+    """The current state, and an event that is set when it changes. Belongs to one event loop."""
 
     def __init__(self, began: datetime, *, show: Callable[[Note], None], root: str = "") -> None:
         self.began = began
@@ -126,35 +126,35 @@ class Scene:
         self.training = Training()
         self.notes: list[Note] = []
         self.waiting_for = ""
-        """What the story waits for."""
+        """The condition that the script waits for."""
         self.warning = ""
-        """What must stay in sight all the time."""
+        """Text that must always be visible."""
         self._show = show
         self._root = root
         self._bell = asyncio.Event()
 
     def see(self, world: World) -> None:
-        """The cluster has changed."""
+        """Take a new snapshot of the cluster."""
         for note in news(self.world, world):
             self.note(note)
         self.world = world
         self._ring()
 
     def hear(self, attempt: int, line: str, at: datetime) -> None:
-        """Rank 0 of *attempt* has said *line*."""
+        """Take a *line* that rank 0 of *attempt* has printed."""
         self.training.take_in(attempt, line, at)
         if line and not line.startswith("step "):
             self.note(Note(at, Who.TRAINER, line))
         self._ring()
 
     def note(self, note: Note) -> None:
-        """Something happened. Paths are told from the demo's own folder on."""
+        """Add an event. Paths are shown relative to the demo's own folder."""
         note = note._replace(text=note.text.replace(f"{self._root}/", "")) if self._root else note
         self.notes.append(note)
         self._show(note)
 
     async def until(self, what: str, condition: Callable[[Scene], bool]) -> None:
-        """Return when *condition* holds; *what* says so to people."""
+        """Return when *condition* holds. *what* names it for people."""
         self.waiting_for = what
         while not condition(self):
             await self._bell.wait()

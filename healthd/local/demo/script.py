@@ -1,4 +1,4 @@
-"""The story in numbers: what trains, on what, and when which fault comes."""
+"""The demo in numbers: what trains, on which data, and when each fault comes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECOVERY = RecoveryPolicy(
     grace=timedelta(seconds=2),
     look_every=timedelta(milliseconds=200),
 )
-"""Shorter waits than the defaults: nobody watches a demo for minutes."""
+"""Shorter waits than the defaults: a demo must not take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,25 +32,25 @@ class Script:
     every: int = 10
     """Steps between checkpoints."""
     pace: float = 0.15
-    """Seconds of rest after each step: a model this small would be done before anybody looks."""
+    """Seconds of pause after each step: without it, a model this small would be done before anything is visible."""
     torn_at: int = 20
-    """The checkpoint of this step is damaged, and the GPU of `broken` is lost when it has been written."""
+    """The checkpoint of this step is damaged. The GPU of `broken` is lost when it has been written."""
     broken: int = 1
     blamed: int = 2
-    """The slot whose GPU reports a fault of the application, once the first recovery is over."""
+    """The slot whose GPU reports a fault of the application, when the first recovery is over."""
     crash_at: int = 45
-    """Before this step of the second attempt the rank `crash_rank` fails by its own bug."""
+    """Before this step of the second attempt, the rank `crash_rank` fails by a bug of its own."""
     crash_rank: int = 3
 
     @property
     def slots(self) -> list[Slot]:
-        """The places for ranks, each with a made-up GPU."""
+        """The slots for ranks, each with a made-up GPU."""
         devices = [Device(pci=f"0000:{17 * (n + 1):02x}:00.0", name="made up", index=n) for n in range(self.total)]
         return slots_for(self.ranks, devices, spares=self.spares)
 
     @property
     def total(self) -> int:
-        """Slots in all."""
+        """The number of all slots."""
         return self.ranks + self.spares
 
     @property
@@ -60,17 +60,17 @@ class Script:
 
     @property
     def story_arguments(self) -> list[str]:
-        """The trainer's options for the run that is told."""
+        """The trainer's options for the run with faults."""
         faults = ["--torn-at", self.torn_at, "--crash-at", self.crash_at, "--crash-rank", self.crash_rank]
         return [*self.calm_arguments, "--pace", str(self.pace), *map(str, faults), "--crash-attempt", "1"]
 
     def lost_gpu(self) -> str:
-        """What the driver says when the GPU of slot `broken` is gone."""
+        """The driver's message when the GPU of slot `broken` is lost."""
         who = "pid='<unknown>', name=<unknown>"
         return f"NVRM: Xid (PCI:{self.address(self.broken)}): 79, {who}, GPU has fallen off the bus."
 
     def bad_access(self) -> str:
-        """What the driver says when a program reads where it may not, here on the GPU of slot `blamed`."""
+        """The driver's message when a program reads an invalid address, here on the GPU of slot `blamed`."""
         return (
             f"NVRM: Xid (PCI:{self.address(self.blamed)}): 31, pid=4242, name=python, Ch 00000010, intr 00000000. "
             "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_3 faulted @ 0x7f2c_a4000000. "
@@ -87,7 +87,7 @@ class Script:
 
 
 SLOW = 0.5
-"""`pace` for people who want to watch."""
+"""The value of `pace` for people who want to watch."""
 
 
 def config(*, trust_user_space: bool) -> Config:
@@ -96,14 +96,14 @@ def config(*, trust_user_space: bool) -> Config:
 
 
 def changed_settings() -> str:
-    """In which points the demo is configured unlike a real run, in one line."""
+    """The settings in which the demo differs from a real run, in one line."""
     names = ("backoff_base", "fault_window", "grace", "look_every")
     return ", ".join(f"recovery.{name} {format_duration(getattr(RECOVERY, name))}" for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folders of one showing."""
+    """The folders of one demo."""
 
     root: Path
 
@@ -114,14 +114,14 @@ class Place:
 
     @property
     def checkpoints(self) -> Path:
-        """Checkpoints of the run that is told."""
+        """Checkpoints of the run with faults."""
         return self.root / "checkpoints"
 
     @property
     def state(self) -> Path:
-        """What healthd keeps, logs of the ranks included."""
+        """The state of healthd, with the logs of the ranks."""
         return self.root / "state"
 
     def log_of_rank_0(self, attempt: int) -> Path:
-        """Where rank 0 writes what it does."""
+        """The log file of rank 0."""
         return self.state / "logs" / f"attempt-{attempt}" / "rank-0.log"

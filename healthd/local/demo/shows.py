@@ -1,5 +1,5 @@
 """
-Ways to show the demo that need no terminal: plain lines for people and logs, JSON lines for machines.
+Displays of the demo that need no terminal: plain lines for people and logs, JSON lines for programs.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from healthd.local.demo.scene import Note, Scene
 
 
 class Show(Protocol):
-    """What the demo tells while it goes on, and at its end."""
+    """What the demo shows while it runs, and at its end."""
 
     def note(self, note: Note) -> None:
-        """Something happened."""
+        """Show one event."""
         ...
 
     def showing(self, scene: Scene) -> AbstractContextManager[None]:
-        """While inside, *scene* is played."""
+        """Show *scene* while the block runs."""
         ...
 
     def end(self, outcome: Outcome) -> None:
-        """The last word."""
+        """Show the outcome."""
         ...
 
 
 class LinesShow:
-    """A line for everything that happened, as it happens."""
+    """One line for each event, at once."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -48,12 +48,12 @@ class LinesShow:
 
     @contextlib.contextmanager
     def showing(self, scene: Scene) -> Iterator[None]:
-        """Lines show themselves."""
+        """Nothing to do: lines are shown at once."""
         self._began = scene.began
         yield
 
     def end(self, outcome: Outcome) -> None:
-        """The outcome; its last line tells whether the weights are equal."""
+        """The outcome. Its last line says whether the weights are equal."""
         self._print("")
         for line in in_words(outcome):
             self._print(line)
@@ -63,18 +63,18 @@ class LinesShow:
 
 
 class JsonShow:
-    """One object a line. The last one is the outcome and has `weights_equal`; those before have `at` and `text`."""
+    """One object per line. The last one is the outcome and has `weights_equal`. The others have `at` and `text`."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def note(self, note: Note) -> None:
-        """`at` is a time (RFC 3339, UTC); `who` did it."""
+        """`at` is a time (RFC 3339, UTC). `who` is the actor."""
         self._print({"at": note.at.isoformat(), "who": note.who.value, "text": note.text})
 
     @contextlib.contextmanager
     def showing(self, scene: Scene) -> Iterator[None]:  # noqa: ARG002 - the protocol's signature
-        """Lines show themselves."""
+        """Nothing to do: lines are shown at once."""
         yield
 
     def end(self, outcome: Outcome) -> None:

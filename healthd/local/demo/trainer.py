@@ -1,13 +1,13 @@
 """
-The demo's training job: real data-parallel gradient descent with nothing but the standard library.
+The demo's training job: real data-parallel gradient descent, with the standard library alone.
 
-Every step's batch has a fixed number of parts, which the ranks share out. Gradients are added over TCP in the order of
-the parts, never in the order of arrival, so a run ends with the same weights bit for bit whether it was interrupted or
-not, and on however many ranks it went on. A peer that is gone is waited for without end, as NCCL waits: only whoever
-watches the gang can end that.
+Each batch has a fixed number of parts, which the ranks share. Gradients are added over TCP in the order of the parts,
+never in the order of arrival. So a run ends with the same weights bit for bit, with or without interruptions, and on
+any number of ranks. A rank waits for a lost peer without end, as NCCL does: only a supervisor of the gang can end
+that.
 
-A plain script that imports nothing of healthd: `python trainer.py --steps 60 --checkpoint DIR`, once for each RANK of
-WORLD_SIZE. It resumes from HEALTHD_RESUME_FROM where that is set, and from nothing else.
+A plain script that imports nothing from healthd: `python trainer.py --steps 60 --checkpoint DIR`, once for each RANK
+of WORLD_SIZE. It resumes from HEALTHD_RESUME_FROM when that is set, and from nothing else.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from typing import NamedTuple, NoReturn
 SIZES = (2, 16, 16, 1)
 """Neurons of each layer, the inputs first."""
 PARTS = 12
-"""Parts of every batch: the grain in which ranks share the work, and the order in which gradients are added."""
+"""Parts of every batch: the unit in which ranks share the work, and the order in which gradients are added."""
 SAMPLES = 8
 """Samples in a part."""
 RATE = 0.03
 INERTIA = 0.5
 SPREAD = 2.5
-"""Of the first weights: large enough that there is something to unlearn, so the loss falls for a while."""
+"""Of the first weights: large enough that the loss falls for a while."""
 INDEX = "model.safetensors.index.json"
 
 
 class Tensor(NamedTuple):
-    """A named stretch of the flat list that holds all weights (and of the one that holds their momenta)."""
+    """A named range of the flat list with all weights (and of the flat list with their momenta)."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,7 +53,7 @@ class Tensor(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next one begins."""
+        """The start of the next tensor."""
         return self.begin + math.prod(self.shape)
 
 
@@ -74,7 +74,7 @@ WEIGHTS = LAYOUT[-1].end
 
 @dataclass
 class State:
-    """All that training carries from one step to the next."""
+    """All data that training keeps from one step to the next."""
 
     step: int
     weights: list[float]
@@ -100,7 +100,7 @@ def samples(step: int, part: int) -> Iterator[tuple[list[float], float]]:
 
 
 def activate(weights: Sequence[float], inputs: list[float]) -> list[list[float]]:
-    """What each layer answers, the inputs first; all but the last go through tanh."""
+    """The output of each layer, the inputs first. All layers but the last use tanh."""
     values = [inputs]
     for weight, bias in LAYERS:
         outputs, width = weight.shape
@@ -111,7 +111,7 @@ def activate(weights: Sequence[float], inputs: list[float]) -> list[list[float]]
 
 
 def add_gradient(gradient: list[float], weights: Sequence[float], inputs: list[float], target: float) -> float:
-    """Add what one sample says to *gradient* (back-propagation). Returns its squared error."""
+    """Add the gradient of one sample to *gradient* (back-propagation). Returns its squared error."""
     values = activate(weights, inputs)
     error = values[-1][0] - target
     deltas = [error]
@@ -130,7 +130,7 @@ def add_gradient(gradient: list[float], weights: Sequence[float], inputs: list[f
 
 
 def part_sum(weights: Sequence[float], step: int, part: int) -> list[float]:
-    """The gradient of one part of a batch, and in the last place the sum of its squared errors."""
+    """The gradient of one part of a batch. The last element is the sum of its squared errors."""
     gradient = [0.0] * WEIGHTS
     errors = 0.0
     for inputs, target in samples(step, part):
@@ -139,7 +139,7 @@ def part_sum(weights: Sequence[float], step: int, part: int) -> list[float]:
 
 
 def advance(state: State, total: Sequence[float]) -> float:
-    """One step down *total*, the sum over the whole batch. Returns the mean loss of that batch."""
+    """One step down the gradient *total*, the sum over the whole batch. Returns the mean loss of that batch."""
     for i in range(WEIGHTS):
         state.momenta[i] = INERTIA * state.momenta[i] - RATE * total[i] / (PARTS * SAMPLES)
         state.weights[i] += state.momenta[i]
@@ -148,7 +148,7 @@ def advance(state: State, total: Sequence[float]) -> float:
 
 
 class Gang:
-    """The ranks of one attempt: a star with rank 0 in the middle. Each call is collective: every rank makes it."""
+    """The ranks of one attempt: a star with rank 0 in the middle. Every call is collective: each rank makes it."""
 
     def __init__(self, rank: int, world: int, address: str, port: int) -> None:
         self.rank = rank
@@ -171,7 +171,7 @@ class Gang:
         return total
 
     def wait(self) -> None:
-        """Return when every rank has come here."""
+        """A barrier: return when every rank has called it."""
         self.add({})
 
 
@@ -201,10 +201,10 @@ def _connect(rank: int, address: str, port: int) -> socket.socket:
     while True:
         try:
             link = socket.create_connection((address, port))
-        except ConnectionRefusedError:  # rank 0 is not there yet
+        except ConnectionRefusedError:  # rank 0 does not listen yet
             time.sleep(0.02)
             continue
-        if link.getsockname() == link.getpeername():  # nobody listened, and the kernel joined the socket to itself
+        if link.getsockname() == link.getpeername():  # no listener: the kernel connected the socket to itself
             link.close()
             continue
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -239,22 +239,22 @@ def _read(link: socket.socket, size: int) -> bytes:
 
 
 def _stall(why: OSError) -> NoReturn:
-    """A peer is gone. NCCL would wait for it in a kernel on the GPU: no error, no end."""
+    """A peer is lost. NCCL would wait for it in a kernel on the GPU: no error, no end."""
     say(f"waiting for a rank that is gone: {why}")
     while True:
         signal.pause()
 
 
 def say(line: str) -> None:
-    """One line, at once."""
+    """Print one line and flush it."""
     print(line, flush=True)
 
 
 def save(root: Path, state: State, gang: Gang, *, torn: bool = False) -> Path:
     """
-    Write the checkpoint of this step: each rank its shard, then rank 0 the index, which makes it whole.
+    Write the checkpoint of this step: each rank writes its shard, then rank 0 writes the index, which completes it.
 
-    With *torn* one shard loses its end, as with a writer that does not wait for its data to reach the disk.
+    With *torn*, one shard loses its end, as with a writer that does not wait until its data is on the disk.
     """
     folder = root / f"step-{state.step:06}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -285,7 +285,7 @@ def share_out(world: int) -> list[list[str]]:
 
 
 def shard_name(rank: int, world: int) -> str:
-    """As Hugging Face numbers them, from 1."""
+    """The shard name in the numbering of Hugging Face, from 1."""
     return f"model-{rank + 1:05}-of-{world:05}.safetensors"
 
 
@@ -305,7 +305,9 @@ def encode_shard(state: State, names: Sequence[str]) -> bytes:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """All of it or nothing, also when the power goes: aside, to the disk, then under its name."""
+    """
+    Write all of it or nothing, also at a power loss: write a temporary file, flush it to the disk, then rename it.
+    """
     aside = path.with_name(f"{path.name}.tmp")
     with aside.open("wb") as file:
         file.write(data)
@@ -318,7 +320,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def load(folder: Path) -> State:
-    """Exactly this checkpoint, whatever number of ranks wrote it."""
+    """Load exactly this checkpoint, whatever number of ranks wrote it."""
     index = json.loads((folder / INDEX).read_text())
     tensors: dict[str, list[float]] = {}
     for name in sorted(set(index["weight_map"].values())):
@@ -343,7 +345,7 @@ def digest(state: State) -> str:
 
 
 def train(options: argparse.Namespace, gang: Gang, resume_from: str, attempt: int) -> State:
-    """All steps that are left."""
+    """Train all remaining steps."""
     state = load(Path(resume_from)) if resume_from else fresh()
     if gang.rank == 0:
         say(f"resumed from step {state.step}" if resume_from else f"start with {gang.world} ranks")
@@ -377,7 +379,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """One rank."""
+    """Run one rank."""
     options = parse()
     environ = os.environ
     rank, world = int(environ.get("RANK", "0")), int(environ.get("WORLD_SIZE", "1"))

@@ -1,5 +1,5 @@
 """
-What the trainer's own output tells: steps, losses, and what each interruption cost. Pure; times are passed in.
+Reads the trainer's output: steps, losses, and the cost of each interruption. Pure; times are arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RESUMED = re.compile(r"resumed from step (\d+)")
 
 
 class Point(NamedTuple):
-    """One step that was done."""
+    """One completed step."""
 
     at: datetime
     step: int
@@ -24,7 +24,7 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class Attempt:
-    """What one attempt did. *resumed* is the step that it began from."""
+    """The progress of one attempt. *resumed* is the step that it started from."""
 
     resumed: int = 0
     points: list[Point] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Attempt:
 
     @property
     def step(self) -> int:
-        """How far it came."""
+        """The last step that it reached."""
         return self.points[-1].step if self.points else self.resumed
 
 
@@ -43,7 +43,7 @@ class Training:
     attempts: dict[int, Attempt] = field(default_factory=dict)
 
     def take_in(self, attempt: int, line: str, at: datetime) -> None:
-        """One line of rank 0, read at *at*; lines of other kinds say nothing."""
+        """Read one line of rank 0, received at *at*. Lines of other kinds are ignored."""
         known = self.attempts.setdefault(attempt, Attempt())
         if match := _STEP.fullmatch(line):
             known.points.append(Point(at, int(match[1]), float(match[2])))
@@ -62,18 +62,21 @@ class Training:
         return attempt in self.attempts and step in self.attempts[attempt].saved
 
     def lost_steps(self, attempt: int) -> int:
-        """How many steps had to be done again because *attempt* began."""
+        """How many steps were repeated because *attempt* started."""
         before = self.attempts.get(attempt - 1)
         return max(0, before.step - self.attempts[attempt].resumed) if before and attempt in self.attempts else 0
 
     @property
     def all_lost_steps(self) -> int:
-        """Steps that had to be done again, over all attempts."""
+        """Repeated steps, over all attempts."""
         return sum(self.lost_steps(attempt) for attempt in self.attempts)
 
     @property
     def lost_time(self) -> timedelta:
-        """How long training was not beyond where it had been: over all interruptions, from one new step to the next."""
+        """
+        How long training was behind the step that it had already reached: over all interruptions, from one new step to
+        the next.
+        """
         lost = timedelta(0)
         furthest: Point | None = None
         for _, attempt in sorted(self.attempts.items()):

@@ -1,4 +1,4 @@
-"""The run to compare with: the same training as plain processes, without healthd and without faults."""
+"""The reference run: the same training as plain processes, without healthd and without faults."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TRAINER = str(Path(trainer.__file__).resolve())
 
 
 class TrainingFailed(Exception):
-    """Even without faults it did not end well, so there is nothing to show here; says what the trainer said."""
+    """The training failed even without faults, so the demo cannot run. The message has the trainer's output."""
 
 
 async def train_undisturbed(script: Script, place: Place) -> None:
-    """Train from the first step to the last, without any rest between steps. Raises TrainingFailed."""
+    """Train from the first step to the last, without a pause between steps. Raises TrainingFailed."""
     port = free_port()
     command = [sys.executable, TRAINER, "--checkpoint", str(place.calm), *script.calm_arguments]
     environments = [_environment(rank, script.ranks, port) for rank in range(script.ranks)]
@@ -38,7 +38,7 @@ async def train_undisturbed(script: Script, place: Place) -> None:
 async def _processes(
     command: list[str], environments: list[dict[str, str]]
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """One process for each environment; none is left when the block ends."""
+    """One process for each environment. No process is left when the block ends."""
     started: list[asyncio.subprocess.Process] = []
     try:
         for environment in environments:

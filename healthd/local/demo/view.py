@@ -1,5 +1,5 @@
 """
-The live view: slots, loss, recoveries with their phases in milliseconds, and what happened. A function of the scene.
+The live view: slots, loss, recoveries with their phases in milliseconds, and events. A function of the scene.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from healthd.local.demo.script import Script
 from healthd.local.slots import devices_of
 
 SMALLEST = (76, 22)
-"""Columns and lines that the view needs; below that, lines are better."""
+"""Columns and lines that the view needs. On a smaller terminal, plain lines are better."""
 WIDEST = 130
 LAST_WORDS = 6
-"""Lines that the outcome needs below the last picture, with the prompt."""
+"""Lines that the outcome needs below the last frame, with the prompt."""
 REFRESH = 0.1
-"""Seconds between two pictures."""
+"""Seconds between two frames."""
 SLOTS_WIDTH = 44
 ATTEMPT_STYLES = ("cyan", "yellow", "green")
 WHO_STYLE = {"kernel": "magenta", "agent": "yellow", "controller": "cyan", "trainer": "dim", "demo": "dim"}
@@ -52,7 +52,7 @@ def may_show(console: Console) -> bool:
 
 
 def frame(scene: Scene, script: Script, now: datetime, *, width: int, height: int) -> RenderableType:
-    """The whole picture, *width* columns and *height* lines."""
+    """The whole frame, *width* columns and *height* lines."""
     top = max(script.total + 2, min(height // 3, 14))
     recoveries = 3 + max(2, len(scene.world.recoveries))
     left = _boxed(_attempt(scene), _slots(scene.world, script), SLOTS_WIDTH, top)
@@ -98,13 +98,13 @@ def _slots(world: World, script: Script) -> Table:
 
 
 def _pod_on(world: World, node: str) -> Pod | None:
-    """The newest pod there; ended ones stay as objects."""
+    """The newest pod on *node*. Ended pods stay as objects."""
     pods = [pod for pod in world.pods if pod.spec.node_name == node]
     return max(pods, key=lambda pod: (attempt_of(pod), not is_terminal(pod)), default=None)
 
 
 def _slot_state(node: Node, pod: Pod | None) -> tuple[str, str, str]:
-    """A mark, what to say, and its style."""
+    """A mark, a text, and its style."""
     record = read_record(node)
     if record:
         return "✖", f"{record.finding.rpartition('/')[2]}, quarantine", "red"
@@ -184,7 +184,7 @@ def _timeline(scene: Scene, lines: int) -> Iterator[Text]:
 
 
 def words(outcome: Outcome) -> Iterator[Text]:
-    """The outcome as lines below the last picture, which has the phases."""
+    """The outcome as lines below the last frame, which shows the phases."""
     for line in in_words(outcome, phases=False):
         bad = line.startswith(("NOT AS TOLD", "WEIGHTS DIFFER"))
         good = line.startswith("Weights equal")
@@ -200,11 +200,11 @@ class LiveShow:
         self._console = console
 
     def note(self, note: Note) -> None:
-        """It is in the scene; the next picture shows it."""
+        """Nothing to do: the next frame shows it."""
 
     @contextlib.contextmanager
     def showing(self, scene: Scene) -> Iterator[None]:
-        """A picture ten times a second; the last one stays."""
+        """Draw a frame ten times a second. The last frame stays."""
         with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
             drawing = asyncio.get_running_loop().create_task(self._draw(live, scene))
             try:
@@ -214,7 +214,7 @@ class LiveShow:
                 live.update(self._picture(scene, leave=LAST_WORDS), refresh=True)
 
     def end(self, outcome: Outcome) -> None:
-        """The outcome, below the last picture."""
+        """The outcome, below the last frame."""
         for line in words(outcome):
             self._console.print(line)
 
@@ -224,7 +224,7 @@ class LiveShow:
             await asyncio.sleep(REFRESH)
 
     def _picture(self, scene: Scene, leave: int = 1) -> RenderableType:
-        """The view, with *leave* lines of the terminal below it."""
+        """The frame, with *leave* free lines of the terminal below it."""
         size = self._console.size
         width, height = min(size.width, WIDEST), max(size.height - leave, SMALLEST[1] - LAST_WORDS)
         return frame(scene, self._script, self._clock.now(), width=width, height=height)

@@ -1,5 +1,5 @@
 """
-Bring what happens to the scene: the cluster by watching it, the trainer by reading its log. Changes nothing.
+Feeds the scene: it watches the cluster and reads the log of the trainer. It changes nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from healthd.local.demo.scene import Scene, World
 from healthd.local.demo.script import Place
 
 LOOK_EVERY = timedelta(milliseconds=20)
-"""Between two looks at the log: files cannot be watched without one, and a step takes longer."""
+"""Between two polls of the log: files have to be polled, and a step takes longer than this."""
 
 
 async def look(cluster: Cluster) -> World:
-    """Everything that the demo shows. Raises ClusterError."""
+    """A snapshot of all data that the demo shows. Raises ClusterError."""
     recoveries = (await cluster.list(Recovery)).items
     return World(
         nodes={node.metadata.name: node for node in (await cluster.list(Node)).items},
@@ -32,7 +32,7 @@ async def look(cluster: Cluster) -> World:
 
 
 async def watch_cluster(cluster: Cluster, clock: Clock, scene: Scene) -> None:
-    """Keep the scene's world the newest, until cancelled."""
+    """Keep the scene's snapshot current, until cancelled."""
 
     async def see(_: datetime) -> timedelta:
         scene.see(await look(cluster))
@@ -42,7 +42,7 @@ async def watch_cluster(cluster: Cluster, clock: Clock, scene: Scene) -> None:
 
 
 async def follow_training(place: Place, clock: Clock, scene: Scene) -> None:
-    """Bring every line of rank 0 of every attempt to the scene, until cancelled."""
+    """Pass every line of rank 0 of every attempt to the scene, until cancelled."""
     log = TrainerLog(place.log_of_rank_0)
 
     def hear() -> None:
@@ -54,25 +54,25 @@ async def follow_training(place: Place, clock: Clock, scene: Scene) -> None:
             hear()
             await clock.sleep(LOOK_EVERY)
     finally:
-        hear()  # its last words
+        hear()  # its last lines
 
 
 class TrainerLog:
-    """The logs of rank 0, one for each attempt, read line by line as they grow."""
+    """The logs of rank 0, one per attempt, read line by line as they grow."""
 
     def __init__(self, path_of: Callable[[int], Path]) -> None:
         self._path_of = path_of
         self._attempt = 0
         self._read = 0
-        """Bytes of the present attempt's log that were told."""
+        """Bytes of the current attempt's log that were read."""
 
     def read(self) -> Iterator[tuple[int, str]]:
-        """All whole lines that are new, with their attempt."""
+        """All complete new lines, with their attempt."""
         while True:
             yield from ((self._attempt, line) for line in self._lines())
             if not self._path_of(self._attempt + 1).exists():
                 return
-            yield from ((self._attempt, line) for line in self._lines())  # its last words before the next one began
+            yield from ((self._attempt, line) for line in self._lines())  # the last lines of this attempt
             self._attempt, self._read = self._attempt + 1, 0
 
     def _lines(self) -> list[str]:

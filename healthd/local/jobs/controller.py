@@ -1,7 +1,7 @@
 """
-The Job controller and the scheduler of this machine: carries out what `job_plan` and `schedule` decide.
+The Job controller and the scheduler of this machine: it carries out what `plan` and `schedule` decide.
 
-Every cycle starts from what the cluster says now, so it may be cut off anywhere and takes up where it stopped.
+Each cycle reads the current state of the cluster. So it may be interrupted anywhere, and the next cycle continues.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from healthd.local.once import Once
 log = structlog.get_logger(__name__)
 
 RESYNC = timedelta(seconds=1)
-"""Between looks while nothing happens, at most: what did not work is tried again."""
+"""The longest time between two cycles without an event. Failed writes are repeated then."""
 RETRY = timedelta(milliseconds=100)
-"""After a write that lost against another one."""
+"""The wait after a write that failed with Conflict."""
 
 
 class JobController:
-    """Keeps every Job of the cluster going: its pods made, counted, and bound to slots."""
+    """Reconciles all Jobs of the cluster: creates and counts their pods, and binds them to slots."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class JobController:
         self._cluster = cluster
         self._resync = resync
         self._due: list[datetime] = []
-        """When a back-off ends, which makes no event."""
+        """The ends of the back-offs. The end of a back-off makes no event."""
         self._drawn = Drawn(new_suffix=new_suffix, free_port=free_port, backoff=backoff)
         self._missed = False
-        """A write did not happen: look again soon, but not for the same trouble again and again."""
+        """A write failed: the next cycle comes soon, but the same error does not shorten the wait again."""
         self._trouble = Once()
 
     async def cycle(self, now: datetime) -> timedelta:
-        """One look at every Job, then at every pod that has no slot. Returns when to look again at the latest."""
+        """Reconcile each Job, then each pod without a slot. Returns the longest time until the next cycle."""
         self._missed, self._due = False, []
         jobs = (await self._cluster.list(Job)).items
         owned = _by_owner((await self._cluster.list(Pod)).items)
@@ -61,13 +61,13 @@ class JobController:
         return RETRY if self._missed else min([self._resync, *(due - now for due in self._due)])
 
     async def _settle(self, job: Job, owned: dict[str, list[Pod]], now: datetime) -> bool:
-        """Decide and act for one job. False: something was in the way, and the next cycle tries again."""
+        """Reconcile one job. False when a write failed; the next cycle tries again."""
         plan = decide(job, owned.get(job.metadata.uid, []), now, self._drawn)
         if plan.due is not None:
             self._due.append(plan.due)
         try:
             await self._carry_out(job, plan)
-        except (Conflict, NotFound, AlreadyExists):  # it has changed since the list
+        except (Conflict, NotFound, AlreadyExists):  # the object changed since the list
             self._missed = True
             return False
         except ClusterError as error:
@@ -79,7 +79,7 @@ class JobController:
         return True
 
     async def _carry_out(self, job: Job, plan: Plan) -> None:
-        """The status comes last: what it says is true by then."""
+        """The status is written last, so what it says is true."""
         for pod in plan.release:
             await self._release(pod)
         for pod in plan.delete:
@@ -94,7 +94,12 @@ class JobController:
             )
 
     async def _release(self, pod: Pod) -> None:
-        """Not by merge alone: another finalizer may have come or gone since, so the version must be the one we read."""
+        """
+        Remove the tracking finalizer from *pod*.
+
+        A merge patch alone is not enough: another finalizer may have been added or removed since the read. So the
+        patch requires the resourceVersion that was read.
+        """
         kept = [name for name in pod.metadata.finalizers if name != FINALIZER_TRACKING]
         meta = pod.metadata
         await self._cluster.patch(
@@ -114,7 +119,7 @@ class JobController:
             return
 
     async def _release_orphans(self, owned: dict[str, list[Pod]], alive: Collection[str]) -> None:
-        """Nobody will count the pods of a Job that is gone."""
+        """Remove the tracking finalizer from pods whose Job is gone: no controller counts them any more."""
         orphans = [pod for uid, pods in owned.items() if uid not in alive for pod in pods if is_tracked(pod)]
         for pod in orphans:
             try:
@@ -125,7 +130,7 @@ class JobController:
                 continue
 
     async def _bind(self, unsettled: Collection[str], now: datetime) -> None:
-        """Pods of a job that could not be settled wait: they may be about to be deleted."""
+        """Bind pods. Pods of a job whose reconcile failed wait: they may be about to be deleted."""
         pods = (await self._cluster.list(Pod)).items
         nodes = (await self._cluster.list(Node)).items
         for decision in decide_bindings(pods, nodes):
@@ -134,7 +139,7 @@ class JobController:
             try:
                 await self._settle_binding(decision, now)
                 self._trouble.over(decision.pod.metadata.uid)
-            except (Conflict, NotFound):  # it has changed since the list
+            except (Conflict, NotFound):  # the object changed since the list
                 self._missed = True
             except ClusterError as error:
                 if self._trouble.is_new(decision.pod.metadata.uid, str(error)):

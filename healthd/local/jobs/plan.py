@@ -1,12 +1,12 @@
 """
-What an Indexed batch/v1 Job needs next: the decisions of its controller, as a gang sees them on Kubernetes. Pure.
+What an Indexed batch/v1 Job needs next: the decisions of the Job controller, as a gang sees them on Kubernetes. Pure.
 
-A pod made here carries the tracking finalizer until it has been counted for good. A Failed pod keeps it for as long as
-the job is not finished, so the number of failures is always the number of such pods, and no crash can count one twice.
-A pod that is deleted by suspend loses it first, and is never counted.
+Each pod is created with the tracking finalizer and keeps it until the pod is counted for good. A Failed pod keeps it
+until the job is finished. So the number of failures is always the number of such pods, and a crash cannot count one
+twice. A pod that suspend deletes loses the finalizer first, and is never counted.
 
-Two differences to Kubernetes. The back-off of an index counts failures since the job was last resumed, not before: who
-suspends and resumes a gang has waited already. And suspending forgets which indexes succeeded.
+Two differences to Kubernetes. The back-off of an index counts only failures since the job was last resumed: a user who
+suspends and resumes a gang has already waited. And suspend forgets which indexes succeeded.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ LONGEST_BACKOFF = timedelta(minutes=6)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do, in this order, and the status that is true afterwards."""
+    """The actions, in this order, and the status that is true after them."""
 
     release: list[Pod] = field(default_factory=list)
-    """Take the tracking finalizer off."""
+    """Pods that lose the tracking finalizer."""
     delete: list[Pod] = field(default_factory=list)
     create: list[Pod] = field(default_factory=list)
     status: JobStatus
     due: datetime | None = None
-    """When the first back-off ends; None while there is none. Nothing else here is a matter of time."""
+    """When the first back-off ends. None when there is no back-off. Nothing else here depends on time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """Where chance and the machine come in: the random part of a name, a free TCP port, and the first back-off."""
+    """Inputs from chance and from the machine: the random part of a name, a free TCP port, and the first back-off."""
 
     new_suffix: Callable[[], str]
     free_port: Callable[[], int]
@@ -53,18 +53,18 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """The pods of a job, sorted by what they mean to it."""
+    """The pods of a job, sorted by their meaning for it."""
 
     job: Job
     world: int
     active: list[Pod]
     terminating: list[Pod]
-    """Asked to go, not yet known to be gone."""
+    """Deletion requested, not yet confirmed."""
     failed: list[Pod]
     """Counted as failures."""
     ended: list[Pod]
     done: set[int]
-    """Indexes that succeeded; they are never run again."""
+    """Indexes that succeeded. They do not run again."""
     now: datetime
 
 
@@ -81,12 +81,12 @@ def decide(job: Job, pods: Sequence[Pod], now: datetime, drawn: Drawn) -> Plan:
 
 
 def is_finished(job: Job) -> bool:
-    """Complete or Failed, for good."""
+    """Complete or Failed. Both are final."""
     return _stands(job, "Complete") or _stands(job, "Failed")
 
 
 def is_tracked(pod: Pod) -> bool:
-    """Its Job has still to count it."""
+    """The Job has not counted this pod yet."""
     return FINALIZER_TRACKING in pod.metadata.finalizers
 
 
@@ -109,13 +109,13 @@ def _look(job: Job, pods: Sequence[Pod], now: datetime) -> _View:
 
 
 def _wind_up(view: _View) -> Plan:
-    """Finished or being deleted: nothing is counted any more."""
+    """For a job that is finished or being deleted: nothing is counted any more."""
     tracked = [pod for pod in (*view.active, *view.terminating, *view.ended) if is_tracked(pod)]
     return Plan(release=tracked, delete=view.active, status=_status(view, deleted=view.active))
 
 
 def _fail(view: _View) -> Plan:
-    """Kubernetes says `Failed` only when no pod is left; whoever reads it may take the nodes."""
+    """As in Kubernetes, `Failed` is set only when no pod is left. A reader of `Failed` may take the nodes."""
     limit = view.job.spec.backoff_limit
     message = f"{len(view.failed)} pods failed; backoffLimit is {limit}"
     conditions = _told(view, "FailureTarget", "True", "BackoffLimitExceeded", message)
@@ -169,7 +169,7 @@ def _counted(view: _View) -> list[Pod]:
 
 
 def _surplus(view: _View) -> list[Pod]:
-    """Active pods of an index that is not wanted (the world shrank), or that has an older pod already."""
+    """Active pods whose index is not wanted (the world shrank), or already has an older pod."""
     seen = {_index(pod) for pod in view.terminating}
     surplus: list[Pod] = []
     for pod in sorted(view.active, key=_age):
@@ -180,7 +180,7 @@ def _surplus(view: _View) -> list[Pod]:
 
 
 def _new_pods(view: _View, drawn: Drawn) -> list[Pod]:
-    """One for each index that has none, as far as parallelism and the back-off of the index allow."""
+    """One pod for each index without a pod, as far as parallelism and the back-off of the index allow."""
     taken = {_index(pod) for pod in (*view.active, *view.terminating)} | view.done
     room = view.job.spec.parallelism - len(view.active) - len(view.terminating)
     waiting = _backing_off(view, drawn.backoff)
@@ -192,7 +192,7 @@ def _new_pods(view: _View, drawn: Drawn) -> list[Pod]:
 
 
 def _backing_off(view: _View, backoff: timedelta) -> dict[int, datetime]:
-    """The indexes that wait after a failure, and until when."""
+    """The indexes that wait after a failure, and the end of each wait."""
     since = view.job.status.start_time or view.now
     failures: dict[int, list[datetime]] = defaultdict(list)
     for pod in view.failed:
@@ -203,13 +203,13 @@ def _backing_off(view: _View, backoff: timedelta) -> dict[int, datetime]:
 
 
 def _delay(failures: int, backoff: timedelta) -> timedelta:
-    """Doubled with each failure. The exponent is bounded so that the product cannot overflow."""
+    """The wait doubles with each failure. The exponent is bounded, so the product cannot overflow."""
     doublings: int = 2 ** min(failures - 1, 16)
     return min(LONGEST_BACKOFF, backoff * doublings)
 
 
 def _agreed_port(view: _View) -> int:
-    """The port that the living members of this attempt were told; 0 when there are none."""
+    """The MASTER_PORT of the living members of this attempt. 0 when there are none."""
     attempt = attempt_of(Pod(metadata=view.job.spec.template.metadata))
     members = [pod for pod in view.active if attempt_of(pod) == attempt]
     ports = (v.value for pod in members for v in pod.spec.containers[0].env if v.name == "MASTER_PORT")
@@ -223,7 +223,9 @@ def _status(
     created: Sequence[Pod] = (),
     conditions: list[Condition] | None = None,
 ) -> JobStatus:
-    """A bound pod that is deleted now goes on until its processes are gone; one that was never bound goes at once."""
+    """
+    A bound pod that is deleted now is terminating until its processes are gone. A pod never bound is gone at once.
+    """
     leaving = [pod for pod in deleted if pod.spec.node_name]
     staying = [pod for pod in view.active if pod not in deleted]
     return msgspec.structs.replace(
@@ -252,7 +254,7 @@ def _is_ready(pod: Pod) -> bool:
 
 
 def _index(pod: Pod) -> int:
-    """-1 for a pod that has no index: none of this job's."""
+    """-1 for a pod without an index, which is not a pod of this job."""
     return number_or(index_of(pod), -1)
 
 

@@ -1,8 +1,8 @@
 """
 Which slot each waiting pod gets. Pure.
 
-One pod holds one slot. A placement that a recovery wrote is kept to the letter for the members that it knows; never,
-not even then, does a pod go to a slot that is out of service: it waits and says why.
+One pod holds one slot. A placement that a recovery wrote is followed exactly for the members in it. A pod never goes
+to a slot that is out of service, not even by a placement: it waits, and its status says why.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """*pod* waits, and this is why."""
+    """*pod* waits. *why* is the reason."""
 
     pod: Pod
     why: str
 
 
 def decide_bindings(pods: Sequence[Pod], nodes: Sequence[Node]) -> list[Bind | Refuse]:
-    """For each pod without a slot, in the order of their indexes: the slot that it gets, or why none."""
+    """For each pod without a slot, in index order: its slot, or the reason why it gets none."""
     by_name = {node.metadata.name: node for node in sorted(nodes, key=_slot_order)}
     busy = {pod.spec.node_name for pod in pods if pod.spec.node_name and not is_terminal(pod)}
     decided: list[Bind | Refuse] = []
@@ -83,7 +83,7 @@ def _decide_one(pod: Pod, nodes: Mapping[str, Node], busy: Collection[str]) -> B
     except Unreadable as error:
         return Refuse(pod, f"annotation {ANNOTATION_PLACEMENT} is not a JSON object of index -> node: {error}")
     name = placement.get(index_of(pod))
-    if name is None:  # its user has made the gang larger since
+    if name is None:  # the user made the gang larger since then
         return _choose(pod, nodes, busy)
     if name not in nodes:
         return Refuse(pod, f"placed on {name}, which does not exist")
@@ -116,7 +116,7 @@ def _obstacle(pod: Pod, node: Node, busy: Collection[str], *, placed: bool) -> s
 
 
 def _placement_tolerations(pod: Pod) -> list[Toleration]:
-    """A recovery that places a pod has claimed the spare for it; the claim's own taints are no obstacle."""
+    """A recovery that places a pod has claimed the spare for it. So the pod tolerates the taints of the claim."""
     owners = pod.metadata.owner_references
     reserved = [Toleration(key=TAINT_RESERVED, value=reservation(owner.name, owner.uid)) for owner in owners]
     return [Toleration(key=LABEL_SPARE, operator="Exists"), *reserved]

@@ -1,5 +1,5 @@
 """
-A pod from the template of its Job: what it is called, whose it is, and what its process is told.
+Builds a pod from the template of its Job: its name, its owner, and the environment of its process.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from healthd.local.environment import rank_env
 FINALIZER_TRACKING = "batch.kubernetes.io/job-tracking"
 LABEL_CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 LONGEST_PREFIX = 50
-"""Of a pod's name: the rest is for the index and the random part."""
+"""The longest prefix of a pod name. The rest is for the index and the random part."""
 
 
 def new_pod(job: Job, index: int, world: int, port: int, suffix: str) -> Pod:
-    """Member *index* of *world*, which meets the others at *port*. *suffix* makes its name a new one."""
+    """Member *index* of *world*. The members meet at *port*. *suffix* makes the name unique."""
     template = job.spec.template
     labels = {LABEL_JOB_NAME: job.metadata.name, LABEL_CONTROLLER_UID: job.metadata.uid}
     notes = {key: value for key, value in job.metadata.annotations.items() if key == ANNOTATION_PLACEMENT}

@@ -1,7 +1,7 @@
 """
-Whether a rank that failed had no room to write: its last words say so, or a file system that it writes to is full.
+Whether a rank failed because of a full disk: its last output says so, or a file system that it writes to is full.
 
-A full disk is no fault of the checkpoint that was loaded, and no restart mends it: a person must hear of it.
+A full disk is not a fault of the loaded checkpoint, and a restart does not repair it: a person must know.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from healthd.core.recovery.faults import DISK_FULL
 from healthd.local.processes.pods import Ending
 
 LAST_WORDS = 16 * 1024
-"""Bytes of its output that are looked through."""
+"""Bytes of its output that are searched."""
 LONGEST_QUOTE = 200
 NEXT_TO_NOTHING = 1 << 20
-"""Bytes. No checkpoint and no log gets into less."""
+"""Bytes. No checkpoint and no log fits into less."""
 _SAYS_SO = re.compile(
     rf"no space left on device|disk quota exceeded|\bENOSPC\b|\bEDQUOT\b|\[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]",
     re.IGNORECASE,
@@ -30,12 +30,12 @@ WAY_OUT = "make room there, or save elsewhere"
 
 
 def may_be_for_want_of_room(ending: Ending) -> bool:
-    """Whether a rank ended by itself: what was killed from outside did not fail to write."""
+    """Whether a rank ended by itself: a rank that was killed from outside did not fail to write."""
     return ending.reason == "Error" and ending.exit_code != 0 and not ending.signal
 
 
 def blame_disk(ending: Ending, words: str, full: Sequence[str]) -> Ending:
-    """*ending* of a rank, with the disk that explains it: its last *words*, and why folders are *full*. Pure."""
+    """*ending* of a rank, with the disk as its cause: its last *words*, and why folders are *full*. Pure."""
     said = next((line.strip() for line in reversed(words.splitlines()) if _SAYS_SO.search(line)), "")
     if not full and not said:
         return ending
@@ -46,15 +46,15 @@ def blame_disk(ending: Ending, words: str, full: Sequence[str]) -> Ending:
 
 def look_at_disks(log: Path | None, began_at: int, folders: Iterable[Path]) -> tuple[str, list[str]]:
     """
-    The last words of a rank whose output stands in *log* from *began_at* on, and which of *folders* are full, and why.
+    The last output of a rank, which is in *log* from *began_at* on, and which of *folders* are full, and why.
 
-    Blocks on the file systems. What cannot be read says nothing.
+    Blocks on the file systems. A file or folder that cannot be read adds nothing.
     """
     return _last_words(log, began_at) if log else "", [why for folder in folders if (why := why_full(folder))]
 
 
 def why_full(folder: Path) -> str:
-    """Why nothing can be written to *folder*, or to the nearest one above it that is there; empty where it can."""
+    """Why *folder*, or its nearest existing parent, cannot be written. Empty when it can."""
     place = next((each for each in (folder, *folder.parents) if each.is_dir()), folder)
     try:
         room = os.statvfs(place)

@@ -1,13 +1,13 @@
 """
-The second line of the fence: finds the processes of a pod by the mark in their environment, when no shim can tell.
+The second line of the fence: finds the processes of a pod by the mark in their environment, when no shim reports them.
 
-Every process of a pod is started with `HEALTHD_POD_UID=<uid>` and hands it on to what it starts. What this covers: all
-descendants, however deep, in whatever session, that this user may look into. What it does not: a process that was
-started with a cleared or rewritten environment (`env -i`, a setuid program), or that hides by `PR_SET_DUMPABLE`. The
-shim covers those; only after somebody killed the shim itself are they out of reach.
+Every process of a pod is started with `HEALTHD_POD_UID=<uid>` and passes it on to its children. This covers all
+descendants that this user may inspect, at any depth and in any session. It does not cover a process that was started
+with a cleared or rewritten environment (`env -i`, a setuid program), or that hides by `PR_SET_DUMPABLE`. The shim
+covers those. They are out of reach only after the shim itself was killed.
 
-A shim is marked `HEALTHD_SHIM_OF=<uid>` instead. One that outlives healthd is at work killing: it is waited for, never
-killed, for it reaches what the mark does not.
+A shim is marked `HEALTHD_SHIM_OF=<uid>` instead. A shim that outlives healthd is killing the rank: healthd waits for
+it and never kills it, because the shim reaches processes without the mark.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def find_processes(uid: str, mark: str = MARK) -> list[int]:
 
 async def kill_marked(uid: str) -> int:
     """
-    Kill every process with the mark of pod *uid*, and return when none and no shim is left: how many were killed.
+    Kill every process with the mark of pod *uid*. Return when no process and no shim is left: how many were killed.
 
-    Two empty looks in a row are needed: one alone could miss a child whose parent died between the two reads.
-    Waits as long as the kernel needs; a process stuck in a driver cannot be proven gone.
+    Two empty scans in a row are needed: one scan could miss a child whose parent died between the two reads.
+    Waits as long as the kernel needs. A process stuck in a driver cannot be proven gone.
     """
     killed: set[int] = set()
     empty_looks = 0
@@ -54,7 +54,7 @@ async def _end(pid: int, mark: str, *, kill: bool) -> None:
     except ProcessLookupError:
         return
     try:
-        if not _is_marked(pid, mark):  # the pid was reused before we held it
+        if not _is_marked(pid, mark):  # the pid was reused before its pidfd was open
             return
         if kill:
             with contextlib.suppress(ProcessLookupError):
@@ -87,6 +87,6 @@ def _pids() -> list[int]:
 def _is_marked(pid: int, mark: str) -> bool:
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # gone, or another user's
+    except OSError:  # it has ended, or belongs to another user
         return False
     return mark.encode() in environ.split(b"\0")

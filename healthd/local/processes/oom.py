@@ -1,11 +1,11 @@
 """
-Whether a rank that died was killed by the kernel for want of memory.
+Whether the kernel killed a dead rank because memory ran out (OOM kill).
 
-That some process of the machine was killed so in the same second proves nothing: it may be of another job. So the
-kernel log is asked whom it killed. A pid of the rank or of its descendants is proof. Where the process was gone before
-its parents could be looked at, the rank's own control group is, if it is named and the time fits. Pids in the log are
-those of the initial PID namespace, and paths those of the initial cgroup namespace: in a container neither can be
-compared. There, and where the log cannot be read, the counter of the rank's own control group speaks.
+An OOM kill on the machine in the same second proves nothing: the process may belong to another job. So the kernel log
+is searched for the killed process. A pid of the rank or of its descendants is proof. When the process was gone before
+its parents could be read, the control group of the rank is proof, if the log names it and the time fits. Pids in the
+log are those of the initial PID namespace, and paths are those of the initial cgroup namespace: in a container neither
+can be compared. In a container, and when the log cannot be read, the counter of the rank's own control group decides.
 """
 
 from __future__ import annotations
@@ -22,41 +22,43 @@ from healthd.local.processes.pods import Ending
 
 PROC = Path("/proc")
 SLACK = timedelta(seconds=1)
-"""By how much the kernel's stamps may stray from wall time."""
+"""The largest difference between the kernel's timestamps and wall time."""
 DYING = timedelta(seconds=10)
-"""Between a kill and the end: gigabytes and a GPU's driver take their time."""
+"""The longest time between a kill and the end: gigabytes of memory and a GPU driver take time."""
 HEARD_WITHIN = timedelta(milliseconds=250)
-"""The kernel writes its line before the process ends; a reader is woken at the next tick, and has to parse it."""
+"""
+The kernel writes its line before the process ends. The reader wakes up at the next tick, and has to parse the line.
+"""
 KEPT = 256
 INITIAL_PIDS = "pid:[4026531836]"
 INITIAL_CGROUPS = "cgroup:[4026531835]"
-"""The numbers of the initial namespaces are fixed in the kernel (`PROC_PID_INIT_INO`, `PROC_CGROUP_INIT_INO`)."""
+"""The numbers of the initial namespaces are constants of the kernel (`PROC_PID_INIT_INO`, `PROC_CGROUP_INIT_INO`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victim:
-    """A process that the kernel said it killed; *of* is the rank whose it was."""
+    """A process that the kernel log reports as killed. *of* is the rank that it belonged to."""
 
     kill: OomKill
     at: datetime
     of: str = ""
     is_known: bool = False
-    """Its parents could be looked at. Without *of* it is then surely no rank's."""
+    """Its parents could be read. When *of* is empty then, it belonged to no rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A rank that died, and what is known of its life."""
+    """A rank that died, and what is known about it."""
 
     uid: str
     cgroup: str
-    """Its control group, empty where it cannot be compared or says nothing: the root's has everybody in it."""
+    """Its control group. Empty when it cannot be compared, or says nothing: all processes are in the root group."""
     began: datetime
     ended: datetime
 
 
 def victim_of(suspect: Suspect, victims: Iterable[Victim]) -> Victim | None:
-    """The kill that explains the death of *suspect*, by pid or else by control group. Pure."""
+    """The kill that explains the death of *suspect*, by pid, otherwise by control group. Pure."""
     told = [victim for victim in victims if suspect.began - SLACK <= victim.at <= suspect.ended + SLACK]
     by_pid = [victim for victim in told if victim.of == suspect.uid]
     by_group = [
@@ -71,18 +73,21 @@ def victim_of(suspect: Suspect, victims: Iterable[Victim]) -> Victim | None:
 
 
 def blamed(ending: Ending, victim: Victim | None) -> Ending:
-    """*ending* of a rank that nobody asked to stop, with the kill that explains it; None: that cannot be named."""
+    """
+    *ending* of a rank that was not asked to stop, with the kill that explains it. *victim* None: the kill is not
+    named.
+    """
     if ending.exit_code == 0 or ending.reason != "Error":
         return ending
     whom = "a process of its control group" if victim is None or not victim.of else f"process {victim.kill.pid} of it"
     message = f"{ending.message}; the kernel's out-of-memory killer had killed {whom}"
-    is_the_rank = ending.signal == 9 or ending.exit_code == 137  # a shell says 137 of a child that was killed
+    is_the_rank = ending.signal == 9 or ending.exit_code == 137  # a shell exits with 137 when its child was killed
     return replace(ending, reason="OOMKilled" if is_the_rank else ending.reason, message=message)
 
 
 @dataclass(slots=True)
 class CgroupCounter:
-    """How often the kernel killed a process of one control group, and when that was last seen to grow."""
+    """How many processes of one control group the kernel killed, and when that number was last seen to grow."""
 
     path: Path | None
     last: int = 0
@@ -92,35 +97,35 @@ class CgroupCounter:
         self.last = self._read()
 
     def look(self, now: datetime) -> None:
-        """Read it again."""
+        """Read the counter again."""
         count = self._read()
         if count > self.last:
             self.grew_at = now
         self.last = count
 
     def _read(self) -> int:
-        """Of version 2 `memory.events.local`, of version 1 `memory.oom_control`; 0 where there is none."""
+        """From `memory.events.local` (cgroup v2) or `memory.oom_control` (v1). 0 when there is no such file."""
         return _kills_in(self.path) if self.path else 0
 
 
 @dataclass(slots=True)
 class OomKills:
-    """What the kernel said of its kills, for the ranks of this process. Everybody's *proc* is /proc but in tests."""
+    """The OOM kills in the kernel log, for the ranks of this process. *proc* is /proc, except in tests."""
 
     proc: Path = PROC
     sees_pids: bool = True
-    """The pids of the log are those that we see."""
+    """The pids in the log are the pids of this namespace."""
     cgroup: str = ""
-    """Our own control group, in which ranks begin; empty where it cannot be compared with the log."""
+    """The control group of healthd, in which ranks start. Empty when it cannot be compared with the log."""
     counter: CgroupCounter = field(default_factory=lambda: CgroupCounter(None))
     _victims: deque[Victim] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     @classmethod
     def here(cls, proc: Path = PROC) -> OomKills:
-        """Of this machine, as this process sees it."""
+        """For this machine, as this process sees it."""
         group = _memory_group(proc)
         is_initial = _namespace(proc, "cgroup") == INITIAL_CGROUPS
-        if is_initial and group == "/":  # where everybody is who was put nowhere else
+        if is_initial and group == "/":  # the group of all processes that were not put into another one
             group = ""
         return cls(
             proc=proc,
@@ -131,9 +136,9 @@ class OomKills:
 
     def hear(self, records: Iterable[KernelRecord], ranks: Mapping[int, str]) -> bool:
         """
-        Take in what the kernel wrote; *ranks* are the uids of those that run, by the pids of rank and supervisor.
+        Read kernel *records*. *ranks* are the uids of running ranks, by the pids of rank and supervisor.
 
-        At once: the parents of a process can be asked only while it dies. True when there was a kill.
+        Call it at once: the parents of a process can be read only while it dies. True when there was a kill.
         """
         kills = [(record, kill) for record in records if not record.facility and (kill := parse_oom_kill(record.text))]
         for record, kill in kills:
@@ -147,9 +152,9 @@ class OomKills:
 
     def is_counted(self, suspect: Suspect) -> bool:
         """
-        Whether the counter of the ranks' own control group speaks for a kill, and no line of the log against it.
+        Whether the counter of the ranks' control group indicates a kill, and no line of the log contradicts it.
 
-        The log names whom it killed, where it can be compared: then the count adds nothing.
+        When the log can be compared, it names the killed process: then the counter adds nothing.
         """
         told = any(suspect.ended - DYING - SLACK <= victim.at for victim in self._victims)
         if told and (self.sees_pids or self.cgroup):
@@ -159,7 +164,7 @@ class OomKills:
         return grew is not None and max(suspect.began, suspect.ended - DYING) <= grew
 
     def _owner(self, pid: int, ranks: Mapping[int, str]) -> tuple[str, bool]:
-        """The rank that *pid* descends from, and whether that could be seen."""
+        """The rank that *pid* descends from, and whether that could be read."""
         seen: set[int] = set()
         while pid > 1 and pid not in seen:
             if pid in ranks:
@@ -170,7 +175,7 @@ class OomKills:
 
 
 def read_oom_kills(proc: Path = PROC) -> int:
-    """How many processes of the machine were killed for want of memory since it booted; 0 where that is not said."""
+    """The number of OOM kills on the machine since boot. 0 when the kernel does not report it."""
     return _kills_in(proc / "vmstat")
 
 
@@ -183,7 +188,7 @@ def _kills_in(file: Path) -> int:
 
 
 def _parent_of(pid: int, proc: Path) -> int:
-    """0 when it is gone."""
+    """The parent pid. 0 when the process is gone."""
     try:
         return int((proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
     except (OSError, IndexError):
@@ -198,7 +203,7 @@ def _namespace(proc: Path, kind: str) -> str:
 
 
 def _memory_group(proc: Path) -> str:
-    """The path of our control group in the tree that counts memory; empty where it is not known."""
+    """The path of this process's control group in the memory tree. Empty when it is not known."""
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -208,7 +213,7 @@ def _memory_group(proc: Path) -> str:
 
 
 def _counter_file(proc: Path, group: str) -> Path | None:
-    """Where the kernel counts the kills of our own control group; None where there is no such file."""
+    """The file with the kernel's count of kills in this control group. None when there is no such file."""
     try:
         mounts = [line.split() for line in (proc / "self/mountinfo").read_text().splitlines()]
     except OSError:

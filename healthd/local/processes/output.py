@@ -1,9 +1,9 @@
 """
-Where the output of ranks goes: to a file each, and from there, prefixed, to the terminal.
+The output of ranks: it goes to one file per rank, and from there, with a prefix, to the terminal.
 
-A rank writes straight into its log file; nobody stands between. So it never waits for healthd or for a terminal that
-somebody stopped with Ctrl-S, nothing that it wrote is lost when healthd is killed, and a backlog lies on the disk and
-not in memory. The price is a look at the files' sizes ten times a second while a terminal wants them.
+A rank writes directly to its log file. So it never waits for healthd, or for a terminal that was stopped with Ctrl-S.
+Its output is not lost when healthd is killed, and a backlog is on the disk, not in memory. The price: while a terminal
+shows the output, the sizes of the files are polled ten times a second.
 """
 
 from __future__ import annotations
@@ -20,32 +20,35 @@ import structlog
 log = structlog.get_logger(__name__)
 
 TICK = 0.1
-"""Seconds between looks at the files."""
+"""Seconds between polls of the files."""
 CHUNK = 256 * 1024
-"""Bytes read from one file at a look."""
+"""Bytes read from one file per poll."""
 BACKLOG = 4 * 1024 * 1024
-"""A terminal that is further behind than this is shown the newest part, and told what it missed."""
+"""A terminal that is further behind gets the newest part, and a note about what was skipped."""
 LONGEST_LINE = 8 * 1024
 """A longer line is shown in pieces."""
 PATIENCE = 20
-"""Looks after which a line without an end (a progress bar) is shown as it is."""
+"""After this number of polls, a line without an end (a progress bar) is shown as it is."""
 
 
 def open_log(path: Path) -> int:
-    """A descriptor that appends to *path*, whose folder is made; both for their owner alone. Raises OSError."""
+    """
+    A descriptor that appends to *path*. The folder is made. File and folder are open to their owner only. Raises
+    OSError.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 class Prefixer:
-    """Cuts a stream of bytes into whole lines with a prefix; of a progress bar, only the newest state is shown."""
+    """Cuts a stream of bytes into whole lines with a prefix. Of a progress bar, only the newest state is shown."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix.encode()
         self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What can be shown after *data* has come."""
+        """The bytes to show after *data*."""
         *lines, self._pending = (self._pending + data).split(b"\n")
         shown = [self._line(line) for line in lines]
         if len(self._pending) > LONGEST_LINE:
@@ -53,7 +56,7 @@ class Prefixer:
         return b"".join(shown)
 
     def flush(self) -> bytes:
-        """Show the line that has not ended."""
+        """Show the last line, which has no end yet."""
         pending, self._pending = self._pending, b""
         return self._line(pending) if pending else b""
 
@@ -64,25 +67,25 @@ class Prefixer:
 
 
 class Follower:
-    """Reads one log file from *offset* on, never more than `CHUNK` at a time."""
+    """Reads one log file from *offset* on, at most `CHUNK` bytes at a time."""
 
     def __init__(self, path: Path, prefix: str, offset: int) -> None:
         self.finished = False
-        """All of the writer's output has been shown."""
+        """All output of the writer has been shown."""
         self._end: int | None = None
-        """Where this writer's output ends; what comes after is another one's."""
+        """The end of this writer's output. Later bytes are from another writer."""
         self._path = path
-        self._file = path.open("rb")  # held open: somebody may tidy up the folder meanwhile
+        self._file = path.open("rb")  # kept open: the folder may be cleaned up meanwhile
         self._prefix = prefix
         self._prefixer = Prefixer(prefix)
         self._offset = offset
         self._unfinished = 0
 
     def read(self) -> bytes:
-        """What to show now; it may be nothing although there is more."""
+        """The bytes to show now. May be empty although there is more."""
         behind = self._size() - self._offset
         skipped = self._skip(behind) if behind > BACKLOG else b""
-        if behind < 0:  # somebody emptied the file
+        if behind < 0:  # the file was truncated
             self._offset = 0
         self._file.seek(self._offset)
         data = self._file.read(CHUNK if self._end is None else min(CHUNK, max(0, self._end - self._offset)))
@@ -96,11 +99,11 @@ class Follower:
         return shown
 
     def end(self) -> None:
-        """The writer has ended: what is in the file now is all of it."""
+        """The writer has ended: the current content of the file is its whole output."""
         self._end = self._size()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _size(self) -> int:
@@ -115,9 +118,9 @@ class Follower:
 
 class Terminal:
     """
-    Shows the followed files on *out*, from a thread of its own that may block on it for as long as it likes.
+    Shows the followed files on *out*, from its own thread, which may block on it for any time.
 
-    The thread is a daemon: a terminal that never takes another byte cannot keep healthd from ending.
+    The thread is a daemon thread: a terminal that takes no more bytes cannot keep healthd from exiting.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -131,7 +134,7 @@ class Terminal:
         self._thread.start()
 
     def follow(self, path: Path, prefix: str, offset: int) -> Callable[[], None]:
-        """Show what is appended to *path* after *offset*. Returns what to call when the writer has ended."""
+        """Show what is appended to *path* after *offset*. Returns a function to call when the writer has ended."""
         with self._lock:
             if self._gone:
                 return lambda: None
@@ -140,7 +143,7 @@ class Terminal:
         return partial(self._end, follower)
 
     def close(self, timeout: float) -> None:
-        """Show what is there, for at most *timeout* seconds, and nothing after that."""
+        """Show the remaining output, for at most *timeout* seconds. After that, nothing is shown."""
         self._closing.set()
         self._thread.join(timeout)
 
@@ -157,7 +160,7 @@ class Terminal:
                 follower.end()
             while self._followers:
                 self._show()
-        except (OSError, ValueError) as error:  # the terminal went away; the files have everything
+        except (OSError, ValueError) as error:  # the terminal is gone; the files have all output
             log.info("terminal.gone", error=str(error))
         finally:
             with self._lock:
@@ -166,7 +169,7 @@ class Terminal:
                     follower.close()
 
     def _show(self) -> None:
-        """One look at each file."""
+        """Poll each file once."""
         with self._lock:
             followers = list(self._followers)
         for follower in followers:

@@ -1,5 +1,5 @@
 """
-What to do about one pod of this machine, and what to report of it: the decisions of its kubelet. Pure.
+The next action for one pod of this machine, and the status to report: the decisions of its kubelet. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from healthd.core.recovery.gang import is_terminal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a rank ended; that there is one is the proof that no process of it is left."""
+    """How a rank ended. That it exists is the proof that no process of the rank is left."""
 
     exit_code: int
     signal: int = 0
@@ -27,7 +27,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankView:
-    """What is known of the processes of a pod: not yet running (no *pid*), running, or ended."""
+    """The known state of a pod's processes: not yet running (no *pid*), running, or ended."""
 
     pid: int = 0
     ending: Ending | None = None
@@ -47,7 +47,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class EndLost:
-    """Make sure that nothing of a pod is left that an earlier healthd may have started."""
+    """Make sure that no process of a pod is left that an earlier healthd may have started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """The deletion that was asked for can be completed: nothing of the pod is left."""
+    """Complete the requested deletion: no process of the pod is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ Act = Start | Stop | EndLost | Report | Remove | Wait
 
 def decide_pod(pod: Pod, rank: RankView | None, *, may_start: bool, begun_here: bool, now: datetime) -> Act:
     """
-    The next act for a pod that is bound to this machine.
+    The next action for a pod that is bound to this machine.
 
-    *may_start*: its slot is free, and it is known which GPUs its process is to see. *begun_here*: this healthd has
-    written that it starts the pod. A start time that it did not write is of an earlier life, whose processes must be
-    proven gone; they are never started a second time under the same uid.
+    *may_start*: its slot is free, and the GPUs for its process are known. *begun_here*: this healthd has written the
+    start of the pod. A start time that it did not write is from an earlier healthd, whose processes must be proven
+    gone. They are never started a second time under the same uid.
     """
     if is_terminal(pod):
         return _decide_ended(pod, rank)
@@ -92,7 +92,7 @@ def decide_pod(pod: Pod, rank: RankView | None, *, may_start: bool, begun_here: 
 
 
 def _decide_ended(pod: Pod, rank: RankView | None) -> Act:
-    if rank is not None and rank.ending is None:  # somebody else said so; make it true
+    if rank is not None and rank.ending is None:  # another writer reported the end; make it true
         return Stop(timedelta(0))
     meta = pod.metadata
     if meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds != 0:
@@ -110,14 +110,14 @@ def _decide_unstarted(pod: Pod, *, may_start: bool, begun_here: bool, now: datet
 
 
 def begun(pod: Pod, now: datetime) -> PodStatus:
-    """Written before the start: whoever reads it later knows that there may be processes."""
+    """The status written before the start: a later reader knows that there may be processes."""
     scheduled = with_condition(pod.status.conditions, Condition(type="PodScheduled", status="True"), now)
     start_time = pod.status.start_time or now
     return msgspec.structs.replace(pod.status, phase="Pending", start_time=start_time, conditions=scheduled)
 
 
 def running(pod: Pod, now: datetime) -> PodStatus:
-    """The command runs."""
+    """The status while the command runs."""
     state = ContainerState(running=Running(started_at=now))
     return msgspec.structs.replace(
         pod.status,
@@ -129,7 +129,7 @@ def running(pod: Pod, now: datetime) -> PodStatus:
 
 
 def ended(pod: Pod, ending: Ending, now: datetime) -> PodStatus:
-    """The command ended and nothing of it is left: the fence's proof."""
+    """The status when the command has ended and no process of it is left: the proof for the fence."""
     terminated = Terminated(
         exit_code=ending.exit_code,
         signal=ending.signal,
@@ -152,7 +152,7 @@ def ended(pod: Pod, ending: Ending, now: datetime) -> PodStatus:
 
 
 def with_condition(conditions: Sequence[Condition], new: Condition, now: datetime) -> list[Condition]:
-    """*conditions* with *new* in the place of its type; its time moves only when its status does."""
+    """*conditions* with *new* in the place of its type. Its transition time changes only when its status changes."""
     before = next((c for c in conditions if c.type == new.type), None)
     since = before.last_transition_time if before is not None and before.status == new.status else now
     dated = msgspec.structs.replace(new, last_transition_time=since)
@@ -166,6 +166,6 @@ def _containers(pod: Pod, state: ContainerState, *, ready: bool) -> list[Contain
 
 
 def _started_at(pod: Pod) -> datetime | None:
-    """A rank that ended before anybody could say that it runs has at least been begun."""
+    """The start time. A rank that ended before it was reported as running has at least a written start."""
     states = [status.state.running for status in pod.status.container_statuses]
     return next((state.started_at for state in states if state is not None), pod.status.start_time)

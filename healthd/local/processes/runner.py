@@ -1,8 +1,10 @@
 """
-The kubelet of this machine: pods that are bound to its slots become processes, and their endings become proofs.
+The kubelet of this machine: pods that are bound to its slots become processes, and the ends of processes become
+proofs.
 
-It acts on what it reads and never on memory alone: after a crash the next cycle ends what an earlier life left behind.
-A pod's status says that it ended only when no process of it is left, so whoever reads that may start the next attempt.
+It acts on what it reads from the cluster, never on its memory alone: after a crash, the next cycle ends the processes
+of the earlier healthd. The status of a pod says that it ended only when no process of it is left. So a reader of that
+status may start the next attempt.
 """
 
 from __future__ import annotations
@@ -52,46 +54,48 @@ from healthd.threads import in_thread
 log = structlog.get_logger(__name__)
 
 TERMINAL_PATIENCE = 1.0
-"""Seconds that a closing healthd waits for a terminal that does not read."""
+"""Seconds that healthd waits at its end for a terminal that does not read."""
 RESYNC = timedelta(seconds=1)
-"""Between looks while nothing happens; also how exact `last_output` is."""
+"""Between cycles while nothing happens. It is also the precision of `last_output`."""
 LAST_LOOKS = 3
-"""At a shutdown: to report an ending, to complete a deletion, and to try once more."""
+"""Cycles at a shutdown: to report an end, to complete a deletion, and to try once more."""
 STUCK_AFTER = timedelta(seconds=10)
-"""A process that SIGKILL has not ended by then sits in a driver or on a dead file system."""
+"""After this time, a process that survives SIGKILL is stuck in a driver or on a dead file system."""
 LONGEST_DISK_LOOK = 2.0
-"""Seconds; the end of a rank is not known to healthd before."""
+"""Seconds. The longest check of the disks. healthd does not report the end of the rank before it is over."""
 LOST = "lost its supervisor when healthd was restarted"
 
 
 @dataclass(slots=True)
 class _Member:
-    """The processes of a pod: its rank, its slot, and its output as last seen."""
+    """The processes of a pod: its rank, its slot, and the last seen size of its output."""
 
     rank: Rank
     node: str
     log_path: Path | None = None
     log_began_at: int = 0
-    """Bytes that were in its log before it."""
+    """The size of its log in bytes before its start."""
     log_size: int = 0
     last_output: datetime | None = None
     work: Work | None = None
     end_output: Callable[[], None] | None = None
     began: datetime | None = None
     oom_kills: int = 0
-    """Those of the whole machine, when it began."""
+    """The OOM kills of the whole machine when it started."""
     ended: datetime | None = None
     """When its end was first seen."""
     ending: Ending | None = None
-    """As it is reported; judged once."""
+    """Its end as reported. It is judged once."""
     disk: asyncio.Task[tuple[str, list[str]]] | None = None
-    """The look at its last words and at the disks that it writes to."""
+    """The check of its last output and of the disks that it writes to."""
     killed_at: datetime | None = None
     is_stuck: bool = False
 
 
 class ProcessRunner:
-    """Runs the pods of every slot. Answers `last`, so it is also the controller's `Activity`."""
+    """
+    Runs the pods of every slot. It has the method `last`, so it is also the `Activity` of the controller.
+    """
 
     def __init__(
         self,
@@ -104,7 +108,7 @@ class ProcessRunner:
         oom: OomKills | None = None,
         saves_in: Path | None = None,
     ) -> None:
-        """*saves_in*: where ranks save. A rank that fails while the disk there is full fails for that."""
+        """*saves_in*: where ranks save. A rank that fails while that disk is full is reported as failed by it."""
         self._cluster = cluster
         self._clock = clock
         self._log_dir = log_dir
@@ -121,17 +125,17 @@ class ProcessRunner:
         self._written = (*([saves_in] if saves_in else []), log_dir)
 
     async def run(self) -> None:
-        """Keep pods and processes the same until cancelled; `shutdown` afterwards."""
+        """Keep the processes equal to the pods until cancelled. Call `shutdown` afterwards."""
         await cycle_on_change(self._cluster, self._clock, [Pod], self.cycle, self._wake)
 
     async def cycle(self, now: datetime) -> timedelta:
-        """One look at every pod, and the next act for each. Returns when to look again at the latest."""
-        async with self._one_cycle:  # two at once would start a pod twice
+        """Check every pod, and do the next action for each. Returns the longest time until the next cycle."""
+        async with self._one_cycle:  # two cycles at once would start a pod twice
             await self._look_at_all(now)
         return RESYNC
 
     async def shutdown(self, grace: timedelta) -> None:
-        """Stop every rank, wait until nothing of any is left, and report it. Nothing is started from here on."""
+        """Stop every rank, wait until no process is left, and report it. No process is started after this call."""
         self._closing = True
         for member in self._members.values():
             member.rank.stop(grace)
@@ -142,23 +146,23 @@ class ProcessRunner:
             await asyncio.to_thread(self._terminal.close, TERMINAL_PATIENCE)
 
     def hear(self, records: Sequence[KernelRecord]) -> None:
-        """What the kernel wrote: it may have killed a rank for want of memory."""
+        """Read kernel *records*: the kernel may have killed a rank because memory ran out."""
         ranks = {pid: uid for uid, one in self._members.items() for pid in (one.rank.pid, one.rank.shim_pid) if pid}
         if self._oom.hear(records, ranks):
             self._wake.set()
 
     def last_output(self, uid: str) -> datetime | None:
-        """When the output of pod *uid* was last seen to grow; its start counts as output."""
+        """When the output of pod *uid* was last seen to grow. Its start counts as output."""
         member = self._members.get(uid)
         return member.last_output if member is not None else None
 
     def last(self, pods: Sequence[Pod]) -> datetime | None:
-        """When any of *pods* last said something; None where none of them runs here."""
+        """When any of *pods* last wrote output. None when none of them runs here."""
         seen = (self.last_output(pod.metadata.uid) for pod in pods)
         return max((at for at in seen if at is not None), default=None)
 
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:
-        """When any of *pods* was last seen at work on a processor; None where none of them was started here."""
+        """When any of *pods* was last seen to use processor time. None when none of them was started here."""
         members = (self._members.get(pod.metadata.uid) for pod in pods)
         return max((member.work.last for member in members if member and member.work), default=None)
 
@@ -171,7 +175,7 @@ class ProcessRunner:
             try:
                 await self._act(pod, self._decide(pod, now), now)
                 self._trouble.over(pod.metadata.uid)
-            except (Conflict, NotFound):  # it has changed since the list; the next cycle sees how
+            except (Conflict, NotFound):  # it changed since the list; the next cycle reads it again
                 self._wake.set()
             except ClusterError as error:
                 if self._trouble.is_new(pod.metadata.uid, str(error)):
@@ -189,18 +193,18 @@ class ProcessRunner:
         return decide_pod(pod, view, may_start=may_start, begun_here=uid in self._begun, now=now)
 
     async def _gpus_of_new(self, pods: Sequence[Pod]) -> dict[str, list[str] | None]:
-        """For each pod that was not begun: the GPUs that it will see, or None while they are not known."""
+        """For each pod that was not started: the GPUs that it will see. None while they are not known."""
         new = [pod for pod in pods if pod.metadata.uid not in self._members and not is_terminal(pod)]
         nodes = {node.metadata.name: node for node in (await self._cluster.list(Node)).items} if new else {}
         return {pod.metadata.uid: gpus_of_gang(pod, pods, nodes) for pod in new}
 
     def _is_free(self, node: str) -> bool:
-        """No process of another pod is left on the slot, whatever became of that pod's object."""
+        """No process of another pod is left on the slot, even when that pod's object is gone."""
         busy = any(member.node == node and member.rank.ending is None for member in self._members.values())
         return not busy and not self._closing
 
     def _ending(self, member: _Member, now: datetime) -> Ending | None:
-        """How it ended; None also while the kernel may be about to say that it killed it for want of memory."""
+        """How the rank ended. None also while the kernel may still report an OOM kill."""
         if member.ending is None and member.rank.ending is not None:
             member.ended = member.ended or now
             judged = self._judged(member, member.rank.ending, member.began or now, member.ended, now)
@@ -208,7 +212,7 @@ class ProcessRunner:
         return member.ending
 
     def _with_disk(self, member: _Member, ending: Ending) -> Ending | None:
-        """*ending*, blamed on the disk where that was full; None while that is looked at."""
+        """*ending*, with a full disk as its cause when a disk was full. None while the disks are checked."""
         if member.rank.stopping or self._closing or not may_be_for_want_of_room(ending):
             return ending
         if member.disk is None:
@@ -216,7 +220,7 @@ class ProcessRunner:
         return blame_disk(ending, *member.disk.result()) if member.disk.done() else None
 
     async def _look_at_disks(self, member: _Member) -> tuple[str, list[str]]:
-        """A file server that hangs is waited for by nobody."""
+        """Check the disks, with a timeout: healthd does not wait for a file server that hangs."""
         look = partial(look_at_disks, member.log_path, member.log_began_at, self._written)
         try:
             async with asyncio.timeout(LONGEST_DISK_LOOK):
@@ -261,7 +265,9 @@ class ProcessRunner:
                 assert_never(act)
 
     async def _start(self, pod: Pod, now: datetime) -> None:
-        """The intent is written first, so that no crash between the two can leave a process nobody knows of."""
+        """
+        Start the pod. The intent is written first, so a crash between the two leaves no process without a record.
+        """
         uid = pod.metadata.uid
         self._begun.add(uid)
         await self._report(pod, begun(pod, now))
@@ -301,7 +307,7 @@ class ProcessRunner:
         log.info("rank.lost", pod=pod.metadata.name, uid=uid)
 
     def _forget_or_stop_all_but(self, bound: Mapping[str, Pod], now: datetime) -> None:
-        """A pod whose object has vanished without our word (a forced deletion) has no right to processes."""
+        """Stop the processes of a pod whose object was deleted by force, without healthd: it must have none."""
         for uid in [uid for uid in self._members if uid not in bound]:
             member = self._members[uid]
             if member.rank.ending is None:
@@ -339,7 +345,7 @@ class ProcessRunner:
 
 
 def _stop(member: _Member, grace: timedelta, now: datetime) -> None:
-    """Ask for the end, and say so once when the kernel cannot bring it about."""
+    """Stop the rank. Log once when SIGKILL does not end it."""
     member.rank.stop(grace)
     if grace > timedelta(0) or member.rank.ending is not None:
         return

@@ -1,20 +1,21 @@
 """
-The shim: one tiny process between healthd and one rank, so that no process of the rank can outlive either of them.
+The shim: one small process between healthd and one rank, so that no process of the rank can outlive either of them.
 
-It is started by file path (`python -I -S shim.py CONTROL UID LINGER CWD COMMAND…`) and uses the standard library alone.
-It is the subreaper of everything that the rank starts: a process that forks twice, opens its own session and ignores
-SIGTERM becomes its child when the parent dies. "No child is left" is therefore the proof that nothing is left.
-The rank's environment is marked with its pod's UID, the shim's own with another mark (see `marks`).
+It is started by file path (`python -I -S shim.py CONTROL UID LINGER CWD COMMAND…`) and uses only the standard library.
+It is the subreaper of all processes that the rank starts: a process that forks twice, opens its own session and
+ignores SIGTERM becomes its child when the parent dies. So "no child is left" is the proof that no process is left. The
+rank's environment is marked with its pod's UID, the shim's own with another mark (see `marks`).
 
-CONTROL is the descriptor of a stream socket to healthd. Its end of file means that healthd died: everything is killed
-at once. One message a line; from healthd `stop SECONDS`; to healthd, in this order:
+CONTROL is the descriptor of a stream socket to healthd. End of file on it means that healthd died: the shim kills all
+processes at once. One message per line. From healthd: `stop SECONDS`. To healthd, in this order:
 
     started PID | failed ERRNO TEXT     the command runs, or could not be run
-    exited CODE SIGNAL                  the rank ended; the processes that it started may live on
+    exited CODE SIGNAL                  the rank ended; the processes that it started may still run
     gone                                no process is left
 
-A rank that exits 0 leaves what it started LINGER seconds to finish. One that fails takes all of it along at once, as
-the first process of a container does. The shim must not read or write anything but its control socket and /proc.
+After a rank exits 0, the processes that it started have LINGER seconds to finish. After a rank fails, they are killed
+at once, as when the first process of a container ends. The shim must
+not read or write anything but its control socket and /proc.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ SHIM_MARK = "HEALTHD_SHIM_OF"
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LONGEST_NAP = 1.0
-"""Seconds between looks while ending what is left: an orphan of a process that cannot die arrives without a signal."""
+"""Seconds between scans while it ends what is left: an orphan of a process that cannot die arrives without a signal."""
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def main(argv: list[str]) -> None:
-    """Run the command of *argv* and stay until nothing of it is left."""
+    """Run the command of *argv* and stay until no process of it is left."""
     control, uid, linger, cwd, command = int(argv[1]), argv[2], float(argv[3]), argv[4], argv[5:]
     os.set_inheritable(control, False)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -51,11 +52,11 @@ def main(argv: list[str]) -> None:
     rank, failure = _start(command, cwd)
     _tell(control, failure or f"started {rank}")
     _Watch(control, wakeup, rank, linger).serve()
-    os._exit(0)  # there is nothing to tidy up, and somebody waits for us
+    os._exit(0)  # there is nothing to clean up, and healthd waits for this exit
 
 
 class _Watch:
-    """Waits for children, commands and the deadline, whichever comes first."""
+    """Waits for children, commands and the deadline, whatever comes first."""
 
     def __init__(self, control: int, wakeup: int, rank: int, linger: float) -> None:
         self._control = control
@@ -68,7 +69,7 @@ class _Watch:
         self._deadline: float | None = None
         self._asked_to_stop = False
         self._told: set[int] = set()
-        """Who was there when SIGTERM was sent: many programs take a second one as "drop everything"."""
+        """The processes that got SIGTERM: many programs take a second SIGTERM as "drop everything"."""
         self._rank_is_gone = False
         self._nap = 0.01
         self._unread = b""
@@ -78,7 +79,8 @@ class _Watch:
             if self._is_over():
                 _signal_descendants(signal.SIGKILL)
             elif self._asked_to_stop and self._rank_is_gone:
-                # Who was forked since. A shell's child that has not become its program yet loses the signal: repeat it.
+                # Some processes were forked since. A shell's child that has not called exec yet loses the signal:
+                # repeat it.
                 _signal_descendants(signal.SIGTERM, spare=self._told)
             for fd, _ in self._poll.poll(self._patience()):
                 if fd == self._wakeup:
@@ -88,7 +90,7 @@ class _Watch:
         _tell(self._control, "gone")
 
     def _reap(self) -> bool:
-        """Collect every child that has ended. False: no child is left, so no descendant either."""
+        """Reap every child that has ended. False: no child is left, so no descendant is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -120,10 +122,10 @@ class _Watch:
             self._stop(float(line.removeprefix(b"stop ")))
 
     def _stop(self, grace: float) -> None:
-        """A second stop only shortens the first."""
+        """Start the stop. A second stop can only shorten the first."""
         if grace > 0 and not self._asked_to_stop:
             self._told = _signal_descendants(signal.SIGTERM, group=self._rank)
-            _signal_descendants(signal.SIGCONT, group=self._rank)  # who is stopped hears nothing
+            _signal_descendants(signal.SIGCONT, group=self._rank)  # a stopped process handles no signals
         self._asked_to_stop = True
         self._end_within(grace)
 
@@ -135,7 +137,7 @@ class _Watch:
         return self._deadline is not None and time.monotonic() >= self._deadline
 
     def _patience(self) -> float | None:
-        """Milliseconds to wait for the next event; None: for ever."""
+        """Milliseconds to wait for the next event. None: no limit."""
         if self._deadline is None:
             return None
         left = self._deadline - time.monotonic()
@@ -146,7 +148,7 @@ class _Watch:
 
 
 def _start(command: list[str], cwd: str) -> tuple[int, str]:
-    """Fork and exec. Returns the pid, and the message of failure (empty: it runs)."""
+    """Fork and exec. Returns the pid, and the error message (empty: it runs)."""
     failed, tell_failure = os.pipe()
     shim = os.getpid()
     pid = os.fork()
@@ -158,11 +160,11 @@ def _start(command: list[str], cwd: str) -> tuple[int, str]:
 
 
 def _become(command: list[str], cwd: str, shim: int, tell_failure: int) -> None:
-    """The child's side of the fork; never returns."""
+    """The child's side of the fork. Never returns."""
     try:
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != shim:  # it died before the line above could have told us
+        if os.getppid() != shim:  # the shim died before prctl above took effect
             os._exit(137)
         for number in (*IGNORED, *PYTHON_IGNORES):
             signal.signal(number, signal.SIG_DFL)
@@ -187,10 +189,11 @@ def _wake_on_child() -> int:
 
 def _signal_descendants(number: signal.Signals, *, group: int = 0, spare: Collection[int] = ()) -> set[int]:
     """
-    Send one signal to every descendant but *spare*: to process group *group* at once, where given, then to the others
-    one by one. Returns the descendants that there were.
+    Send a signal to every descendant but *spare*: first to the process group *group* at once, when given, then to the
+    others one by one. Returns the descendants that existed.
 
-    A pid may be reused between the walk and the signal, so each is opened first and must then still be of our family.
+    A pid may be reused between the scan and the signal. So each pidfd is opened first, and must then still be a
+    descendant.
     """
     family = descendants(os.getpid())
     outside = [pid for pid in family if pid not in spare and (group == 0 or _stat(pid)[1] != group)]
@@ -209,7 +212,7 @@ def _signal_descendants(number: signal.Signals, *, group: int = 0, spare: Collec
 
 
 def descendants(root: int) -> set[int]:
-    """The pids of everything that process *root* and its descendants have started and that lives."""
+    """The pids of all living descendants of process *root*."""
     found: set[int] = set()
     unseen = [root]
     while unseen:
@@ -220,7 +223,7 @@ def descendants(root: int) -> set[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """The children of every thread of *pid*; none when it has just gone."""
+    """The children of every thread of *pid*. Empty when it has just ended."""
     if not os.access(f"/proc/self/task/{os.getpid()}/children", os.R_OK):  # a kernel without CONFIG_PROC_CHILDREN
         everybody = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdecimal()]
         return [child for child in everybody if _stat(child)[0] == pid]
@@ -233,7 +236,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> tuple[int, int]:
-    """Parent and process group of *pid*; (0, 0) when it is gone."""
+    """Parent and process group of *pid*. (0, 0) when it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -243,7 +246,7 @@ def _stat(pid: int) -> tuple[int, int]:
 
 
 def _tell(control: int, message: str) -> None:
-    """Say one thing to healthd. It may be dead; then its end of file is about to tell us so."""
+    """Send one message to healthd. healthd may be dead: then the end of file arrives next."""
     with contextlib.suppress(OSError):
         os.write(control, message.encode() + b"\n")
 

@@ -1,7 +1,8 @@
 """
-One rank under its shim, as the event loop sees it: start it, ask it to stop, learn how it ended.
+One rank under its shim, for the event loop: start it, ask it to stop, learn how it ended.
 
-An ending is told only when nothing of the rank is left: by the shim, or, when somebody killed the shim, by the marks.
+An end is reported only when no process of the rank is left. The shim reports it. When the shim was killed, the scan
+for the marks does.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ class Rank:
     def __init__(self, uid: str, on_change: Callable[[], None]) -> None:
         self.uid = uid
         self.pid = 0
-        """Of the command, once it runs."""
+        """The pid of the command, once it runs."""
         self.ending: Ending | None = None
         self.stopping = False
-        """healthd asked for the end, so a death by signal is no surprise."""
+        """healthd asked for the end, so a death by signal is expected."""
         self._on_change = on_change
         self._shim: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -55,14 +56,14 @@ class Rank:
 
     @property
     def shim_pid(self) -> int:
-        """Of the shim; 0 for a rank that never had one."""
+        """The pid of the shim. 0 for a rank that never had one."""
         return self._shim.pid if self._shim else 0
 
     def start(self, command: Command, *, linger: timedelta) -> None:
         """
-        Start the shim. Whether the command can be run is told later, by `pid` or by `ending`.
+        Start the shim. Later, `pid` or `ending` says whether the command could be run.
 
-        Nothing is awaited here: no cancellation can come between the start and the watch over it.
+        There is no await here: no cancellation can come between the start and the watch.
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -78,18 +79,18 @@ class Rank:
         self._watching = asyncio.create_task(self._watch(shim, ours), name=f"rank {self.uid}")
 
     def fail(self, message: str) -> None:
-        """It ends before it began."""
+        """The rank ends before it started."""
         self._end(Ending(exit_code=127, reason="StartError", message=f"cannot be started: {message}"))
 
     def lost(self, message: str) -> None:
-        """Nobody supervises this pod's processes any more: end them by their mark."""
+        """No process supervises this pod's processes any more: end them by their mark."""
         self._watching = asyncio.create_task(self._end_by_mark(message), name=f"rank {self.uid}")
 
     def stop(self, grace: timedelta) -> None:
         """Ask for SIGTERM now and SIGKILL after *grace*; zero: SIGKILL at once. A later call can only shorten it."""
         self.stopping = True
         if self._control is not None and self.ending is None:
-            with contextlib.suppress(OSError):  # the shim has just gone; its end of file says so
+            with contextlib.suppress(OSError):  # the shim has just ended; its end of file reports that
                 self._control.send(f"stop {max(0.0, grace.total_seconds())}\n".encode())
 
     async def wait(self) -> None:
@@ -98,7 +99,7 @@ class Rank:
             await asyncio.shield(self._watching)
 
     async def _watch(self, shim: subprocess.Popen[bytes], control: socket.socket) -> None:
-        """Hear the shim out, bury it, and tell the ending."""
+        """Read the shim's messages to the end, reap it, and report the end."""
         last = ""
         with control:
             async for line in _lines(control):
@@ -133,7 +134,7 @@ class Rank:
 
 
 async def _lines(control: socket.socket) -> AsyncIterator[str]:
-    """What the shim says, until it ends."""
+    """The messages of the shim, until it ends."""
     loop = asyncio.get_running_loop()
     unread = b""
     with contextlib.suppress(ConnectionError):
@@ -144,7 +145,7 @@ async def _lines(control: socket.socket) -> AsyncIterator[str]:
 
 
 def _popen(arguments: list[str], command: Command, control: int, uid: str) -> subprocess.Popen[bytes]:
-    """-I -S: no site, no user code, no PYTHON* variables; they are the rank's, not the shim's."""
+    """Uses -I -S: no site, no user code, no PYTHON* variables. Those are for the rank, not for the shim."""
     env = {name: value for name, value in command.env.items() if name != MARK}
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(SHIM), *arguments],
@@ -153,7 +154,7 @@ def _popen(arguments: list[str], command: Command, control: int, uid: str) -> su
         stderr=command.output,
         env={**env, SHIM_MARK: uid},
         pass_fds=(control, *passed_on()),
-        start_new_session=True,  # Ctrl-C at the terminal is for healthd; it passes on what is right
+        start_new_session=True,  # Ctrl-C at the terminal is for healthd, which passes on a stop
     )
 
 

@@ -1,8 +1,8 @@
 """
-Whether the processes of a rank do anything: by the processor's time that they use, as a rank may print nothing.
+Whether the processes of a rank do any work, by the processor time that they use: a rank may print nothing.
 
-A rank that waits for one that never comes uses next to none. One that trains uses much, also where a GPU does the work:
-somebody has to feed it.
+A rank that waits for a missing rank uses almost none. A rank that trains uses much, also when a GPU does the work: the
+processor has to feed the GPU.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from pathlib import Path
 from healthd.local.processes.shim import descendants
 
 LOOK_EVERY = timedelta(seconds=30)
-"""Between looks: what it tells of counts in tens of minutes."""
+"""Between samples: the result matters over tens of minutes."""
 WORKS = 0.05
-"""Of one core, on average between two looks. A rank that waits in `init_process_group` uses some hundredths at most."""
+"""
+Of one core, on average between two samples. A rank that waits in `init_process_group` uses a few hundredths at most.
+"""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_time(root: int) -> float:
-    """Seconds of processors that the descendants of process *root* have used, and those that they have buried."""
+    """Processor seconds that the descendants of process *root* have used, and those of their reaped children."""
     return sum(map(_seconds, descendants(root)))
 
 
 class Work:
-    """When a rank was last seen at work; its start counts."""
+    """When a rank was last seen at work. Its start counts."""
 
     def __init__(self, now: datetime) -> None:
         self.last = now
@@ -37,8 +39,9 @@ class Work:
 
     def look(self, now: datetime, used: Callable[[], float]) -> None:
         """
-        Where it is time, compare with the last look. *used* may be less than before: a process has ended since, which
-        is a sign of life, too.
+        Compare with the last sample, when it is time for one.
+
+        *used* may be less than before: a process has ended since, which is also a sign of work.
         """
         passed = now - self._looked
         if timedelta(0) <= passed < LOOK_EVERY:
