@@ -3,7 +3,8 @@ A test that takes long has the mark `slow`, or fails: `make quick` stays quick.
 
 What counts is the processor time of the test and of the children that it waited for, not the time on the wall, which a
 busy machine stretches without bound. A core that others use is slower by this clock, too, so a test that took too long
-is judged by how slow the machine is at that moment. Coverage doubles the limit, as it counts every line.
+is judged by how slow the machine is at that moment. A run with coverage has four times the limit: coverage counts every
+line, and such a run shares its cores with the lab.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 from tests.slowness import slowness
 
 CPU_LIMIT = "cpu_limit"
-COVERAGE_COSTS = 2
+COVERAGE_COSTS = 4
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
