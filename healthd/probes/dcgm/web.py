@@ -51,7 +51,7 @@ def _parse(raw: bytes) -> tuple[http.client.HTTPResponse, bytes]:
     """The answer and its page. Raises HTTPException, also for an answer that was cut off."""
     if b"\r\n\r\n" not in raw[:_HEADERS]:
         raise http.client.HTTPException("the answer is no HTTP")
-    response = http.client.HTTPResponse(_Received(raw))  # only makefile of the socket is used
+    response = http.client.HTTPResponse(_Received(raw))  # type: ignore[arg-type]  # it uses makefile of the socket alone
     response.begin()
     return response, response.read()
 
