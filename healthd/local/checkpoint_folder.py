@@ -31,13 +31,13 @@ from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)
 
-LOOK_EVERY = timedelta(seconds=1)
-LONGEST_LOOK = 10.0
+POLL_EVERY = timedelta(seconds=1)
+LONGEST_POLL = 10.0
 """Seconds. Only the poll waits for a file server that hangs."""
 GONE = "it was there, and is not any more: was it moved or deleted, or is its file system not mounted?"
 
 
-class Glimpse(NamedTuple):
+class FolderStamp(NamedTuple):
     """Stat fields that differ when the folder has changed."""
 
     device: int
@@ -45,14 +45,14 @@ class Glimpse(NamedTuple):
     changed_ns: int
 
 
-class Sight(NamedTuple):
+class PollResult(NamedTuple):
     """
     The result of one poll.
 
-    *glimpse* is None when the folder does not exist. *newest* is the newest checkpoint by name, if names were read.
+    *stamp* is None when the folder does not exist. *newest* is the newest checkpoint by name, if names were read.
     """
 
-    glimpse: Glimpse | None
+    stamp: FolderStamp | None
     newest: Candidate | None = None
 
 
@@ -63,10 +63,10 @@ class CheckpointFolder:
         self.seen = NOTHING_SEEN
         self._folder = folder
         self._format = format
-        self._first: Glimpse | None = None
-        self._last: Glimpse | None = None
+        self._first: FolderStamp | None = None
+        self._last: FolderStamp | None = None
         self._begun = asyncio.Event()
-        self._looking: asyncio.Task[Sight] | None = None
+        self._looking: asyncio.Task[PollResult] | None = None
         """A poll that the file server has not answered yet. No other poll starts before it ends."""
 
     async def begin(self, seen: Seen) -> None:
@@ -80,7 +80,7 @@ class CheckpointFolder:
         await self._begun.wait()
         noted = NOTHING_SEEN
         while True:
-            await clock.sleep(LOOK_EVERY)
+            await clock.sleep(POLL_EVERY)
             await self.look()
             if self.seen != noted:
                 notes = {"metadata": {"annotations": {ANNOTATION_SEEN: note_of(self.seen)}}}
@@ -91,22 +91,22 @@ class CheckpointFolder:
     async def look(self) -> None:
         """Poll once. A folder that cannot be read, or does not answer, changes nothing."""
         if self._looking is None:
-            work = partial(sight_of, self._folder, self._format, self._last)
+            work = partial(poll, self._folder, self._format, self._last)
             self._looking = asyncio.create_task(in_thread(work, "look at checkpoints"))
-        done, _ = await asyncio.wait({self._looking}, timeout=LONGEST_LOOK)
+        done, _ = await asyncio.wait({self._looking}, timeout=LONGEST_POLL)
         if not done:
             return
         looked, self._looking = self._looking, None
         with suppress(OSError):
             self._take(looked.result())
 
-    def _take(self, sight: Sight) -> None:
-        if sight.glimpse is not None:
-            self._first = self._first or sight.glimpse
-            self._last = sight.glimpse
-        if sight.newest is None:
+    def _take(self, result: PollResult) -> None:
+        if result.stamp is not None:
+            self._first = self._first or result.stamp
+            self._last = result.stamp
+        if result.newest is None:
             return
-        seen = remembered(self.seen, sight.newest.step, str(sight.newest.path))
+        seen = remembered(self.seen, result.newest.step, str(result.newest.path))
         if seen != self.seen:
             self.seen = seen
             log.debug("checkpoint.seen", path=seen.path, step=seen.step)
@@ -125,10 +125,10 @@ class CheckpointFolder:
         if self._first is None:
             return ""
         try:
-            async with asyncio.timeout(LONGEST_LOOK):
-                now = await in_thread(lambda: glimpse_of(self._folder), "look at checkpoints")
+            async with asyncio.timeout(LONGEST_POLL):
+                now = await in_thread(lambda: stamp_of(self._folder), "look at checkpoints")
         except OSError as error:
-            return str(error) or f"{self._folder} has not answered within {LONGEST_LOOK:.0f} s"
+            return str(error) or f"{self._folder} has not answered within {LONGEST_POLL:.0f} s"
         if now is None:
             return f"the folder {GONE.replace('it was', 'was', 1)}"
         if now.device != self._first.device:
@@ -157,25 +157,25 @@ class WatchedCheckpoints(FileCheckpoints):
         return CheckpointAnswer(None, await self._folder.missing(root))
 
 
-def sight_of(folder: Path, format: str, last: Glimpse | None) -> Sight:  # noqa: A002 - as above
+def poll(folder: Path, format: str, last: FolderStamp | None) -> PollResult:  # noqa: A002 - as above
     """Poll *folder*. *last* is its state at the poll before. Blocks on the file system. Raises OSError."""
-    glimpse = glimpse_of(folder)
-    if glimpse is None or glimpse == last:
-        return Sight(glimpse)
+    stamp = stamp_of(folder)
+    if stamp is None or stamp == last:
+        return PollResult(stamp)
     try:
         wanted = declared(format) if format else None
     except UnknownFormat:
         wanted = None
     # The folder may not be listable, or its names may hit a bug of healthd. The folder exists in any case: report that.
     with suppress(Exception):
-        return Sight(glimpse, next(iter(steps(folder, wanted)), None))
-    return Sight(glimpse)
+        return PollResult(stamp, next(iter(steps(folder, wanted)), None))
+    return PollResult(stamp)
 
 
-def glimpse_of(folder: Path) -> Glimpse | None:
+def stamp_of(folder: Path) -> FolderStamp | None:
     """None when the folder does not exist. Raises OSError."""
     try:
         found = folder.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Glimpse(found.st_dev, found.st_ino, found.st_mtime_ns)
+    return FolderStamp(found.st_dev, found.st_ino, found.st_mtime_ns)

@@ -40,7 +40,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 NOTHING_SEEN = Seen()
 
 
-class _Sight(NamedTuple):
+class _Candidate(NamedTuple):
     step: int
     path: str
 
@@ -51,14 +51,14 @@ def seen_of(job: Job, root: Root, recoveries: Sequence[Recovery]) -> Seen:
     run.
     """
     kept = _kept(job)
-    sights = [_Sight(kept.step, kept.path), _Sight(root.progress.step, "")]
-    sights += [_Sight(save.step, "" if save.step >= 0 else "a good one") for save in root.saves.good]
-    sights.append(_Sight(-1, root.saves.refused))
+    candidates = [_Candidate(kept.step, kept.path), _Candidate(root.progress.step, "")]
+    candidates += [_Candidate(save.step, "" if save.step >= 0 else "a good one") for save in root.saves.good]
+    candidates.append(_Candidate(-1, root.saves.refused))
     for status in (recovery.status for recovery in recoveries):
-        sights += [_Sight(status.step_at_fault, ""), _Sight(status.confirmed_step, "")]
-        sights += [_Sight(rejected.step, rejected.path) for rejected in status.rejected]
-        sights += [_Sight(attempt.checkpoint.step, attempt.checkpoint.path) for attempt in status.attempts]
-    furthest = max(sights, key=lambda sight: (sight.step, bool(sight.path)))
+        candidates += [_Candidate(status.step_at_fault, ""), _Candidate(status.confirmed_step, "")]
+        candidates += [_Candidate(rejected.step, rejected.path) for rejected in status.rejected]
+        candidates += [_Candidate(attempt.checkpoint.step, attempt.checkpoint.path) for attempt in status.attempts]
+    furthest = max(candidates, key=lambda candidate: (candidate.step, bool(candidate.path)))
     return Seen(step=furthest.step, path=furthest.path)
 
 

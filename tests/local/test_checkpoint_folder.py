@@ -14,7 +14,7 @@ from healthd.core.api import ChosenCheckpoint
 from healthd.core.recovery.gang import Root
 from healthd.gangs.job import read_job
 from healthd.local import checkpoint_folder
-from healthd.local.checkpoint_folder import CheckpointFolder, Glimpse, Sight, WatchedCheckpoints
+from healthd.local.checkpoint_folder import CheckpointFolder, FolderStamp, PollResult, WatchedCheckpoints
 from healthd.local.gang import RunSpec, job_of
 from healthd.local.memory import NOTHING_SEEN, Seen
 
@@ -86,7 +86,7 @@ async def test_another_file_system_in_its_place_is_not_an_empty_folder(
 ) -> None:
     (tmp_path / "out").mkdir()
     watch = await watched(tmp_path / "out")
-    monkeypatch.setattr(checkpoint_folder, "glimpse_of", lambda _: Glimpse(-1, 2, 3))
+    monkeypatch.setattr(checkpoint_folder, "stamp_of", lambda _: FolderStamp(-1, 2, 3))
 
     assert "another file system is mounted there" in await why_none(watch, tmp_path / "out")
 
@@ -151,16 +151,16 @@ async def test_a_folder_that_cannot_be_listed_is_not_tried_every_second(
 async def test_a_file_server_that_hangs_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, answers = [], threading.Event()
 
-    def hang(*_: object) -> Sight:
+    def hang(*_: object) -> PollResult:
         asked.append(1)
         answers.wait()
-        return Sight(None, Candidate(path=tmp_path / "step-5", step=5))
+        return PollResult(None, Candidate(path=tmp_path / "step-5", step=5))
 
-    monkeypatch.setattr(checkpoint_folder, "LONGEST_LOOK", 0.0)
-    monkeypatch.setattr(checkpoint_folder, "sight_of", hang)
+    monkeypatch.setattr(checkpoint_folder, "LONGEST_POLL", 0.0)
+    monkeypatch.setattr(checkpoint_folder, "poll", hang)
     watch = await watched(tmp_path)
     await watch.look()
-    monkeypatch.setattr(checkpoint_folder, "LONGEST_LOOK", 10.0)
+    monkeypatch.setattr(checkpoint_folder, "LONGEST_POLL", 10.0)
     answers.set()
     await watch.look()
 
