@@ -25,14 +25,12 @@ from healthd.core.api import (
 )
 from healthd.core.patches import changes
 from healthd.core.recovery import spares
-from healthd.core.recovery.actions import ClaimSpare, ReleasePods, RemovePods, StartGang, StopGang
+from healthd.core.recovery.actions import Action, ClaimSpare, ReleasePods, RemovePods, StartGang, StopGang
 from healthd.core.recovery.gang import GangView
 from healthd.core.recovery.recovery_status import dressed
 from healthd.core.recovery.spares import ReturnSpare, SettleSpare
 from healthd.gangs.adapter import GangAdapter
 
-ClusterAction = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang
-"""Every action except the search for a checkpoint, which writes nothing."""
 FENCED = "Fenced"
 """Reason on a pod that healthd sets to Failed: its end is proven, and its kubelet is silent."""
 
@@ -70,7 +68,7 @@ async def record(cluster: Cluster, recovery: Recovery, status: RecoveryStatus, n
 
 async def perform(
     cluster: Cluster,
-    action: ClusterAction,
+    action: Action,
     *,
     recovery: Recovery,
     view: GangView,

@@ -18,6 +18,7 @@ from healthd.cluster.leader import Candidacy, Deposed, lead
 from healthd.cluster.port import Cluster
 from healthd.controller.checkpoints.precheck import Prechecks
 from healthd.controller.cluster_state import ClusterState
+from healthd.controller.dependencies import Dependencies
 from healthd.controller.fabric import Rails
 from healthd.controller.informers import Informers
 from healthd.controller.ports import Checkpoints, Looker
@@ -103,22 +104,18 @@ class ControllerDaemon:
 
     async def _work(self) -> None:
         """Do the leader's work. It starts anew each time this replica leads: it may have been away for long."""
-        controller = Reconciler(
-            self._cluster,
-            self._clock,
-            self._adapters,
-            self._checkpoints,
-            recovery=self._config.recovery,
-            hang=self._config.hang,
+        dependencies = Dependencies(
+            cluster=self._cluster,
+            clock=self._clock,
+            adapters=self._adapters,
+            checkpoints=self._checkpoints,
             metrics=self.metrics,
-            cluster_state=self.cluster_state,
             informer=self._informers,
-            look_every=self._config.recovery.look_every,
             together=in_parallel(),
             jitter=self._jitter,
             announce=self._announcer,
-            foreign=self._config.foreign,
         )
+        controller = Reconciler(dependencies, self._config, cluster_state=self.cluster_state)
         self.metrics.leading.set(1)
         try:
             async with asyncio.TaskGroup() as group:

@@ -1,5 +1,5 @@
 """
-Snapshot of one gang: what is read again before a decision, and why the rest is not.
+What is read again of one gang before a decision, and why the rest is not.
 
 The cluster state is as old as the watch that feeds it. A decision to wait may use it, because an event will come. A
 decision to act may not. Before a decision that writes, these are read from the API server, in this order:
@@ -22,7 +22,7 @@ decision to act may not. Before a decision that writes, these are read from the 
 Before a recovery is opened, the gang's recoveries are read last: another controller may have opened one since.
 
 When the cluster state shows a pod and the API server does not, the deletion event is still on its way. Its last state
-may be the proof that the fence needs, so the gang is read again when the event has come: `Snapshot.awaited`.
+may be the proof that the fence needs, so the gang is read again when the event has come: `FreshRead.awaited`.
 """
 
 from __future__ import annotations
@@ -63,18 +63,14 @@ async def one_by_one(reads: Sequence[Callable[[], Awaitable[A]]]) -> list[A]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """One gang, freshly read as far as the module's docstring says."""
+class FreshRead:
+    """One gang in recovery, read again as far as the module's docstring says."""
 
     recovery: Recovery | None
+    """None: it has ended, or it is gone."""
     view: GangView
     awaited: tuple[str, ...] = ()
     """Deleted pods whose last state has not come yet."""
-
-    @property
-    def root(self) -> Root | None:
-        """The root as it is now."""
-        return self.view.root
 
 
 class FreshReader:
@@ -96,7 +92,7 @@ class FreshReader:
         self._occupied: dict[str, str] = {}
         """Occupied spares, with the pod that runs there and is not ours."""
 
-    async def at_recovery(self, noticed: Recovery, *, is_fresh: bool = False) -> Snapshot:
+    async def at_recovery(self, noticed: Recovery, *, is_fresh: bool = False) -> FreshRead:
         """
         The gang of a recovery that is in progress. Raises ClusterError.
 
@@ -107,13 +103,13 @@ class FreshReader:
         if not is_fresh:
             recovery = await self._get(Recovery, noticed.metadata.name, noticed.metadata.namespace)
         if recovery is None or recovery.metadata.uid != noticed.metadata.uid or recovery.status.phase in ENDED:
-            return Snapshot(recovery=None, view=GangView(root=None))
+            return FreshRead(recovery=None, view=GangView(root=None))
         root = await self._adapters[gang.kind].find(self._cluster, gang)
         view, awaited = await self._with_pods(self._noticed(gang, root), gang, phase_of(recovery))
         view = await self._with_nodes(view, {*hinges(recovery, root), *self.booted(recovery)})
         view = replace(view, occupied=await self._occupants(recovery, view.nodes))
         view = replace(view, taken=await self._taken(recovery, view))
-        return Snapshot(recovery=recovery, view=view, awaited=awaited)
+        return FreshRead(recovery=recovery, view=view, awaited=awaited)
 
     async def at_fault(self, gang: GangRef) -> GangView:
         """Read a gang that seems to need a recovery. Raises ClusterError."""

@@ -22,6 +22,7 @@ from healthd.clock import Clock
 from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.checkpoints.precheck import Prechecks
+from healthd.controller.dependencies import Dependencies
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import (
@@ -127,19 +128,16 @@ class LocalRuntime:
         self._listener = Listener(self._agents, clock, self.metrics, self._agents_wake.set, self._runner.hear)
         self._witnesses = LocalWitnesses(self._listener, self._agents)
         self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
-        self._controller = Reconciler(
-            cluster,
-            clock,
-            ADAPTERS,
-            self._checkpoints,
-            recovery=config.recovery,
-            hang=config.hang,
+        dependencies = Dependencies(
+            cluster=cluster,
+            clock=clock,
+            adapters=ADAPTERS,
+            checkpoints=self._checkpoints,
             metrics=self.metrics,
             activity=self._runner,
             witnesses=self._witnesses,
-            look_every=config.recovery.look_every,
-            foreign=config.foreign,
         )
+        self._controller = Reconciler(dependencies, config)
         self._prechecks = Prechecks(
             cluster, clock, self._controller.cluster_state, ADAPTERS, self._checkpoints, config.precheck, self.metrics
         )

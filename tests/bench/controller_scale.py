@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from healthd.controller.cluster_state import ClusterState
+from healthd.controller.dependencies import Dependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_RESTART, Job, JobStatus, Node, Pod, PodStatus
-from healthd.core.config import HangPolicy, RecoveryPolicy
+from healthd.core.config import Config
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.bench._figures import machine, spread
@@ -50,17 +51,15 @@ async def _measure() -> dict[str, Any]:
     load = time.perf_counter() - began
     gc.collect()
     clock = ManualClock()
-    controller = Reconciler(
-        _Nobody(),
-        clock,
-        ADAPTERS,
-        SeenCheckpoints({}),
-        recovery=RecoveryPolicy(),
-        hang=HangPolicy(),
+    dependencies = Dependencies(
+        cluster=_Nobody(),
+        clock=clock,
+        adapters=ADAPTERS,
+        checkpoints=SeenCheckpoints({}),
         metrics=Metrics(),
-        cluster_state=cluster_state,
         informer=_Nobody(),
     )
+    controller = Reconciler(dependencies, Config(), cluster_state=cluster_state)
     began = time.perf_counter()
     for key in controller.ready_keys(clock.now()):
         await controller.reconcile(key, clock.now())

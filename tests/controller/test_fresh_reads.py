@@ -12,7 +12,7 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Labels
 from healthd.controller.cluster_state import ClusterState
-from healthd.controller.fresh_reads import FreshReader, Snapshot, hinges, one_by_one
+from healthd.controller.fresh_reads import FreshRead, FreshReader, hinges, one_by_one
 from healthd.controller.informers import read_everything
 from healthd.controller.workqueue import in_parallel
 from healthd.core.api import ANNOTATION_RESTART, FencedPod, Job, Node, Pod, Recovery, RecoveryStatus
@@ -84,7 +84,7 @@ class Stage:
         patch = {"status": {"conditions": [condition]}}
         await self.cluster.patch(Job, "train", patch, namespace="default", subresource="status")
 
-    async def snapshot(self, recovery: Recovery, cluster: Any = None, blamed: Sequence[str] = ()) -> Snapshot:
+    async def snapshot(self, recovery: Recovery, cluster: Any = None, blamed: Sequence[str] = ()) -> FreshRead:
         faults = [a_cause(node=node) for node in blamed]
         fresh_reader = FreshReader(
             cluster or self.cluster, self.cluster_state, ADAPTERS, one_by_one, lambda view: faults
@@ -97,7 +97,7 @@ def stage() -> Stage:
     return Stage()
 
 
-def boot(snapshot: Snapshot, node: str) -> str:
+def boot(snapshot: FreshRead, node: str) -> str:
     return snapshot.view.nodes[node].status.node_info.boot_id
 
 

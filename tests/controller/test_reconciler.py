@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from healthd.controller.cluster_state import ClusterState, ObjectKey
+from healthd.controller.dependencies import Dependencies
 from healthd.controller.informers import read_everything
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
@@ -139,8 +140,10 @@ async def test_a_step_is_as_new_as_the_answer_of_the_store() -> None:
     del stage._loops["controller"]
     await stage.run_for(minutes=5)
     store = SlowStore(stage.trainers.stores, stage.clock)
-    recovery, hang = stage.config.recovery, stage.config.hang
-    slow = Reconciler(stage.cluster, stage.clock, ADAPTERS, store, recovery=recovery, hang=hang, metrics=METRICS)
+    dependencies = Dependencies(
+        cluster=stage.cluster, clock=stage.clock, adapters=ADAPTERS, checkpoints=store, metrics=METRICS
+    )
+    slow = Reconciler(dependencies, stage.config)
 
     await reading_at_once(slow)(stage.clock.now())
 
@@ -235,16 +238,14 @@ class Elsewhere(SeenCheckpoints):
 async def test_a_gang_waits_for_what_is_verified_elsewhere() -> None:
     stage = Stage(ranks=2, spares=1)
     await stage.run_for(minutes=5)
-    controller = Reconciler(
-        stage.truth.seen_by("controller"),
-        stage.clock,
-        ADAPTERS,
-        Elsewhere(stage.trainers.stores),
-        recovery=stage.config.recovery,
-        hang=stage.config.hang,
+    dependencies = Dependencies(
+        cluster=stage.truth.seen_by("controller"),
+        clock=stage.clock,
+        adapters=ADAPTERS,
+        checkpoints=Elsewhere(stage.trainers.stores),
         metrics=METRICS,
     )
-    stage._loops["controller"] = reading_at_once(controller)
+    stage._loops["controller"] = reading_at_once(Reconciler(dependencies, stage.config))
     stage.fault("node-1")
     recovery = await stage.run_until(Phase.RECOVERED)
 

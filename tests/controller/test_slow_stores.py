@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from healthd.cluster.port import Unavailable
+from healthd.controller.dependencies import Dependencies
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_CHECKPOINT, ChosenCheckpoint
@@ -69,16 +70,15 @@ class Slow:
         self.stage.add_loop("controller", self._look)
 
     def _new(self) -> Reconciler:
-        return Reconciler(
-            self.stage.truth.seen_by("controller"),
-            self.stage.clock,
-            ADAPTERS,
-            self.stores,
-            recovery=self.stage.config.recovery,
-            hang=self.stage.config.hang,
+        dependencies = Dependencies(
+            cluster=self.stage.truth.seen_by("controller"),
+            clock=self.stage.clock,
+            adapters=ADAPTERS,
+            checkpoints=self.stores,
             metrics=METRICS,
             announce=lambda about, kind, reason, message: self.told.append((reason, message)),
         )
+        return Reconciler(dependencies, self.stage.config)
 
     def begin(self) -> None:
         """Let it read."""

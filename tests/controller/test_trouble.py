@@ -13,10 +13,12 @@ from structlog.testing import capture_logs
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
 from healthd.controller.cluster_state import ClusterState, GangKey, ObjectKey
-from healthd.controller.reconciler import RETRY, RETRY_MOST, Reconciler
+from healthd.controller.dependencies import Dependencies
+from healthd.controller.reconciler import Reconciler
+from healthd.controller.schedule import RETRY, RETRY_MOST
 from healthd.controller.workqueue import APART, WorkQueue
 from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, Pod, Recovery
-from healthd.core.config import HangPolicy, RecoveryPolicy
+from healthd.core.config import Config
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
@@ -78,29 +80,32 @@ class Stage:
             job = a_job(name, annotations=notes, uid=f"uid-{name}", resource_version=str(number))
             self.cluster_state.upsert(job)
         nobody: Any = None
-        self.controller = Reconciler(
-            nobody,
-            self.clock,
-            ADAPTERS,
-            self.stores,
-            recovery=RecoveryPolicy(),
-            hang=HangPolicy(),
+        dependencies = Dependencies(
+            cluster=nobody,
+            clock=self.clock,
+            adapters=ADAPTERS,
+            checkpoints=self.stores,
             metrics=Metrics(),
-            cluster_state=self.cluster_state,
             activity=self.senses,
         )
+        self.controller = Reconciler(dependencies, Config(), cluster_state=self.cluster_state)
 
     async def cycle(self) -> timedelta:
         self.stores.asked.clear()
         again: timedelta = await reading_at_once(self.controller)(self.clock.now())
         return again
 
+    def _first_is_ready_at(self) -> datetime:
+        ready_at = self.controller._schedule.ready_at(GangKey("Job", "default", "first"))
+        assert ready_at is not None
+        return ready_at
+
     async def waits_of_first(self, cycles: int) -> list[timedelta]:
         """How long the first gang is left alone after each failure."""
         waits = []
         for _ in range(cycles):
             await self.cycle()
-            waits.append(self.controller._ready_at[GangKey("Job", "default", "first")] - self.clock.now())
+            waits.append(self._first_is_ready_at() - self.clock.now())
             self.clock.advance(waits[-1])
         return waits
 
@@ -196,7 +201,7 @@ async def test_what_touches_a_gang_while_it_is_attended_to_is_not_forgotten() ->
             stage.controller.ready_keys(stage.clock.now())
             return None
 
-    stage.controller._activity = Touching()
+    stage.controller._observer._activity = Touching()
     await stage.controller.reconcile(key, stage.clock.now())
 
     assert key in stage.controller.ready_keys(stage.clock.now())
@@ -241,16 +246,14 @@ class Unshowable(Metrics):
 
 async def test_metrics_that_cannot_be_shown_stand_before_no_work() -> None:
     stage, metrics = Stage(), Unshowable()
-    stage.controller = Reconciler(
-        EmbeddedCluster.open(None, clock=stage.clock, new_uid=counting_uids()),
-        stage.clock,
-        ADAPTERS,
-        stage.stores,
-        recovery=RecoveryPolicy(),
-        hang=HangPolicy(),
+    dependencies = Dependencies(
+        cluster=EmbeddedCluster.open(None, clock=stage.clock, new_uid=counting_uids()),
+        clock=stage.clock,
+        adapters=ADAPTERS,
+        checkpoints=stage.stores,
         metrics=metrics,
-        cluster_state=stage.cluster_state,
     )
+    stage.controller = Reconciler(dependencies, Config(), cluster_state=stage.cluster_state)
     await stage.controller.collect_garbage(stage.clock.now())
 
     swept = metrics.registry.get_sample_value("healthd_loop_last_success_timestamp_seconds", {"loop": "controller"})

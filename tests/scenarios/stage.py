@@ -17,6 +17,8 @@ import msgspec
 
 from healthd.agent.agent import Agent, RecordBatch
 from healthd.cluster.embedded import EmbeddedCluster
+from healthd.controller.dependencies import Dependencies
+from healthd.controller.ports import NoActivity, UnknownWitnesses
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import (
     ANNOTATION_QUARANTINE,
@@ -258,19 +260,17 @@ class Stage:
     ) -> Loop:
         """The loop of a controller, through *cluster* if given."""
         view = self.truth.seen_by(name)
-        controller = Reconciler(
-            cluster or view,
-            self.clock,
-            ADAPTERS,
-            SeenCheckpoints(self.trainers.stores),
-            recovery=self.config.recovery,
-            hang=self.config.hang,
+        dependencies = Dependencies(
+            cluster=cluster or view,
+            clock=self.clock,
+            adapters=ADAPTERS,
+            checkpoints=SeenCheckpoints(self.trainers.stores),
             metrics=METRICS,
             informer=informer,
-            activity=activity,
-            witnesses=witnesses,
+            activity=activity or NoActivity(),
+            witnesses=witnesses or UnknownWitnesses(),
         )
-        return reading_at_once(controller)
+        return reading_at_once(Reconciler(dependencies, self.config))
 
     # What a story asks -----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Bugs planted on purpose, to show that the simulation would find them. Each repla
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,10 +17,11 @@ from healthd.agent.guard import Guard, Guarded
 from healthd.agent.judge import Bench, Judge
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster
+from healthd.controller.dependencies import Dependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_QUARANTINE, Attempt, FencedPod, Node, Recovery
 from healthd.core.api.model import Finding
-from healthd.core.config import JudgePolicy
+from healthd.core.config import Config, JudgePolicy
 from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
@@ -190,8 +192,9 @@ def _slower(rule: Rule) -> Rule:
 
 
 def _controller(through: type[_Through]) -> Any:
-    def make(cluster: Cluster, *rest: Any, **options: Any) -> Reconciler:
-        return Reconciler(through(cluster), *rest, **options)
+    def make(dependencies: Dependencies, config: Config, **options: Any) -> Reconciler:
+        seen: Any = through(dependencies.cluster)
+        return Reconciler(dataclasses.replace(dependencies, cluster=seen), config, **options)
 
     return make
 
@@ -204,8 +207,9 @@ def _agent(through: type[_Through]) -> Any:
 
 
 def _careless(through: type[_ResumesFromTorn]) -> Any:
-    def make(cluster: Cluster, clock: Any, adapters: Any, checkpoints: Any, **options: Any) -> Reconciler:
-        return Reconciler(cluster, clock, adapters, through(checkpoints), **options)
+    def make(dependencies: Dependencies, config: Config, **options: Any) -> Reconciler:
+        seen = through(dependencies.checkpoints)
+        return Reconciler(dataclasses.replace(dependencies, checkpoints=seen), config, **options)
 
     return make
 

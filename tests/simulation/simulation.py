@@ -19,6 +19,7 @@ import msgspec
 from healthd.agent.agent import Agent, RecordBatch
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
+from healthd.controller.dependencies import Dependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import (
     ANNOTATION_QUARANTINE,
@@ -315,16 +316,16 @@ class Simulation:
         def live() -> Callable[[], Coroutine[Any, Any, Any]]:
             clock = SkewedClock(self.clock, _offset(self.dice) + self.clocks.get(name, timedelta(0)))
             informer, feed = StaleCache(view), Feed(view, self.last_words) if self.on_cluster else None
-            controller = self.parts.controller(
-                version_of(self.versions, cluster) if self.is_updating else cluster,
-                clock,
-                ADAPTERS,
-                OvertakenCheckpoints(self.trainers.stores),
-                recovery=self.config.recovery,
-                hang=self.config.hang,
+            dependencies = Dependencies(
+                cluster=version_of(self.versions, cluster) if self.is_updating else cluster,
+                clock=clock,
+                adapters=ADAPTERS,
+                checkpoints=OvertakenCheckpoints(self.trainers.stores),
                 metrics=METRICS,
                 informer=informer,
-                cluster_state=feed.cluster_state if feed else None,
+            )
+            controller = self.parts.controller(
+                dependencies, self.config, cluster_state=feed.cluster_state if feed else None
             )
 
             async def sample() -> None:

@@ -31,16 +31,6 @@ class RemovePods:
 
 
 @dataclass(frozen=True, slots=True)
-class FindCheckpoint:
-    """Verify the gang's checkpoints, newest first, and record the result."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadAhead:
-    """Begin to verify the gang's checkpoints now: the recovery needs the result soon."""
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimSpare:
     """Take the node *spare* out of the pool, to replace the node *instead_of*."""
 
@@ -55,4 +45,4 @@ class StartGang:
     hint: StartHint
 
 
-Action = StopGang | ReleasePods | RemovePods | FindCheckpoint | ReadAhead | ClaimSpare | StartGang
+Action = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang

@@ -20,6 +20,8 @@ from healthd.core.api import (
     Node,
     NodeHealth,
     Pod,
+    Recovery,
+    RejectedCheckpoint,
     Toleration,
 )
 from healthd.core.api.save_stats import NO_SAVES, Saves
@@ -191,6 +193,25 @@ def no_sign(node: str) -> Sign | None:  # noqa: ARG001 - the shape of a reader o
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRead:
+    """A search for checkpoints that will load, as far as it has come. Times are by the controller's clock."""
+
+    asked: datetime | None = None
+    """When it was requested; None: it will be, in a moment."""
+    ended: datetime | None = None
+    found: ChosenCheckpoint | None = None
+    """The newest checkpoint that will load."""
+    rejected: tuple[RejectedCheckpoint, ...] = ()
+    """Newer ones that will not."""
+    pending: str = ""
+    """Why there is no answer yet, when another process still works on it."""
+    error: str = ""
+    """Why the checkpoints could not be read."""
+    is_passing: bool = False
+    """The error was in the cluster, not in the store: the state of the store is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GangView:
     """Everything that a decision about one gang may read."""
 
@@ -216,8 +237,14 @@ class GangView:
     """Whether the agent of a node has been silent for long: its last report does not count as known any more."""
     taken: Mapping[str, str] | None = None
     """Planned nodes of the gang that have a conflicting pod: node -> the pod. None: not checked."""
-    newest: ChosenCheckpoint | None = None
-    """The newest verified checkpoint, if one was searched for."""
+    reports_pending: bool = False
+    """The witnesses were asked, and their answer comes within milliseconds."""
+    resume: CheckpointRead | None = None
+    """The search for the checkpoint to resume from; None: nothing was searched for."""
+    previous: Recovery | None = None
+    """The gang's recovery before the present one; read with *resume*."""
+    newer: CheckpointRead | None = None
+    """The search for checkpoints beyond the one that the gang resumed from; None: nothing was searched for."""
     last_activity: datetime | None = None
     """When activity of a member was last observed (output, GPU, NIC)."""
     last_work: datetime | None = None

@@ -8,23 +8,27 @@ from msgspec.structs import replace
 
 from healthd.core.api import Attempt, ChosenCheckpoint
 from healthd.core.api.model import Phase
-from healthd.core.recovery.actions import ClaimSpare, FindCheckpoint, ReadAhead
+from healthd.core.recovery.actions import ClaimSpare
 from healthd.core.recovery.evidence import window_left
 from healthd.core.recovery.fence import CLOCKS_DIFFER
 from healthd.core.recovery.placement import Shortage, place
 from healthd.core.recovery.replacement_nodes import is_claimed
+from healthd.core.recovery.resume_point import choose
 from healthd.core.recovery.situation import Decision, Situation
 from healthd.core.recovery.stopping import join_hardware
 
+POLL_REPORTS = timedelta(milliseconds=20)
+"""Poll interval while the witnesses' answer is on its way: an answer takes less time."""
+
 
 def choosing(s: Situation) -> Decision:
-    """Lasts until the resume point is known; `core.recovery.resume_point` records it."""
+    """Lasts until the cause is settled and the resume point is known. The checkpoints are read during both."""
     if joined := join_hardware(s):
         return joined
     if left := window_left(s):
-        # Which checkpoint is used, and whether to retry at all, depends on the cause. Reading them does not: start now.
-        return Decision(actions=(ReadAhead(),), reason="waiting for evidence of broken hardware", recheck=left)
-    return Decision(actions=(FindCheckpoint(),), reason="find the newest checkpoint that will load")
+        recheck = min(left, POLL_REPORTS) if s.view.reports_pending else left
+        return Decision(reason="waiting for evidence of broken hardware", recheck=recheck)
+    return choose(s)
 
 
 def reserving(s: Situation) -> Decision:

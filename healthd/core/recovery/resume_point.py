@@ -1,7 +1,7 @@
 """
 Decides what a stopped gang resumes from, how long it waits before that, and when there were too many useless restarts.
 
-Only computes: the controller found out before which checkpoints exist and whether they load (`healthd.checkpoints`).
+Only computes: the snapshot of the gang says which checkpoints exist and whether they load, as far as it is known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from healthd.core.api import ChosenCheckpoint, Recovery, RecoveryStatus, Rejecte
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy, StartFresh
 from healthd.core.recovery.faults import blames_node
-from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.gang import Root
 from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.situation import Decision, Situation, told
 
@@ -44,17 +44,29 @@ def doubted(recovery: Recovery, previous: Recovery | None) -> list[ChosenCheckpo
     return found[-KEPT_DOUBTED:]
 
 
-def choose_checkpoint(
-    recovery: Recovery,
-    root: Root,
-    found: ChosenCheckpoint | None,
-    rejected: Sequence[RejectedCheckpoint],
-    previous: Recovery | None,
-    policy: RecoveryPolicy,
-    now: datetime,
+def choose(s: Situation) -> Decision:
+    """The decision that follows from the search for the checkpoint to resume from, as far as it has come."""
+    if not s.root.options.checkpoint:
+        return _choose_checkpoint(s, None, ())
+    read = s.view.resume
+    if read is None or read.asked is None:
+        return READ_AGAIN
+    if read.ended is None:
+        return _await_read(s, read.asked)
+    if read.error:
+        return READ_AGAIN if read.is_passing else _choose_checkpoint(s, None, unread(s.root, read.error))
+    if read.found is not None and s.now - read.ended > FRESH:
+        return READ_AGAIN
+    if read.pending:
+        return _await_answer(s, read.pending)
+    return _choose_checkpoint(s, read.found, read.rejected)
+
+
+def _choose_checkpoint(
+    s: Situation, found: ChosenCheckpoint | None, rejected: Sequence[RejectedCheckpoint]
 ) -> Decision:
     """
-    The decision after `FindCheckpoint`. *previous* is the gang's recovery before this one.
+    Resume from *found*, the newest checkpoint that will load; the newer ones are *rejected*.
 
     A checkpoint that was rejected earlier and has vanished since counts as saved: the gang does not begin again at 0
     because it is gone.
@@ -62,30 +74,36 @@ def choose_checkpoint(
     Counts restarts in a row from the same step. Only restarts without a hardware cause count: healthd must not give up
     a job because its nodes break.
     """
-    seen = _furthest_step(root, recovery, previous)
-    vanished = [] if found or rejected else recovery.status.rejected
+    previous = s.view.previous
+    seen = _furthest_step(s.root, s.recovery, previous)
+    vanished = [] if found or rejected else s.status.rejected
     status = replace(
-        recovery.status,
+        s.status,
         rejected=[*rejected, *vanished],
-        doubted=doubted(recovery, previous),
-        step_at_fault=max([root.progress.step, *(r.step for r in rejected), found.step if found else seen]),
+        doubted=doubted(s.recovery, previous),
+        step_at_fault=max([s.root.progress.step, *(r.step for r in rejected), found.step if found else seen]),
     )
     if found and status.bad_state and found not in status.doubted:
         return _doubt(found, status)
-    situation = Situation(recovery, status, Phase.CHOOSING, GangView(root=root), root, (), policy, now)
-    loaded = _loaded(recovery, previous) or next((refused.path for refused in vanished), "") or _saved(root)
+    s = dataclasses.replace(s, status=status)
+    loaded = _loaded(s.recovery, previous) or next((refused.path for refused in vanished), "") or _saved(s.root)
     never_saved = seen < 0 and not rejected and not loaded
-    checkpoint = found or _fresh_start(never_saved, policy)
+    checkpoint = found or _fresh_start(never_saved, s.policy)
     if checkpoint is None:
-        return situation.hold(_none_loads(root, f"step {seen}" if seen >= 0 else loaded, rejected))
-    no_advance = _restarts_from(checkpoint, replace(recovery, status=status), previous)
-    limit = root.options.max_no_advance or policy.max_no_advance
+        return s.hold(_none_loads(s.root, f"step {seen}" if seen >= 0 else loaded, rejected))
+    return _resume_from(checkpoint, s)
+
+
+def _resume_from(checkpoint: ChosenCheckpoint, s: Situation) -> Decision:
+    """Resume from *checkpoint*, unless too many restarts in a row brought nothing beyond it."""
+    no_advance = _restarts_from(checkpoint, replace(s.recovery, status=s.status), s.view.previous)
+    limit = s.root.options.max_no_advance or s.policy.max_no_advance
     if no_advance >= limit:
-        message = f"{no_advance} restarts in a row brought nothing beyond {told(checkpoint)}: {_last_cause(status)}"
-        return situation.enter(Phase.GAVE_UP, message, no_advance=no_advance)
+        message = f"{no_advance} restarts in a row brought nothing beyond {told(checkpoint)}: {_last_cause(s.status)}"
+        return s.enter(Phase.GAVE_UP, message, no_advance=no_advance)
     where = f"{told(checkpoint)}, {checkpoint.path}" if checkpoint.step >= 0 else told(checkpoint)
-    not_before = now + _backoff(no_advance, policy) if no_advance else None
-    return situation.enter(Phase.RESERVING, where, checkpoint=checkpoint, no_advance=no_advance, not_before=not_before)
+    not_before = s.now + _backoff(no_advance, s.policy) if no_advance else None
+    return s.enter(Phase.RESERVING, where, checkpoint=checkpoint, no_advance=no_advance, not_before=not_before)
 
 
 def _doubt(found: ChosenCheckpoint, status: RecoveryStatus) -> Decision:
@@ -96,26 +114,33 @@ def _doubt(found: ChosenCheckpoint, status: RecoveryStatus) -> Decision:
 
 ASK_AGAIN = timedelta(seconds=1)
 """Poll interval while another process verifies: one poll is one small request."""
+FRESH = timedelta(seconds=30)
+"""How long a verification stays valid until the gang resumes from it: the program may remove old checkpoints."""
+SLOW = timedelta(seconds=10)
+"""A search that takes longer is reported."""
+READ_AGAIN = Decision(reason="the checkpoints are read again in a moment", recheck=ASK_AGAIN)
 
 
-def await_answer(recovery: Recovery, why: str) -> Decision:
-    """The decision after `FindCheckpoint` while its result is not known yet; *why* is recorded once."""
-    status = recovery.status
-    if status.phase is Phase.HELD or status.message == why:
+def _await_answer(s: Situation, why: str) -> Decision:
+    """The decision while the result of the search is not known yet; *why* is recorded once."""
+    if s.status.phase is Phase.HELD or s.status.message == why:
         return Decision(reason=why, recheck=ASK_AGAIN)
-    return Decision(record=replace(status, message=why), reason=why)
+    return Decision(record=replace(s.status, message=why), reason=why)
 
 
-def await_read(recovery: Recovery, location: str, after: timedelta) -> Decision:
+def _await_read(s: Situation, asked: datetime) -> Decision:
     """
-    The decision while a read of the checkpoints takes longer than *after*; recorded once. No recheck: the end of the
-    read triggers the next decision.
+    The decision while a search runs; recorded once when it is slow. No recheck then: the end of the search triggers
+    the next decision.
     """
+    waited = s.now - asked
+    if waited < SLOW:
+        return Decision(reason="the checkpoints are being read", recheck=SLOW - waited)
     why = (
-        f"the checkpoints at {location} have been read for more than {after.total_seconds():.0f} s, without an answer "
-        "so far: they are large, or their store does not answer"
+        f"the checkpoints at {s.root.options.checkpoint} have been read for more than {SLOW.total_seconds():.0f} s, "
+        "without an answer so far: they are large, or their store does not answer"
     )
-    return dataclasses.replace(await_answer(recovery, why), recheck=None)
+    return dataclasses.replace(_await_answer(s, why), recheck=None, event="CheckpointsSlow")
 
 
 def unread(root: Root, why: str) -> list[RejectedCheckpoint]:
@@ -134,14 +159,16 @@ def why_unread(root: Root, rejected: Sequence[RejectedCheckpoint]) -> str:
 RUNS_UNSEEN = "all of it runs, but whether training moves on cannot be seen: "
 
 
-def tell_unread(recovery: Recovery, why: str | None) -> Decision | None:
-    """While a started gang is confirmed: record *why* its checkpoints cannot be read, and later that they can again."""
-    is_told = recovery.status.message.startswith(RUNS_UNSEEN)
-    if why:
-        decision = await_answer(recovery, RUNS_UNSEEN + why)
-        return decision if decision.record is not None else None
-    if why is not None and is_told:
-        return await_answer(recovery, "all of it runs, and its checkpoints can be read again")
+def report_unread(s: Situation) -> Decision | None:
+    """Record why the checkpoints of a started gang cannot be read, and later that they can be read again."""
+    read = s.view.newer
+    if read is None or read.ended is None or read.is_passing:
+        return None
+    if why := why_unread(s.root, unread(s.root, read.error) if read.error else read.rejected):
+        decision = _await_answer(s, RUNS_UNSEEN + why)
+        return None if decision.waits else decision
+    if s.status.message.startswith(RUNS_UNSEEN):
+        return _await_answer(s, "all of it runs, and its checkpoints can be read again")
     return None
 
 

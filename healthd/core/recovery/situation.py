@@ -24,6 +24,13 @@ class Decision:
     actions: tuple[Action, ...] = ()
     reason: str
     recheck: timedelta | None = None
+    event: str = ""
+    """The reason of a Warning Event that says the same; empty: the phase has Events of its own."""
+
+    @property
+    def waits(self) -> bool:
+        """There is nothing to write and nothing to do now."""
+        return self.record is None and not self.actions
 
 
 @dataclass(frozen=True, slots=True)

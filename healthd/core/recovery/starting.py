@@ -14,6 +14,7 @@ from healthd.core.recovery.gang import StartHint, index_of, members, with_seats
 from healthd.core.recovery.placement import Shortage, place
 from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.replacement_nodes import is_claimed, stand_ins, stranded
+from healthd.core.recovery.resume_point import report_unread
 from healthd.core.recovery.situation import Decision, Situation, told
 from healthd.core.recovery.stopping import members_to_fence
 
@@ -103,9 +104,15 @@ def _start(s: Situation) -> Decision:
 
 def confirming(s: Situation) -> Decision:
     """Lasts until training is past the checkpoint or, where steps cannot be seen, until it has run for long enough."""
+    decision = _confirming(s)
+    return report_unread(s) or decision if decision.waits else decision
+
+
+def _confirming(s: Situation) -> Decision:
     resumed = s.status.checkpoint or ChosenCheckpoint()
-    if s.view.newest is not None and is_beyond(s.view.newest, resumed):
-        return s.enter(Phase.RECOVERED, _moved_on(s.view.newest), confirmed_step=s.view.newest.step)
+    newest = s.view.newer.found if s.view.newer else None
+    if newest is not None and is_beyond(newest, resumed):
+        return s.enter(Phase.RECOVERED, _moved_on(newest), confirmed_step=newest.step)
     if faulted := _faulted_again(s):
         return faulted
     waited = s.now - (s.status.phase_since or s.now)

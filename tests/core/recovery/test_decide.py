@@ -28,11 +28,12 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.actions import FindCheckpoint, RemovePods, StartGang, StopGang
+from healthd.core.recovery.actions import RemovePods, StartGang, StopGang
 from healthd.core.recovery.decide import Decision, Situation, decide, open_recovery
 from healthd.core.recovery.faults import DISK_FULL
-from healthd.core.recovery.gang import Ending, GangOptions, GangView, Root
+from healthd.core.recovery.gang import CheckpointRead, Ending, GangOptions, GangView, Root
 from healthd.core.recovery.progress import Progress
+from healthd.core.recovery.resume_point import READ_AGAIN
 from healthd.core.recovery.stopping import BAD_STATE, with_latecomers
 from tests.builders import a_cause, a_node, a_pod
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
@@ -47,6 +48,11 @@ NODES = {name: a_node(name) for name in ("node-0", "node-1")}
 def decided(recovery: Recovery, root: Root | None, faults: list[Cause] | None = None, **view: Any) -> Decision:
     """The next move."""
     return decide(recovery, GangView(root=root, nodes=NODES, **view), faults or [], POLICY, NOW)
+
+
+def seen(checkpoint: ChosenCheckpoint) -> CheckpointRead:
+    """The search for newer checkpoints has found this one."""
+    return CheckpointRead(asked=NOW, ended=NOW, found=checkpoint)
 
 
 def entered(decision: Decision) -> tuple[Phase, str]:
@@ -213,7 +219,7 @@ def test_a_fault_of_the_software_waits_for_evidence_of_broken_hardware() -> None
     root = a_root(**STOPPED)
 
     assert decided(fresh, root).recheck == POLICY.fault_window
-    assert decided(a_recovery_in(Phase.CHOOSING), root).actions == (FindCheckpoint(),)
+    assert decided(a_recovery_in(Phase.CHOOSING), root) == READ_AGAIN
 
 
 def test_each_attempt_waits_for_the_evidence_of_its_own_fault() -> None:
@@ -236,7 +242,7 @@ def test_nothing_waits_for_a_clock_that_was_hours_ahead_to_come_there_again() ->
     choosing = a_recovery_in(Phase.CHOOSING, timeline=[TimelineEntry(phase=Phase.STOPPING, at=NOW + hours)])
     reserving = a_recovery_in(Phase.RESERVING, pods=PROVEN, not_before=NOW + hours)
 
-    assert decided(choosing, a_root(**STOPPED)).actions == (FindCheckpoint(),)
+    assert decided(choosing, a_root(**STOPPED)) == READ_AGAIN
     assert decided(reserving, a_root(**STOPPED)).record is not None
 
 
@@ -294,9 +300,12 @@ def test_a_new_step_is_what_recovered_means() -> None:
     recovery = a_recovery_in(Phase.CONFIRMING, checkpoint=ChosenCheckpoint(path="p", step=7))
     root = a_root(attempt=1)
 
-    assert decided(recovery, root, newest=ChosenCheckpoint(path="p", step=7)).record is None
+    assert decided(recovery, root, newer=seen(ChosenCheckpoint(path="p", step=7))).record is None
     later = ChosenCheckpoint(path="q", step=8)
-    assert entered(decided(recovery, root, newest=later)) == (Phase.RECOVERED, "training moved on to step 8")
+    assert entered(decided(recovery, root, newer=seen(later))) == (
+        Phase.RECOVERED,
+        "training moved on to step 8",
+    )
 
 
 def test_one_file_that_is_written_again_and_again_is_progress_too() -> None:
@@ -304,8 +313,8 @@ def test_one_file_that_is_written_again_and_again_is_progress_too() -> None:
     recovery = a_recovery_in(Phase.CONFIRMING, checkpoint=loaded)
     again = ChosenCheckpoint(path="/out/ckpt.pt", saved_ns=2)
 
-    assert decided(recovery, a_root(attempt=1), newest=loaded).record is None
-    assert entered(decided(recovery, a_root(attempt=1), newest=again)) == (
+    assert decided(recovery, a_root(attempt=1), newer=seen(loaded)).record is None
+    assert entered(decided(recovery, a_root(attempt=1), newer=seen(again))) == (
         Phase.RECOVERED,
         "training saved /out/ckpt.pt again",
     )

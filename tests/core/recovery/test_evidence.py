@@ -18,9 +18,9 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.actions import FindCheckpoint, ReadAhead
 from healthd.core.recovery.decide import Decision, decide
 from healthd.core.recovery.gang import GangView, WitnessReport
+from healthd.core.recovery.resume_point import READ_AGAIN
 from tests.builders import a_cause, a_node, a_pod
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
@@ -57,16 +57,16 @@ def decided(*pods: Pod, until: datetime | None = NOW, causes: Any = None, **told
 
 
 def test_a_rank_that_was_killed_from_outside_is_not_waited_for_once_all_is_told() -> None:
-    assert decided(a_rank(0, KILLED, -5), a_rank(1, ASKED, 100)).actions == (FindCheckpoint(),)
+    assert decided(a_rank(0, KILLED, -5), a_rank(1, ASKED, 100)) == READ_AGAIN
 
 
 @pytest.mark.parametrize("end", [Terminated(exit_code=137), Terminated(exit_code=143, signal=15)])
 def test_a_shell_that_tells_of_the_signal_and_other_signals_of_people_count(end: Terminated) -> None:
-    assert decided(a_rank(0, end, -5)).actions == (FindCheckpoint(),)
+    assert decided(a_rank(0, end, -5)) == READ_AGAIN
 
 
 def test_what_fails_after_it_only_lost_its_peer() -> None:
-    assert decided(a_rank(0, KILLED, -5), a_rank(1, ABORTED, -4)).actions == (FindCheckpoint(),)
+    assert decided(a_rank(0, KILLED, -5), a_rank(1, ABORTED, -4)) == READ_AGAIN
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,14 @@ def test_what_fails_after_it_only_lost_its_peer() -> None:
 def test_everything_else_has_the_whole_window_while_the_checkpoint_is_read(pods: list[Pod], told: Any) -> None:
     decision = decided(*pods, **told)
 
-    assert decision.actions == (ReadAhead(),)
+    assert decision.waits
+    assert decision.reason == "waiting for evidence of broken hardware"
     assert decision.recheck == POLICY.fault_window - LATER
 
 
 def test_where_nobody_listens_there_is_nothing_to_wait_for() -> None:
-    assert decided(a_rank(0, ABORTED, -5), until=None, no_witness=True).actions == (FindCheckpoint(),)
+    assert decided(a_rank(0, ABORTED, -5), until=None, no_witness=True) == READ_AGAIN
 
 
 def test_what_is_known_to_be_hardware_is_not_waited_for() -> None:
-    assert decided(until=None, causes=[SOFTWARE, a_cause(node="node-1")]).actions == (FindCheckpoint(),)
+    assert decided(until=None, causes=[SOFTWARE, a_cause(node="node-1")]) == READ_AGAIN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,14 +14,31 @@ from healthd.core.api import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus
 from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import Save, Saves
 from healthd.core.config import RecoveryPolicy, StartFresh
-from healthd.core.recovery.gang import GangOptions, Root
-from healthd.core.recovery.resume_point import await_answer, choose_checkpoint, doubted
+from healthd.core.recovery.decide import Decision, decide
+from healthd.core.recovery.gang import CheckpointRead, GangOptions, GangView, Root
+from healthd.core.recovery.resume_point import READ_AGAIN, doubted
 from tests.builders import a_cause, a_recovery
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
 
 NOW = START + timedelta(minutes=5)
 POLICY = RecoveryPolicy(max_no_advance=3, backoff_base=timedelta(seconds=10), backoff_max=timedelta(seconds=30))
+
+
+def decided(
+    recovery: Recovery,
+    *,
+    root: Root | None = None,
+    previous: Recovery | None = None,
+    policy: RecoveryPolicy = POLICY,
+    asked: datetime | None = NOW,
+    ended: datetime | None = NOW,
+    **answer: Any,
+) -> Decision:
+    """The decision about a stopped gang when the search for a checkpoint has come to *answer*."""
+    read = CheckpointRead(asked=asked, ended=ended, **answer)
+    view = GangView(root=root or a_root(**STOPPED), resume=read, previous=previous)
+    return decide(recovery, view, [], policy, NOW)
 
 
 def chosen(
@@ -36,9 +53,9 @@ def chosen(
 ) -> RecoveryStatus:
     """What is recorded when the newest whole checkpoint is of step *found*."""
     checkpoint = None if found is None else ChosenCheckpoint(path=f"/step_{found}", step=found)
-    refused = [] if rejected is None else [RejectedCheckpoint(path="/torn", step=rejected, reason="it is torn")]
+    refused = () if rejected is None else (RejectedCheckpoint(path="/torn", step=rejected, reason="it is torn"),)
     recovery = a_recovery_in(Phase.CHOOSING, rejected=list(rejected_before), **status)
-    decision = choose_checkpoint(recovery, root or a_root(**STOPPED), checkpoint, refused, previous, policy, NOW)
+    decision = decided(recovery, root=root, previous=previous, policy=policy, found=checkpoint, rejected=refused)
     assert decision.record is not None
     return decision.record
 
@@ -133,7 +150,7 @@ def test_the_count_goes_on_from_the_recovery_before() -> None:
 
 
 def test_the_owner_may_set_the_limit() -> None:
-    root = a_root(**STOPPED, options=GangOptions(max_no_advance=1))
+    root = a_root(**STOPPED, options=GangOptions(restart=True, checkpoint="/checkpoints", max_no_advance=1))
 
     assert chosen(5, root=root, attempts=loaded(5)).phase is Phase.GAVE_UP
 
@@ -144,7 +161,7 @@ def test_a_file_that_was_saved_again_since_is_progress() -> None:
 
     def counted(saved_ns: int) -> int | None:
         found = ChosenCheckpoint(path="/ckpt.pt", saved_ns=saved_ns)
-        record = choose_checkpoint(recovery, a_root(**STOPPED), found, [], None, POLICY, NOW).record
+        record = decided(recovery, found=found).record
         return record.no_advance if record else None
 
     assert counted(saved_ns=2) == 0
@@ -154,17 +171,68 @@ def test_a_file_that_was_saved_again_since_is_progress() -> None:
 def test_while_somebody_else_verifies_that_is_said_once_and_asked_again_soon() -> None:
     recovery = a_recovery_in(Phase.CHOOSING)
 
-    first = await_answer(recovery, "a pod reads")
+    first = decided(recovery, pending="a pod reads")
     assert first.record is not None
     assert first.record.message == "a pod reads"
-    second = await_answer(replace(recovery, status=first.record), "a pod reads")
+    second = decided(replace(recovery, status=first.record), pending="a pod reads")
 
     assert second.record is None
     assert second.recheck == timedelta(seconds=1)
 
 
 def test_a_hold_keeps_its_reason_while_it_is_verified_again() -> None:
-    assert await_answer(a_recovery_in(Phase.HELD), "a pod reads").record is None
+    held = a_recovery_in(Phase.HELD, held_in=Phase.CHOOSING)
+
+    assert decided(held, pending="a pod reads").record is None
+
+
+@pytest.mark.parametrize(
+    ("how", "reason", "recheck"),
+    [
+        ({"asked": None, "ended": None}, READ_AGAIN.reason, 1),
+        ({"ended": None}, "the checkpoints are being read", 10),
+        ({"error": "the API server does not answer", "is_passing": True}, READ_AGAIN.reason, 1),
+        (
+            {"ended": NOW - timedelta(seconds=31), "found": ChosenCheckpoint(path="/step_5", step=5)},
+            READ_AGAIN.reason,
+            1,
+        ),
+    ],
+    ids=["not asked yet", "under way", "the cluster failed, not the store", "too old to resume from"],
+)
+def test_a_gang_waits_for_a_result_of_the_search(how: dict[str, Any], reason: str, recheck: int) -> None:
+    decision = decided(a_recovery_in(Phase.CHOOSING), **how)
+
+    assert decision.waits
+    assert (decision.reason, decision.recheck) == (reason, timedelta(seconds=recheck))
+
+
+def test_a_slow_search_is_recorded_and_reported_once() -> None:
+    recovery = a_recovery_in(Phase.CHOOSING)
+    slow: dict[str, Any] = {"asked": NOW - timedelta(seconds=10), "ended": None}
+
+    first = decided(recovery, **slow)
+    assert first.record is not None
+    assert first.event == "CheckpointsSlow"
+    assert "more than 10 s" in first.record.message
+    assert decided(replace(recovery, status=first.record), **slow).waits
+
+
+def test_a_store_that_cannot_be_read_holds_the_gang_with_the_reason() -> None:
+    record = decided(a_recovery_in(Phase.CHOOSING), error="permission denied").record
+
+    assert record is not None
+    assert record.phase is Phase.HELD
+    assert "cannot be read: permission denied" in record.message
+
+
+def test_a_gang_without_a_location_waits_for_no_search() -> None:
+    root = a_root(**STOPPED, options=GangOptions(restart=True))
+
+    decision = decide(a_recovery_in(Phase.CHOOSING), GangView(root=root), [], POLICY, NOW)
+
+    assert decision.record is not None
+    assert decision.record.phase is Phase.RESERVING
 
 
 def tried(step: int, *, times: int, early: bool = True) -> list[Attempt]:

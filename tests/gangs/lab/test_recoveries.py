@@ -16,12 +16,13 @@ import pytest
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
 from healthd.controller.cluster_state import ClusterState
+from healthd.controller.dependencies import Dependencies
 from healthd.controller.informers import Informers
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import Pod, Recovery
 from healthd.core.api.model import ENDED, Phase
-from healthd.core.config import HangPolicy, RecoveryPolicy
+from healthd.core.config import Config, RecoveryPolicy
 from healthd.core.node.quarantine import Record
 from healthd.core.recovery.gang import Root, attempt_of, will_not_run
 from healthd.gangs import ADAPTERS
@@ -109,18 +110,15 @@ class Replicas:
 
     def new(self, cluster: Any) -> Reconciler:
         """One more replica."""
-        return Reconciler(
-            cluster,
-            CLOCK,
-            ADAPTERS,
-            NoCheckpoints(),
-            recovery=POLICY,
-            hang=HangPolicy(),
+        dependencies = Dependencies(
+            cluster=cluster,
+            clock=CLOCK,
+            adapters=ADAPTERS,
+            checkpoints=NoCheckpoints(),
             metrics=METRICS,
-            cluster_state=self.cluster_state,
             informer=self.informers,
-            look_every=POLICY.look_every,
         )
+        return Reconciler(dependencies, Config(recovery=POLICY), cluster_state=self.cluster_state)
 
     async def look(self) -> None:
         """One look of a controller that stays alive."""

@@ -1,0 +1,42 @@
+"""What the reconciler of all gangs reads from, writes to and reports to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from healthd.clock import Clock
+from healthd.cluster.port import Cluster, Reader
+from healthd.controller.fresh_reads import GatherReads, one_by_one
+from healthd.controller.ports import Activity, Checkpoints, NoActivity, UnknownWitnesses, Witnesses
+from healthd.core.backoff import Jitter, no_jitter
+from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.events import Announce, silently
+from healthd.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """The reconciler's surroundings. What is left out does nothing, or nothing at the same time."""
+
+    cluster: Cluster
+    """Every write goes here, and every read that a write depends on."""
+    clock: Clock
+    adapters: Mapping[str, GangAdapter[Any]]
+    """By kind."""
+    checkpoints: Checkpoints
+    metrics: Metrics
+    informer: Reader | None = None
+    """Where everything else is read; it may be stale. None: *cluster*."""
+    activity: Activity = field(default_factory=NoActivity)
+    witnesses: Witnesses = field(default_factory=UnknownWitnesses)
+    together: GatherReads = one_by_one
+    """How several reads are made at once."""
+    jitter: Jitter = no_jitter
+    announce: Announce = silently
+
+    @property
+    def reader(self) -> Reader:
+        """Where reads go that may be stale."""
+        return self.informer or self.cluster
