@@ -57,6 +57,8 @@ class Story:
     changes: list[datetime] = field(default_factory=list)
     sides: dict[str, Side] = field(default_factory=dict)
     settled: datetime | None = None
+    is_read: bool = True
+    """Its device answered at the last sample."""
     fell_from: tuple[float, datetime, datetime] | None = None
     """Where it stood before it fell, when that was, and until when it may be nonsense that it shows now."""
 
@@ -150,7 +152,10 @@ class Account:
         shelf = self._shelves.setdefault(sample.source, Shelf(sample.at))
         now = shelf.time_of(sample.at)
         there = {place_of(reading): reading.value for reading in sample.readings if reading.value not in ALL_ONES}
-        shelf.stories = {place: story for place, story in shelf.stories.items() if place in there}
+        shown = {place_of(reading) for reading in sample.readings}
+        shelf.stories = {place: story for place, story in shelf.stories.items() if place in shown}
+        for place, story in shelf.stories.items():
+            story.is_read = place in there
         for place, value in there.items():
             if place in shelf.stories:
                 shelf.stories[place].goes_on(value, now)
@@ -159,7 +164,7 @@ class Account:
                 shelf.stories[place] = Story(value, now, best)
         for rule in self._rules.values():
             for place, story in shelf.stories.items():
-                if place[0] == rule.reads:
+                if place[0] == rule.reads and story.is_read:
                     _judge(rule, place, shelf.stories, story, now)
 
     def last(self, source: str, place: Place) -> float | str | None:
@@ -186,13 +191,15 @@ class Account:
 
     def good_for(self, device: str, rule: str) -> tuple[timedelta, frozenset[str]]:
         """For how long *device* is seen to be good by *rule*, and which of its parts are."""
-        sides = {
-            place[2]: story.sides[rule]
+        stories = {
+            place[2]: story
             for shelf in self._shelves.values()
             for place, story in shelf.stories.items()
             if place[1] == device and rule in story.sides
         }
-        if not sides or any(side.is_bad or side.seen is None for side in sides.values()):
+        sides = {part: story.sides[rule] for part, story in stories.items()}
+        is_read = all(story.is_read for story in stories.values())
+        if not sides or not is_read or any(side.is_bad or side.seen is None for side in sides.values()):
             return timedelta(-1), frozenset()
         return min(side.holds_for() for side in sides.values()), frozenset(sides)
 

@@ -49,6 +49,7 @@ def _set_node(sim: Simulation, name: str, offset: timedelta) -> None:
     if name in sim.watchdog.faulted_at:
         sim.watchdog.faulted_at[name] += offset - machine.clock_offset
     machine.set_clock(offset)
+    sim.watchdog.clock_was_set(name, sim.clock.now() + offset)
     if name in sim.watchdog.conducts:
         sim.watchdog.conducts[name].clock_was_set()
     sim.agents[name].crash()

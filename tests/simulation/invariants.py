@@ -113,6 +113,14 @@ class Watchdog:
         self.repaired_at[node] = stamp
         self._is_repaired.add(node)
 
+    def clock_was_set(self, node: str, now: datetime) -> None:
+        """
+        The clock of *node* shows *now*. Before its last repair, nothing can be compared with that repair: a record from
+        before it that was not read yet counts.
+        """
+        if node in self.repaired_at and now < self.repaired_at[node]:
+            self._is_repaired.discard(node)
+
     def __call__(self, seen: Write | Reading) -> None:
         if isinstance(seen, Reading):
             if seen.kind is Node:
@@ -314,7 +322,8 @@ class Watchdog:
         window = policy.breaker_window - self.clocks_differ
         now = recovery.status.let_through
         begun = [r.status.let_through for r in self.recoveries.values()]
-        recent = [at for at in begun if at is not None and now is not None and now - at < window]
+        # A time in the future is of a clock that was set back since.
+        recent = [at for at in begun if at is not None and now is not None and -CLOCKS_DIFFER <= now - at < window]
         return len(recent) < policy.breaker_restarts + self.controllers - 1
 
     # Between steps ---------------------------------------------------------------------------------------------------

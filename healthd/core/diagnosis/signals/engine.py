@@ -151,8 +151,12 @@ class Engine:
             return
         source = self._sources.setdefault(sample.source, _Source(sample.at))
         at = source.begin_look(sample.at)
-        told = (reading for reading in sample.readings if reading.value not in ALL_ONES)
-        touched = [one for reading in told if (one := self._take(source, reading))]
+        touched = []
+        for reading in sample.readings:
+            if reading.value in ALL_ONES:
+                _skip(source, reading)
+            elif one := self._take(source, reading):
+                touched.append(one)
         gone = _forget_what_is_gone(source)
         for one in touched:
             for state in one.states:
@@ -241,6 +245,18 @@ class Engine:
         named = self._others[reading.name]
         names = source.names
         return {name: names[name][place].series.value for name in named if place in names.get(name, {})}
+
+
+def _skip(source: _Source, reading: Reading) -> None:
+    """
+    The device did not answer. Its series goes on with the next answer: a series that began anew there would take what
+    the device shows for a counter's first value. Until then it is not known to be good.
+    """
+    one = source.names.get(reading.name, {}).get((reading.device, reading.part))
+    if one is not None:
+        one.sample = source.samples
+        for state in one.states:
+            state.is_known = False
 
 
 def _compare(source: _Source, name: str) -> None:

@@ -55,6 +55,7 @@ def test_counter_that_was_reset_counts_from_there_once_it_is_certain() -> None:
         pytest.param((12, 0, 0, 7, 0, 12), id="nonsense for a while"),
         pytest.param((10_000_000, 9_999_995, 10_000_003), id="a little less"),
         pytest.param((12, 0xFFFFFFFF, 12), id="32 ones"),
+        pytest.param((4_294_967_276, 0xFFFFFFFF, 2_147_483_638, 4_294_967_276), id="ones, then half of it"),
         pytest.param((12, 0xFFFFFFFFFFFFFFFF, 12), id="64 ones"),
         pytest.param((12, float(0xFFFFFFFFFFFFFFFF), 12), id="64 ones as a float"),
         pytest.param((0xFFFFFFF0, 0, 0xFFFFFFF0), id="zero near the end of its range"),
@@ -66,6 +67,17 @@ def test_counter_that_shows_nonsense_did_not_grow(shown: tuple[float, ...]) -> N
     a_moment = rule(Grows(17, HOUR), holds=timedelta(seconds=10))
 
     assert not any(Bench(a_moment).counts(*shown, *shown[-1:] * 20, after=timedelta(seconds=1)))
+
+
+def test_counter_of_a_device_that_does_not_answer_is_not_known_to_be_good() -> None:
+    bench = Bench(FIRST)
+
+    bench.counts(12)
+    assert bench.good_since("ib-symbol-errors") is not None
+    bench.counts(0xFFFFFFFF)
+    assert bench.good_since("ib-symbol-errors") is None
+    bench.counts(12)
+    assert bench.good_since("ib-symbol-errors") is not None
 
 
 def test_counter_that_was_reset_long_ago_may_show_nonsense_like_any_other() -> None:
