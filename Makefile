@@ -66,7 +66,8 @@ format: $(FOR_WORK) ## put the code into the one form
 
 docs: $(FOR_WORK) ## write the pages and manifests that are made from the code
 	@$(BIN)/healthd config --reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
-	@$(BIN)/healthd rules --reference > docs/findings.md.new && mv docs/findings.md.new docs/findings.md
+	@rm -rf docs/findings.new && $(BIN)/healthd rules --reference docs/findings.new
+	@rm -rf docs/findings && mv docs/findings.new docs/findings
 	@$(BIN)/python -m healthd.cluster.crds > deploy/crds.yaml.new && mv deploy/crds.yaml.new deploy/crds.yaml
 	@$(BIN)/python -m tests.deploy.attacks
 

@@ -1,4 +1,4 @@
-"""`healthd rules`: the rules for people, for machines, and as a page."""
+"""`healthd rules`: the rules for people and for machines."""
 
 from __future__ import annotations
 
@@ -10,24 +10,11 @@ import pytest
 
 from healthd.cli.main import main
 
-PAGE = Path(__file__).parents[2] / "docs" / "findings.md"
-
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What the command prints."""
     assert main(["rules", *arguments]) == 0
     return capsys.readouterr().out
-
-
-def test_the_page_is_what_the_rules_say(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "--reference") == PAGE.read_text(), "the page is old: run `make docs`"
-
-
-def test_every_row_of_the_page_has_every_column() -> None:
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-
-    assert len(rows) > 800
-    assert {row.replace("\\|", "").count("|") for row in rows if row.count("|") > 4} == {8}
 
 
 def test_rules_are_found_by_pattern(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,14 +90,6 @@ def test_rules_are_listed_as_the_configuration_has_them(capsys: pytest.CaptureFi
 def test_a_rule_that_is_off_or_tried_is_shown_so(capsys: pytest.CaptureFixture[str], own: Path) -> None:
     assert "off: " in said(capsys, "clock-free-running", "--config", str(own))
     assert "in shadow: " in said(capsys, "site-symbols", "--config", str(own))
-
-
-def test_each_source_is_one_section_of_the_page_also_with_rules_of_the_site(
-    capsys: pytest.CaptureFixture[str], own: Path
-) -> None:
-    heads = [line for line in said(capsys, "--reference", "--config", str(own)).splitlines() if line.startswith("## ")]
-
-    assert len(heads) == len(set(heads))
 
 
 def test_a_configuration_with_a_fault_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
