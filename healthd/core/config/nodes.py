@@ -114,7 +114,7 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description="Rules that are being tried, such as `ib-symbol-errors` or `nvml-*`: their findings say what "
-            "they would do, and do nothing. Names are in docs/findings.md."
+            "they would do, and do nothing. Names are in docs/findings/."
         ),
     ] = ()
     off: Annotated[

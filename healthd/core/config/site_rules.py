@@ -39,7 +39,7 @@ class SiteRule(Policy, frozen=True, kw_only=True):
     ] = ""
     reading: Annotated[
         str,
-        Meta(description="Instead of `message`: what docs/findings.md says a rule reads, such as `ib.symbol_error`."),
+        Meta(description="Instead of `message`: what docs/findings/ says a rule reads, such as `ib.symbol_error`."),
     ] = ""
     when: Annotated[
         str,

@@ -57,7 +57,7 @@ class KernelLogPolicy(Policy, frozen=True, kw_only=True):
 
 
 class ProbesPolicy(Policy, frozen=True, kw_only=True):
-    """What an agent on Kubernetes reads of its node besides the kernel log; docs/findings.md says what follows."""
+    """What an agent on Kubernetes reads of its node besides the kernel log; docs/findings/ says what follows."""
 
     sys: Annotated[
         str,
