@@ -79,7 +79,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 def commands_in_pages() -> set[str]:
     """What stands behind `healthd` in the code of all pages."""
     found: set[str] = set()
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         code = re.findall(r"```.*?```|`[^`\n]+`", page.read_text(), flags=re.DOTALL)
         found.update(
             name for each in code for name in re.findall(r"(?:^|[`$|] ?|&& )healthd ([a-z]+)", each, re.MULTILINE)

@@ -37,7 +37,7 @@ BINDING = {
     },
     "subjects": [{"kind": "ServiceAccount", "name": "healthd-controller", "namespace": "healthd-system"}],
 }
-"""What docs/kubernetes.md has an administrator bind where there are gangs of plain pods."""
+"""What docs/kubernetes/prepare-a-job.md has an administrator bind where there are gangs of plain pods."""
 
 
 def a_pod(name: str, *, spec: Json | None = None, **meta: Any) -> Json:

@@ -1,58 +1,80 @@
-"""The page about Kubernetes, taken apart: its manifests, its commands, its links."""
+"""The pages that people read, taken apart: code blocks, commands, links, headings."""
 
 from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "kubernetes.md"
-TEXT = PAGE.read_text()
+EXAMPLES = ROOT / "examples" / "kubernetes"
+"""The manifests of the pages about Kubernetes."""
+MY_CLUSTER = EXAMPLES / "my-cluster" / "kustomization.yaml"
 
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
-def blocks(language: str) -> list[str]:
-    """The code blocks of one language; those without any are what is typed and printed."""
-    return [textwrap.dedent(text) for _, said, text in _BLOCK.findall(TEXT) if said == language]
+@dataclass(frozen=True)
+class Page:
+    """A page in Markdown."""
+
+    path: Path
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text()
+
+    def blocks(self, language: str) -> list[str]:
+        """The code blocks of one language. Those without a language are what is typed and printed."""
+        return [textwrap.dedent(text) for _, said, text in _BLOCK.findall(self.text) if said == language]
+
+    def parts(self) -> list[tuple[str, str]]:
+        """The blocks that quote a file: its name from their first line, and the quotation."""
+        found = [re.match(r"# part of (\S+)\n(.*)", block, re.DOTALL) for block in self.blocks("yaml")]
+        return [(match[1], match[2]) for match in found if match]
+
+    def fragments(self, first_line: str) -> list[dict[str, Any]]:
+        """The blocks of YAML with this comment as their first line."""
+        return [yaml.safe_load(text) for text in self.blocks("yaml") if text.startswith(f"# {first_line}\n")]
+
+    def commands(self) -> list[str]:
+        """What a person types after a dollar."""
+        lines = [line for text in self.blocks("") for line in text.splitlines()]
+        return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+
+    def scripts(self, heading: str) -> list[str]:
+        """What a person types below a heading, block by block: lines after a dollar, or a block that is a script."""
+        (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", self.text, re.MULTILINE | re.DOTALL)
+        found = [textwrap.dedent(text) for _, said, text in _BLOCK.findall(section) if not said]
+        typed = [[line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")] for text in found]
+        return ["\n".join(lines) or text for lines, text in zip(typed, found, strict=True)]
+
+    def links(self) -> list[str]:
+        """The links to other pages, files and headings of this repository."""
+        return [link for link in _LINK.findall(_BLOCK.sub("", self.text)) if "://" not in link]
+
+    def anchors(self) -> set[str]:
+        """The headings, as a link spells them."""
+        headings = _HEADING.findall(_BLOCK.sub("", self.text))
+        return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def files() -> dict[str, str]:
-    """The blocks that are whole files, by the name in their first line."""
-    named = [(re.match(r"# (\S+\.yaml)\n", text), text) for text in blocks("yaml")]
-    return {found[1]: text for found, text in named if found and not found[1].startswith("my-cluster/")}
+def kubernetes_page(name: str) -> Page:
+    """One of the pages about Kubernetes."""
+    return Page(ROOT / "docs" / "kubernetes" / f"{name}.md")
 
 
-def kustomizations() -> list[str]:
-    """The blocks that are somebody's own kustomization, whole."""
-    return [text for text in blocks("yaml") if text.startswith("# my-cluster/kustomization.yaml\n")]
+KUBERNETES_PAGES = [Page(path) for path in sorted((ROOT / "docs" / "kubernetes").glob("*.md"))]
+ALL_PAGES = [Page(path) for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))]
 
 
-def fragment(first_line: str) -> dict[str, Any]:
-    """The block that is a part of something, by its first line."""
-    (found,) = [text for text in blocks("yaml") if text.startswith(f"# {first_line}\n")]
-    part: dict[str, Any] = yaml.safe_load(found)
-    return part
-
-
-def commands() -> list[str]:
-    """What a person types."""
-    return [line.removeprefix("$ ") for text in blocks("") for line in text.splitlines() if line.startswith("$ ")]
-
-
-def anchors() -> set[str]:
-    """The headings of the page, as a link spells them."""
-    headings = re.findall(r"^#+ (.*)$", _BLOCK.sub("", TEXT), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def scripts(heading: str) -> list[str]:
-    """What a person types below a heading, block by block: lines after a dollar, or a block that is a script."""
-    (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
-    found = [textwrap.dedent(text) for _, said, text in _BLOCK.findall(section) if not said]
-    typed = [[line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")] for text in found]
-    return ["\n".join(lines) or text for lines, text in zip(typed, found, strict=True)]
+def manifests() -> dict[str, str]:
+    """The example manifests by file name."""
+    return {path.name: path.read_text() for path in sorted(EXAMPLES.glob("*.yaml"))}

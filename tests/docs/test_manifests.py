@@ -1,4 +1,4 @@
-"""The manifests of the page about Kubernetes, at a real API server and under the eyes of the doctor."""
+"""The manifests of the pages about Kubernetes, at a real API server and under the eyes of the doctor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 from healthd.cli.doctor import parse_target, read_chart
 from healthd.core.report.doctor import HintPolicy, Level, examine
-from tests.docs.page import ROOT, files, fragment, kustomizations
+from tests.docs.page import MY_CLUSTER, ROOT, kubernetes_page, manifests
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import connected
 
@@ -19,18 +19,24 @@ pytestmark = [pytest.mark.lab]
 
 GANGS = {"job.yaml": "job/llama", "jobset.yaml": "jobset/mixtral", "statefulset.yaml": "statefulset/gemma"}
 GANGS["pods.yaml"] = "pods/phi"
+OWN = [
+    fragment
+    for name in ("install", "operate")
+    for fragment in kubernetes_page(name).fragments("in my-cluster/kustomization.yaml")
+]
+"""What the pages add to one's own kustomization."""
 
 
 @pytest.fixture(scope="module")
 def kinds(control_plane: ControlPlane, jobset_controller: None) -> ControlPlane:
-    """A control plane that knows every kind on the page."""
+    """A control plane that knows every kind of the examples."""
     del jobset_controller
     return control_plane
 
 
-@pytest.mark.parametrize("name", sorted({*GANGS, "trainer.yaml"} | set(files())))
+@pytest.mark.parametrize("name", sorted({*GANGS, "trainer.yaml"} | set(manifests())))
 def test_a_manifest_is_taken_as_it_stands(kinds: ControlPlane, name: str) -> None:
-    said = kinds.kubectl("apply", "--dry-run=server", "-f", "-", input=files()[name])
+    said = kinds.kubectl("apply", "--dry-run=server", "-f", "-", input=manifests()[name])
 
     assert "created (server dry run)" in said
 
@@ -38,7 +44,7 @@ def test_a_manifest_is_taken_as_it_stands(kinds: ControlPlane, name: str) -> Non
 @pytest.mark.parametrize("name", GANGS)
 async def test_the_doctor_has_nothing_against_it(kinds: ControlPlane, name: str) -> None:
     namespace = kinds.new_namespace()
-    kinds.kubectl("apply", "-n", namespace, "-f", "-", input=files()[name])
+    kinds.kubectl("apply", "-n", namespace, "-f", "-", input=manifests()[name])
     async with connected(kinds) as cluster:
         chart = await read_chart(cluster, parse_target(GANGS[name], namespace), None)
 
@@ -48,15 +54,15 @@ async def test_the_doctor_has_nothing_against_it(kinds: ControlPlane, name: str)
     assert [remark.what for remark in remarks if remark.level is not Level.NOTE] == []
 
 
-@pytest.mark.parametrize("text", kustomizations(), ids=["newest", "before-1.36"])
-def test_a_kustomization_of_the_page_is_good(control_plane: ControlPlane, tmp_path: Path, text: str) -> None:
-    rendered = render(control_plane, tmp_path, yaml.safe_load(text))
+@pytest.mark.parametrize("own", [{}, *OWN])
+def test_a_kustomization_of_the_page_is_good(control_plane: ControlPlane, tmp_path: Path, own: dict[str, Any]) -> None:
+    rendered = render(control_plane, tmp_path, own)
 
     assert {"DaemonSet", "Deployment", "ClusterRole"} <= {manifest["kind"] for manifest in rendered}
 
 
 def test_the_image_and_the_volume_of_the_page_arrive(control_plane: ControlPlane, tmp_path: Path) -> None:
-    rendered = render(control_plane, tmp_path, yaml.safe_load(kustomizations()[0]))
+    rendered = render(control_plane, tmp_path, {})
 
     (controller,) = [each["spec"]["template"]["spec"] for each in rendered if each["kind"] == "Deployment"]
     (container,) = controller["containers"]
@@ -69,7 +75,7 @@ def test_the_image_and_the_volume_of_the_page_arrive(control_plane: ControlPlane
 
 
 def test_without_mutating_policies_none_is_applied(control_plane: ControlPlane, tmp_path: Path) -> None:
-    rendered = render(control_plane, tmp_path, yaml.safe_load(kustomizations()[1]))
+    rendered = render(control_plane, tmp_path, own_with("components"))
 
     assert not [manifest for manifest in rendered if manifest["kind"].startswith("MutatingAdmissionPolicy")]
 
@@ -77,16 +83,15 @@ def test_without_mutating_policies_none_is_applied(control_plane: ControlPlane, 
 def test_a_configuration_of_ones_own_takes_the_place_of_the_shipped_one(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    both = {**yaml.safe_load(kustomizations()[0]), **fragment("in my-cluster/kustomization.yaml")}
-
-    rendered = render(control_plane, tmp_path, both)
+    rendered = render(control_plane, tmp_path, own_with("configMapGenerator"))
 
     (configuration,) = [manifest for manifest in rendered if manifest["kind"] == "ConfigMap"]
     assert configuration["data"] == {"healthd.yaml": "quarantine: {cordon: false}\n"}
 
 
 def test_the_environment_for_older_clusters_is_good(control_plane: ControlPlane) -> None:
-    container = {"name": "trainer", "image": "none", **fragment("in a container")}
+    (in_a_container,) = kubernetes_page("install").fragments("in a container")
+    container = {"name": "trainer", "image": "none", **in_a_container}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "old"}, "spec": {"containers": [container]}}
 
     said = control_plane.kubectl("apply", "--dry-run=server", "-f", "-", input=yaml.safe_dump(pod))
@@ -94,11 +99,19 @@ def test_the_environment_for_older_clusters_is_good(control_plane: ControlPlane)
     assert "created (server dry run)" in said
 
 
-def render(control_plane: ControlPlane, folder: Path, kustomization: dict[str, Any]) -> list[dict[str, Any]]:
-    """What kubectl makes of somebody's own folder beside deploy/."""
+def own_with(key: str) -> dict[str, Any]:
+    """What the page adds to one's own kustomization under *key*."""
+    (found,) = [own for own in OWN if key in own]
+    return found
+
+
+def render(control_plane: ControlPlane, folder: Path, own: dict[str, Any]) -> list[dict[str, Any]]:
+    """What kubectl makes of a copy of the example beside deploy/, with *own* added."""
     (folder / "deploy").symlink_to(ROOT / "deploy")
-    own = folder / "my-cluster"
-    own.mkdir()
-    (own / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    (own / "healthd.yaml").write_text("quarantine: {cordon: false}\n")
-    return [each for each in yaml.safe_load_all(control_plane.kubectl("kustomize", str(own))) if each]
+    copy = folder / "my-cluster"
+    copy.mkdir()
+    kustomization = yaml.safe_load(MY_CLUSTER.read_text())
+    lists = {key: [*kustomization.get(key, []), *value] for key, value in own.items()}
+    (copy / "kustomization.yaml").write_text(yaml.safe_dump({**kustomization, **lists}))
+    (copy / "healthd.yaml").write_text("quarantine: {cordon: false}\n")
+    return [each for each in yaml.safe_load_all(control_plane.kubectl("kustomize", str(copy))) if each]

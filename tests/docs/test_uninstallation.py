@@ -1,4 +1,4 @@
-"""The uninstallation of the page about Kubernetes, played word by word: nothing is left that waits for healthd."""
+"""The uninstallation of `docs/kubernetes/install.md`, played word by word: nothing is left that waits for healthd."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.deploy.accounts import as_holder_of, token_of_agent
 from tests.deploy.test_installed import a_job, break_gpu, hold_free
-from tests.docs.page import ROOT, kustomizations, scripts
+from tests.docs.page import ROOT, kubernetes_page
 from tests.lab.api import Json
 from tests.lab.build import binaries
 from tests.lab.control_plane import ControlPlane
@@ -21,6 +21,7 @@ from tests.lab.simulated import SimulatedNodes
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
+INSTALL = kubernetes_page("install")
 PATIENCE = 60
 KINDS = (
     "clusterroles,clusterrolebindings,crds,priorityclasses,validatingadmissionpolicies,validatingadmissionpolicybindings,"
@@ -30,13 +31,12 @@ KINDS = (
 
 
 class Desk:
-    """A person's shell, in the folder that holds `deploy/` and `my-cluster/`, with the commands of the page."""
+    """A person's shell in a copy of this repository, with the commands of the page."""
 
     def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
         self._folder = folder
-        (folder / "deploy").symlink_to(ROOT / "deploy")
-        (folder / "my-cluster").mkdir()
-        (folder / "my-cluster" / "kustomization.yaml").write_text(kustomizations()[0])
+        for name in ("deploy", "examples"):
+            (folder / name).symlink_to(ROOT / name)
         commands = {"kubectl": binaries().kubectl, "healthd": [sys.executable, "-m", "healthd.cli.main"]}
         (folder / "bin").mkdir()
         for name, command in commands.items():
@@ -67,7 +67,9 @@ async def test_nothing_is_left_that_waits_for_healthd(
     control_plane: ControlPlane, simulated_nodes: SimulatedNodes, tmp_path: Path
 ) -> None:
     desk = Desk(control_plane, tmp_path)
-    desk.types("kubectl apply -k my-cluster/")
+    _, copy, apply = INSTALL.scripts("Install")
+    desk.types(copy)
+    desk.types(apply.splitlines()[0])
     bad, spare = simulated_nodes.add(2)
     hold_free(control_plane, spare)
     namespace = control_plane.new_namespace()
@@ -76,7 +78,7 @@ async def test_nothing_is_left_that_waits_for_healthd(
     async with as_holder_of(control_plane, token_of_agent(control_plane, bad)) as of_agent:
         await break_gpu(of_agent, bad)
 
-    shown, *rest = scripts("Uninstall")
+    shown, *rest = INSTALL.scripts("Uninstall")
     said = [desk.types(shown.replace("repair NODE", f"repair {bad}"))]
     said += [desk.types(script) for script in rest]
 

@@ -1,4 +1,4 @@
-"""The page about Kubernetes says nothing that is not so, as far as that can be seen without a cluster."""
+"""The pages about Kubernetes are true, as far as a test without a cluster can see."""
 
 from __future__ import annotations
 
@@ -15,45 +15,49 @@ from healthd.checkpoints.latest import latest
 from healthd.cli.main import COMMANDS
 from healthd.core import api
 from healthd.core.recovery.foreign_signs import known_rows
-from tests.docs.page import PAGE, TEXT, anchors, commands, files
+from tests.docs.page import KUBERNETES_PAGES, ROOT, manifests
 
+TEXTS = [*(page.text for page in KUBERNETES_PAGES), *manifests().values()]
 SETTINGS = {
     value for name, value in vars(api).items() if name.startswith(("ANNOTATION_", "FINALIZER_", "LABEL_", "TAINT_"))
 }
 
 
-def test_every_link_leads_somewhere() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", TEXT)
-    lost = [link for link in links if link.startswith("#") and link[1:] not in anchors()]
-    lost += [link for link in links if not link.startswith("#") and not (PAGE.parent / link.partition("#")[0]).exists()]
-
-    assert len(links) > 10
-    assert lost == []
-
-
-def test_every_annotation_label_and_taint_that_it_names_exists() -> None:
-    named = set(re.findall(r"healthd\.dev/[a-z][a-z-]*[a-z]", TEXT))
+def test_every_annotation_label_and_taint_that_they_name_exists() -> None:
+    named = {name for text in TEXTS for name in re.findall(r"healthd\.dev/[a-z][a-z-]*[a-z]", text)}
 
     assert named <= SETTINGS
 
 
-def test_every_command_of_healthd_that_it_names_exists() -> None:
-    typed = {line.split()[1] for line in commands() if line.startswith("healthd ")}
+def test_every_command_of_healthd_that_they_name_exists() -> None:
+    typed = {line.split()[1] for page in KUBERNETES_PAGES for line in page.commands() if line.startswith("healthd ")}
 
     assert {"doctor", "explain", "repair"} <= typed <= set(COMMANDS)
 
 
-def test_a_row_that_it_switches_off_is_in_the_table() -> None:
-    named = re.findall(r"foreign\.off: \[(\S+)\]", TEXT)
+def test_a_sign_that_they_switch_off_is_in_the_table() -> None:
+    named = [name for text in TEXTS for name in re.findall(r"foreign\.off: \[(\S+)\]", text)]
 
     assert named
     assert [name for name in named if name not in known_rows()] == []
 
 
+def test_what_they_quote_of_a_manifest_stands_there() -> None:
+    quoted = [part for page in KUBERNETES_PAGES for part in page.parts()]
+
+    assert {name.rpartition("/")[2] for name, _ in quoted} >= {
+        "job.yaml",
+        "jobset.yaml",
+        "statefulset.yaml",
+        "pods.yaml",
+    }
+    assert [name for name, part in quoted if part not in (ROOT / name).read_text()] == []
+
+
 @pytest.fixture
 def trainer(tmp_path: Path) -> Path:
-    """The training program of the page, without its pauses."""
-    program = next(yaml.safe_load_all(files()["trainer.yaml"]))["data"]["train.py"]
+    """The training program of the examples, without its pauses."""
+    program = next(yaml.safe_load_all(manifests()["trainer.yaml"]))["data"]["train.py"]
     path = tmp_path / "train.py"
     path.write_text(program.replace("time.sleep(1)", "pass"))
     return path
