@@ -61,13 +61,13 @@ class Family(NamedTuple):
 
 
 class Page(NamedTuple):
-    """One page, with the rules of *sources* whose names begin with *prefix*."""
+    """One page, with the rules of *sources* (without any: of all that no other page has) that begin with *prefix*."""
 
     file: str
     title: str
     about: str
     """What the page says before its tables."""
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] = ()
     prefix: str = ""
     families: tuple[Family, ...] = ()
 
@@ -77,11 +77,16 @@ class Page(NamedTuple):
         return bool(self.prefix)
 
 
-_KLOG = "How healthd reads the log: [klog.md](../klog.md)."
-_NVML = "What is read, and how often: [nvml.md](../nvml.md)."
-_HOST = "What is read, and how often: [host.md](../host.md)."
-_NICS = "What is read, and how healthd tells a fault from congestion: [nics.md](../nics.md)."
+_SEE_KLOG = "How healthd reads the log: [klog.md](../klog.md)."
+_SEE_NVML = "What is read, and how often: [nvml.md](../nvml.md)."
+_SEE_HOST = "What is read, and how often: [host.md](../host.md)."
+_SEE_NICS = "What is read, and how healthd tells a fault from congestion: [nics.md](../nics.md)."
 
+HOST = Page(
+    "host.md",
+    "Host",
+    "Memory, disks, file systems, temperatures, the clock, and NVIDIA's services on the node. " + _SEE_HOST,
+)
 PAGES = (
     Page(
         "xid.md",
@@ -95,7 +100,7 @@ is enough for a finding.
   the node is degraded (`judge.app_distinct_jobs`, `judge.app_repeats`).
 
 """
-        + _KLOG,
+        + _SEE_KLOG,
         (KERNEL_LOG,),
         prefix="xid-",
     ),
@@ -106,7 +111,7 @@ is enough for a finding.
 An SXid is an error code of an NVSwitch in the kernel log: `nvidia-nvswitch0: SXid (PCI:0000:b8:00.0): 20034, Fatal, …`.
 **The word in the line decides, not the code**: `Fatal` takes the node out, `Non-fatal` does not. The codes that NVIDIA
 documents as fatal come first. """
-        + _KLOG,
+        + _SEE_KLOG,
         (KERNEL_LOG,),
         prefix="sxid-",
         families=(Family("sxid-", "an error of an NVSwitch"),),
@@ -115,13 +120,13 @@ documents as fatal come first. """
         "kernel.md",
         "Kernel log, except Xids and SXids",
         "Messages of the kernel and its drivers about GPUs, network devices, PCIe, memory, disks and file systems. "
-        + _KLOG,
+        + _SEE_KLOG,
         (KERNEL_LOG,),
     ),
     Page(
         "nvml.md",
         "NVML",
-        "What NVIDIA's driver reports of GPUs and NVLinks. " + _NVML,
+        "What NVIDIA's driver reports of GPUs and NVLinks. " + _SEE_NVML,
         ("nvml",),
         families=(Family("nvml-xid-", "NVML reports an Xid that takes the node out in the kernel log, too"),),
     ),
@@ -131,39 +136,34 @@ documents as fatal come first. """
         """\
 What a dcgm-exporter reports of GPUs. DCGM alone takes no node out. Where the kernel log or NVML report the same fault,
 DCGM is more evidence of it. """
-        + _HOST,
+        + _SEE_HOST,
         ("dcgm",),
     ),
-    Page("pcie.md", "PCIe", "GPUs, NVSwitches, RDMA devices and NVMe disks on the PCIe bus. " + _HOST, ("pcie",)),
+    Page("pcie.md", "PCIe", "GPUs, NVSwitches, RDMA devices and NVMe disks on the PCIe bus. " + _SEE_HOST, ("pcie",)),
     Page(
         "infiniband.md",
         "InfiniBand ports, and the link of RoCE ports",
-        "Link, rate and counters of each port. " + _NICS,
+        "Link, rate and counters of each port. " + _SEE_NICS,
         ("ib",),
     ),
     Page(
         "roce.md",
         "RoCE",
-        "The transport of RoCE ports. The rules about their link are in [infiniband.md](infiniband.md). " + _NICS,
+        "The transport of RoCE ports. The rules about their link are in [infiniband.md](infiniband.md). " + _SEE_NICS,
         ("roce",),
     ),
     Page(
         "efa.md",
         "EFA",
-        "AWS Elastic Fabric Adapter. Its driver reports every port as active, so there are only counters. " + _NICS,
+        "AWS Elastic Fabric Adapter. Its driver reports every port as active, so there are only counters. " + _SEE_NICS,
         ("efa",),
     ),
-    Page("ethernet.md", "Ethernet ports", "Carrier, speed and counters of each port. " + _NICS, ("eth",)),
-    Page(
-        "host.md",
-        "Host",
-        "Memory, disks, file systems, temperatures, the clock, and NVIDIA's services on the node. " + _HOST,
-        ("edac", "host", "disk", "filesystem", "thermal", "services"),
-    ),
+    Page("ethernet.md", "Ethernet ports", "Carrier, speed and counters of each port. " + _SEE_NICS, ("eth",)),
+    HOST,
 )
 """In the order of the index. A row belongs to the first page that takes it."""
 
 
 def page_of(row: RuleRow) -> Page:
     """The page that *row* belongs to."""
-    return next(page for page in PAGES if row.source in page.sources and row.rule.startswith(page.prefix))
+    return next((page for page in PAGES if row.source in page.sources and row.rule.startswith(page.prefix)), HOST)

@@ -1,4 +1,4 @@
-"""The pages that people read, taken apart: code blocks, commands, links, headings."""
+"""The pages that people read, taken apart: code blocks and commands."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ EXAMPLES = ROOT / "examples" / "kubernetes"
 MY_CLUSTER = EXAMPLES / "my-cluster" / "kustomization.yaml"
 
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-_LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 @dataclass(frozen=True)
@@ -56,15 +54,6 @@ class Page:
         typed = [[line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")] for text in found]
         return ["\n".join(lines) or text for lines, text in zip(typed, found, strict=True)]
 
-    def links(self) -> list[str]:
-        """The links to other pages, files and headings of this repository."""
-        return [link for link in _LINK.findall(_BLOCK.sub("", self.text)) if "://" not in link]
-
-    def anchors(self) -> set[str]:
-        """The headings, as a link spells them."""
-        headings = _HEADING.findall(_BLOCK.sub("", self.text))
-        return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
 
 def kubernetes_page(name: str) -> Page:
     """One of the pages about Kubernetes."""
@@ -72,7 +61,6 @@ def kubernetes_page(name: str) -> Page:
 
 
 KUBERNETES_PAGES = [Page(path) for path in sorted((ROOT / "docs" / "kubernetes").glob("*.md"))]
-ALL_PAGES = [Page(path) for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))]
 
 
 def manifests() -> dict[str, str]:
