@@ -1,35 +1,46 @@
-"""The scripts and commands that the page about trainers gives people to copy; `tests.frameworks.snippets` runs them."""
+"""The page about trainers quotes files of `examples/trainers`; `tests.frameworks.snippets` runs those files."""
 
 from __future__ import annotations
 
 import argparse
-import re
-import shlex
 
 import pytest
 
 from healthd.cli import run
 from tests.docs.page import ROOT
+from tests.docs.trainers_page import EXAMPLES, PAGE, Example, examples
 
-PAGE = (ROOT / "docs" / "trainers.md").read_text()
-SNIPPETS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```\n\n```sh\n(.*?)\n```", PAGE, re.DOTALL)
-
-
-def test_every_script_of_the_page_has_its_command() -> None:
-    assert [name for name, _, _ in SNIPPETS] == ["ddp.py", "trainer.py", "fit.py", "engine.py"]
-    assert PAGE.count("```python") == PAGE.count("```sh") == len(SNIPPETS)
+QUOTED = examples()
 
 
-@pytest.mark.parametrize(("name", "script", "line"), SNIPPETS, ids=[name for name, _, _ in SNIPPETS])
-def test_a_script_can_be_read_and_its_command_is_one(name: str, script: str, line: str) -> None:
-    compile(script, name, "exec")
+def test_every_script_is_quoted_with_its_command() -> None:
+    scripts = {path.name for path in EXAMPLES.glob("*.py")} - {"mine.py"}
+
+    assert set(QUOTED) == scripts
+    assert PAGE.count("```python") == PAGE.count("```sh") == len(scripts)
+
+
+@pytest.mark.parametrize("example", QUOTED.values(), ids=QUOTED)
+def test_the_page_and_the_file_are_equal(example: Example) -> None:
+    assert example.quoted == example.path.read_text()
+
+
+@pytest.mark.parametrize("example", QUOTED.values(), ids=QUOTED)
+def test_a_script_compiles_and_its_command_parses(example: Example) -> None:
+    compile(example.quoted, example.name, "exec")
     parser = argparse.ArgumentParser()
     run.add_arguments(parser)
-    args = parser.parse_args(shlex.split(line.rpartition("healthd run ")[2]))
+    args = parser.parse_args([*example.options, "--", "python", *example.script])
 
-    assert args.command == ["python", name]
-    assert f'"{args.checkpoint}' in script
-    assert "HEALTHD_RESUME_FROM" in script
+    assert example.script == (example.name,)
+    assert f'"{args.checkpoint}' in example.quoted
+    assert "HEALTHD_RESUME_FROM" in example.quoted
+
+
+def test_the_readme_of_the_examples_names_every_file() -> None:
+    text = (EXAMPLES / "README.md").read_text()
+
+    assert [path.name for path in EXAMPLES.glob("*.py") if f"`{path.name}`" not in text] == []
 
 
 def test_the_readme_leads_to_the_page() -> None:

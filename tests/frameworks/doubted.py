@@ -1,5 +1,5 @@
 """
-Run the scripts of `docs/trainers.md`, and leave each a newest checkpoint that holds by all checks and does not load.
+Run the scripts of `examples/trainers`, and leave each a newest checkpoint that holds by all checks and does not load.
 
 `python -m tests.frameworks.doubted [NAME ...]`, run by hand where the frameworks, healthd's own dependencies and
 pytest are installed; no GPU is needed, the driver is the stand-in. Each script is run three times by `healthd run`:
@@ -27,9 +27,10 @@ from pathlib import Path
 import torch
 
 from healthd.checkpoints.latest import DOUBTED, Checkpoint, Latest, latest
+from tests.docs.trainers_page import Example, examples
 from tests.e2e.driver import Life, Stage
-from tests.frameworks.runs import are_equal, finished, pid_of, saved, try_all
-from tests.frameworks.snippets import PACKAGES, Snippet, a_stage, life_of, resumed_from, run, snippets
+from tests.frameworks.runs import are_equal, finished, life_of, pid_of, saved, try_all
+from tests.frameworks.snippets import PACKAGES, resumed_from, run, stage_of
 
 SAVES = 3
 """Before the newest is changed: there is one before it, and one before that."""
@@ -71,10 +72,10 @@ CHANGES = {
 }
 
 
-def change_newest(snippet: Snippet, out: Path) -> str:
+def change_newest(example: Example, out: Path) -> str:
     """Change the newest checkpoint; returns its path. Raises SystemExit where healthd then refuses it."""
     before = newest(latest(out))
-    CHANGES[snippet.name](Path(before.path))
+    CHANGES[example.name](Path(before.path))
     after = latest(out)
     if newest(after).path != before.path:
         raise SystemExit(f"healthd sees what was changed: {after.rejected[0].reason}")
@@ -88,28 +89,28 @@ def newest(answer: Latest) -> Checkpoint:
     return answer.found
 
 
-async def killed(snippet: Snippet, stage: Stage) -> str:
+async def killed(example: Example, stage: Stage) -> str:
     """All ranks are halted, so that nothing newer is saved, and die. Returns the checkpoint that was changed."""
-    async with life_of(snippet, stage) as life:
+    async with life_of(stage, example.options, example.script) as life:
         await life.lives_until(saved(stage.folder / "out", SAVES))
         pids = [pid_of(stage, rank) for rank in range(2)]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        changed = change_newest(snippet, stage.folder / "out")
+        changed = change_newest(example, stage.folder / "out")
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         await to_the_end(life, stage, changed)
     return changed
 
 
-async def started_again(snippet: Snippet, stage: Stage) -> str:
+async def started_again(example: Example, stage: Stage) -> str:
     """The run is stopped by its user and started again. Returns the checkpoint that was changed meanwhile."""
-    async with life_of(snippet, stage) as life:
+    async with life_of(stage, example.options, example.script) as life:
         await life.lives_until(saved(stage.folder / "out", SAVES))
         life.signal(signal.SIGINT)
         await life.ended()
-    changed = change_newest(snippet, stage.folder / "out")
-    async with life_of(snippet, stage) as life:
+    changed = change_newest(example, stage.folder / "out")
+    async with life_of(stage, example.options, example.script) as life:
         await to_the_end(life, stage, changed)
     return changed
 
@@ -122,13 +123,10 @@ async def to_the_end(life: Life, stage: Stage, changed: str) -> None:
         raise SystemExit(f"it doubts {said}, where {changed} does not load")
 
 
-def why_wrong(snippet: Snippet, folder: Path, way: Callable) -> str:
+def why_wrong(example: Example, folder: Path, way: Callable) -> str:
     """What is wrong after one way; empty where nothing is."""
-    stage = a_stage(snippet, folder)
-    try:
-        changed = asyncio.run(way(snippet, stage))
-    finally:
-        stage.close()
+    with stage_of(example, folder) as stage:
+        changed = asyncio.run(way(example, stage))
     first, *told = resumed_from(stage)
     if first != "-" or told[:-1] != [changed] * 2 or told[-1] in ("-", changed):
         return f"it was told {[first, *told]}, where {changed} does not load"
@@ -139,12 +137,12 @@ def why_wrong(snippet: Snippet, folder: Path, way: Callable) -> str:
 
 def try_out(name: str) -> str:
     """What is wrong; empty where nothing is."""
-    snippet = snippets()[name]
+    example = examples()[name]
     with tempfile.TemporaryDirectory(prefix="healthd-doubted-") as scratch:
         folder = Path(scratch)
-        asyncio.run(run(snippet, folder / "undisturbed", kill=False))
+        run(example, folder / "undisturbed", kill=False)
         for way in (killed, started_again):
-            if wrong := why_wrong(snippet, folder / way.__name__, way):
+            if wrong := why_wrong(example, folder / way.__name__, way):
                 return f"{way.__name__}: {wrong}"
     return ""
 

@@ -17,8 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.e2e.driver import ROOT, Stage
-from tests.frameworks.runs import ON_CPU, are_equal, finished, saved, try_all
+from tests.e2e.driver import ROOT
+from tests.frameworks.runs import ON_CPU, are_equal, stage_in, train, try_all
 from tests.frameworks.trainers.task import RANKS
 
 SCRIPTS = {
@@ -44,22 +44,13 @@ def by_torchrun(script: Path, folder: Path) -> None:
         raise SystemExit(f"torchrun ends with {done.returncode}: {done.stderr[-3000:]}")
 
 
-async def by_healthd(script: Path, folder: Path) -> int:
+def by_healthd(script: Path, folder: Path) -> int:
     """With a GPU that breaks after the second save. Returns how many attempts there were."""
-    folder.mkdir()
-    stage = Stage(folder)
-    out = folder / "out"
-    out.mkdir()
-    try:
-        options = ("--nproc", str(RANKS), "--spares", "1", "--checkpoint", str(out))
-        command = [sys.executable, str(script), str(out)]
-        async with stage.life(*options, command=command, environ=ON_CPU) as life:
-            await life.lives_until(saved(out, 2))
-            stage.break_gpu(0)
-            await finished(life, folder)
-        return len(list((folder / "state/logs").glob("attempt-*")))
-    finally:
-        stage.close()
+    out = str(folder / "out")
+    options = ("--nproc", str(RANKS), "--spares", "1", "--checkpoint", out)
+    with stage_in(folder) as stage:
+        asyncio.run(train(stage, options, [str(script), out], fault=lambda: stage.break_gpu(0)))
+    return len(list((folder / "state/logs").glob("attempt-*")))
 
 
 def compare(name: str) -> str:
@@ -68,7 +59,7 @@ def compare(name: str) -> str:
     with tempfile.TemporaryDirectory(prefix="healthd-launched-") as scratch:
         folder = Path(scratch)
         by_torchrun(script, folder / "torchrun")
-        attempts = asyncio.run(by_healthd(script, folder / "healthd"))
+        attempts = by_healthd(script, folder / "healthd")
         worlds = {path.read_text() for path in folder.glob("*/world-*")}
         is_equal = are_equal(folder / "torchrun/weights.pt", folder / "healthd/weights.pt")
     if worlds != {str(RANKS)}:

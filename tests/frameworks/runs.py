@@ -1,5 +1,6 @@
 """
-What the commands have in common that run real trainers by `healthd run`: the wait for saves, the end, the comparison.
+What the commands share that run real trainers by `healthd run`: a folder, a fault after some saves, the end, the
+comparison.
 """
 
 # mypy: ignore-errors
@@ -8,8 +9,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.metadata
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 import torch
@@ -21,6 +24,34 @@ LONGEST = 240.0
 """Seconds for one script: imports alone take 10 on a small machine."""
 ON_CPU = {"DS_ACCELERATOR": "cpu"}
 """For DeepSpeed."""
+SAVES_BEFORE_A_FAULT = 2
+
+
+@contextmanager
+def stage_in(folder: Path) -> Iterator[Stage]:
+    """A new folder for one run, with `out` in it for the checkpoints."""
+    (folder / "out").mkdir(parents=True)
+    stage = Stage(folder)
+    try:
+        yield stage
+    finally:
+        stage.close()
+
+
+def life_of(stage: Stage, options: Sequence[str], script: Sequence[str]) -> AbstractAsyncContextManager[Life]:
+    """`healthd run` with these options; *script* and its arguments run with this Python."""
+    return stage.life(*options, command=[sys.executable, *script], environ=ON_CPU)
+
+
+async def train(
+    stage: Stage, options: Sequence[str], script: Sequence[str], *, fault: Callable[[], None] | None = None
+) -> None:
+    """Train to the end. The *fault*, if any, happens after the second save."""
+    async with life_of(stage, options, script) as life:
+        if fault:
+            await life.lives_until(saved(stage.folder / "out", SAVES_BEFORE_A_FAULT))
+            fault()
+        await finished(life, stage.folder)
 
 
 async def saved(folder: Path, number: int) -> None:

@@ -1,4 +1,8 @@
-"""What stands for a user's own model and data beside the scripts of `docs/trainers.md`."""
+"""
+The `mine.py` of `examples/trainers`, slower and observed: rank 0 leaves its weights and what it resumed from.
+
+`tests.frameworks.snippets` puts the example itself beside it, as `mine_example.py`.
+"""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -6,47 +10,28 @@ from __future__ import annotations
 import atexit
 import os
 import time
+from pathlib import Path
 
+import mine_example
 import torch
 
-BATCHES, BATCH, RANKS = 4, 4, 2
 PACE = 0.03
 """Seconds that a sample takes: so that something can happen within an epoch."""
-RANK = os.environ["RANK"]
 
 
-class Model(torch.nn.Module):
-    """One linear layer, which answers with its loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(8, 1)
-
-    def forward(self, inputs, labels):
-        """One step."""
-        return {"loss": ((self.layer(inputs) - labels) ** 2).mean()}
-
-
-class Data(torch.utils.data.Dataset):
+class Data(mine_example.Data):
     """Every rank sees the same."""
-
-    def __init__(self) -> None:
-        self._inputs = torch.randn(RANKS * BATCHES * BATCH, 8, generator=torch.Generator().manual_seed(2))
-
-    def __len__(self) -> int:
-        return len(self._inputs)
 
     def __getitem__(self, index):
         time.sleep(PACE)
-        return {"inputs": self._inputs[index], "labels": self._inputs[index].sum(dim=0, keepdim=True)}
+        return super().__getitem__(index)
 
 
-def model() -> Model:
+def model():
     """The same in every process. Rank 0 leaves its weights, and from where it resumed."""
-    torch.manual_seed(1)
-    made = Model()
-    if RANK == "0":
-        with open("resumed", "a") as file:
+    made = mine_example.model()
+    if os.environ["RANK"] == "0":
+        with Path("resumed").open("a") as file:
             file.write(os.environ.get("HEALTHD_RESUME_FROM", "-") + "\n")
         atexit.register(
             lambda: torch.save({name: value.clone() for name, value in made.state_dict().items()}, "weights.pt")
