@@ -64,12 +64,13 @@ format: $(FOR_WORK) ## put the code into the one form
 	@$(BIN)/python -m ruff check --fix-only --quiet .
 	@$(BIN)/python -m ruff format .
 
-docs: $(FOR_WORK) ## write the pages and manifests that are made from the code
+docs: $(FOR_WORK) ## write the pages, pictures and manifests that are made from the code
 	@$(BIN)/healthd config --reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	@rm -rf docs/findings.new && $(BIN)/healthd rules --reference docs/findings.new
 	@rm -rf docs/findings && mv docs/findings.new docs/findings
 	@$(BIN)/python -m healthd.cluster.crds > deploy/crds.yaml.new && mv deploy/crds.yaml.new deploy/crds.yaml
 	@$(BIN)/python -m tests.deploy.attacks
+	@$(BIN)/python -m tests.docs.architecture_picture
 
 bench: $(FOR_WORK) ## measure: one JSON object per benchmark; clocks and machine are named in it
 	@for file in tests/bench/[a-z]*.py; do \
