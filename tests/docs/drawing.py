@@ -1,13 +1,15 @@
 """
 Boxes and arrows as an SVG that any browser shows, on light and dark pages. Standard library alone.
 
-A text that does not fit into its box is an error, so a later edit cannot let one run over its border.
+A text that does not fit into its box is an error, and so are two boxes that overlap: an edit cannot spoil the picture
+unnoticed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from xml.sax.saxutils import escape
 
 SIZES = {"title": 13.0, "text": 11.5, "code": 11.0}
@@ -68,6 +70,16 @@ class Box:
         """Half way across."""
         return self.x + self.width / 2
 
+    def overlaps(self, other: Box) -> bool:
+        """Whether they share a part of the picture, and neither lies in the other."""
+        apart = other.x >= self.right or other.right <= self.x or other.y >= self.bottom or other.bottom <= self.y
+        return not (apart or self.holds(other) or other.holds(self))
+
+    def holds(self, other: Box) -> bool:
+        """Whether *other* lies within."""
+        is_across = self.x <= other.x and other.right <= self.right
+        return is_across and self.y <= other.y and other.bottom <= self.bottom
+
     def lines(self) -> list[tuple[str, str]]:
         """The class and the text of each line."""
         named = [("title", self.title)] if self.title else []
@@ -84,7 +96,11 @@ class Arrow:
 
 
 def svg(width: int, height: int, name: str, said: str, boxes: Iterable[Box], arrows: Iterable[Arrow]) -> str:
-    """The whole file. *said* is for readers who cannot see it. Raises ValueError for a text that does not fit."""
+    """The whole file. *said* is for readers who cannot see it. Raises ValueError for what does not fit."""
+    boxes = list(boxes)
+    for one, other in combinations(boxes, 2):
+        if one.overlaps(other):
+            raise ValueError(f"the boxes {one.title!r} and {other.title!r} overlap")
     body = [_box(box) for box in boxes] + [_arrow(arrow) for arrow in arrows]
     return "\n".join(
         [

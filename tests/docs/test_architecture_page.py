@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -62,6 +63,15 @@ def test_six_files_are_to_be_read_first() -> None:
 def test_a_text_that_runs_over_its_box_is_an_error(box: Box) -> None:
     with pytest.raises(ValueError, match="does not fit"):
         svg(300, 100, "name", "said", [box], [])
+
+
+def test_boxes_that_overlap_are_an_error_unless_one_lies_in_the_other() -> None:
+    group = Box(x=0, y=0, width=200, height=90, title="Group")
+    inside, across = replace(group, y=40, height=40, title="Inside"), replace(group, y=60, title="Across")
+
+    assert svg(300, 100, "name", "said", [group, inside], [])
+    with pytest.raises(ValueError, match="'Group' and 'Across' overlap"):
+        svg(300, 100, "name", "said", [group, across], [])
 
 
 def test_a_label_longer_than_its_arrow_is_an_error() -> None:
