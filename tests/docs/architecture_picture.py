@@ -10,7 +10,7 @@ from tests.docs.drawing import Arrow, Box, svg
 from tests.docs.page import ROOT
 
 FILE = ROOT / "docs" / "architecture.svg"
-WIDTH, HEIGHT = 960, 808
+WIDTH, HEIGHT = 960, 824
 NAME = "How data flows through healthd"
 SAID = """\
 The agent of each node reads the kernel log, NVML, DCGM, network ports, PCIe and the host. Diagnosis makes findings,
@@ -19,7 +19,7 @@ metrics. The API server holds all state. The controller's informers fill the clu
 decides, acts through the adapter of the gang's kind, and records in the Recovery. Checkpoints are read beside the
 loop, and a garbage collector releases what is over. healthd run is the same code on one server, with SQLite and
 processes."""
-TOP, BOTTOM = 16, 652
+TOP, BOTTOM = 16, 668
 """Of the three columns."""
 LEFT, MIDDLE, RIGHT = (16, 276), (356, 248), (668, 276)
 """Left border and width of each column."""
@@ -61,7 +61,7 @@ SLOT = within(
 )
 QUARANTINE = within(LEFT, ROWS[4] + 2, "Quarantine", "cordon and taint, in one patch", code="agent/guard.py")
 REPORT = within(LEFT, ROWS[5] + 2, "Report", "verdict, findings, conditions", code="agent/publish.py")
-METRICS = within(LEFT, 584, "Metrics", "for Prometheus", code="telemetry/metrics.py")
+METRICS = within(LEFT, 600, "Metrics", "for Prometheus", code="telemetry/metrics.py")
 AGENT = [*SOURCES, DIAGNOSIS, LEDGER, SLOT, QUARANTINE, REPORT, METRICS]
 
 OBJECTS = [
@@ -84,31 +84,31 @@ ROOT_OBJECT, POD, RECOVERY, LEASE, NODE, NODE_HEALTH = OBJECTS
 INFORMERS = within(RIGHT, 66, "Informers", "list and watch; a change wakes", code="controller/informers.py")
 STATE = within(RIGHT, 140, "Cluster state", "cache by gang, and dirty gangs", code="controller/cluster_state.py")
 LOOP = Box(
-    x=686, y=214, width=240, height=286, title="Reconciler", code=["controller/reconciler.py"], look="group controller"
+    x=686, y=214, width=240, height=302, title="Reconciler", code=["controller/reconciler.py"], look="group controller"
 )
 STEP = (690, 212)
-OBSERVE = within(STEP, 258, "Observe", "fresh reads into a snapshot", indent=8)
-DECIDE = within(STEP, 312, "Decide", "pure: no I/O, no clock", code="core/recovery/", indent=8)
-ACT = within(STEP, 382, "Act", "through the gang's adapter", code="gangs/", indent=8)
-RECORD = within(STEP, 452, "Record", "phase and reason, Events", indent=8)
-CHECKPOINTS = within(RIGHT, 512, "Checkpoints", "the newest that will load", code="checkpoints/")
+OBSERVE = within(STEP, 258, "Observe", "fresh reads into a snapshot", code="controller/observer.py", indent=8)
+DECIDE = within(STEP, 328, "Decide", "pure: no I/O, no clock", code="core/recovery/", indent=8)
+ACT = within(STEP, 398, "Act", "through the gang's adapter", code="gangs/", indent=8)
+RECORD = within(STEP, 468, "Record", "phase and reason, Events", indent=8)
+CHECKPOINTS = within(RIGHT, 528, "Checkpoints", "the newest that will load", code="checkpoints/")
 COLLECTOR = within(
-    RIGHT, 584, "Garbage collector", "spares, hints, old recoveries", code="controller/garbage_collector.py"
+    RIGHT, 600, "Garbage collector", "spares, hints, old recoveries", code="controller/garbage_collector.py"
 )
 CONTROLLER = [INFORMERS, STATE, LOOP, OBSERVE, DECIDE, ACT, RECORD, CHECKPOINTS, COLLECTOR]
 
 SERVER = Box(
     x=16,
-    y=668,
+    y=684,
     width=928,
     height=124,
     title="healthd run: the same code on one server",
     code=["local/runtime.py"],
     look="group cluster",
 )
-SLOTS = within(LEFT, 718, "Agents, one for each slot", "a slot is a GPU; one kernel log", code="agent/")
-SQLITE = within(MIDDLE, 718, "SQLite file", "behaves as the API server does", code="cluster/embedded/", indent=12)
-LOCAL = within(RIGHT, 718, "The same controller", "a gang is a Job of local processes", code="controller/, local/")
+SLOTS = within(LEFT, 734, "Agents, one for each slot", "a slot is a GPU; one kernel log", code="agent/")
+SQLITE = within(MIDDLE, 734, "SQLite file", "behaves as the API server does", code="cluster/embedded/", indent=12)
+LOCAL = within(RIGHT, 734, "The same controller", "a gang is a Job of local processes", code="controller/, local/")
 ONE_SERVER = [SERVER, SLOTS, SQLITE, LOCAL]
 
 BORDER = MIDDLE[0] + MIDDLE[1]
