@@ -10,6 +10,8 @@ import pytest
 
 from tests.checkpoints.builders import REAL, refusal
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 60
 
 

@@ -19,6 +19,8 @@ from healthd.checkpoints.report import Inquiry
 from healthd.core.checkpoint.verification import Report
 from tests.checkpoints.builders import safetensors_bytes
 
+pytestmark = pytest.mark.slow
+
 SLEEPER = (sys.executable, "-c", "import sys, time; print('{}', flush=True); sys.stdin.readline(); time.sleep(600)")
 """Answers at once and once."""
 

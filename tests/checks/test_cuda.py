@@ -15,6 +15,8 @@ from healthd.core.diagnosis.readings import Reading
 from tests.checks.benches import GPU0, GPU1, a_bench, a_gpu
 from tests.standin.cuda import StandIn, build
 
+pytestmark = pytest.mark.slow
+
 SMALL = 1.0
 """MiB of a copy: the stand-in is as fast as it is told to be."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from healthd.checks.check import Outcome
 from healthd.checks.dcgm_diag import parse_diag
 from healthd.checks.nccl import parse_summary
 from healthd.checks.rdma import parse_speed
+
+pytestmark = pytest.mark.slow
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

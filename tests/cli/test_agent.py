@@ -12,6 +12,8 @@ import pytest
 from healthd.cli import import_limits
 from healthd.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60
 
 

@@ -15,6 +15,8 @@ from healthd.cli.klog import LONGEST_LINE, printable, read_log, show
 from healthd.cli.main import main
 from healthd.core.api.model import Severity
 
+pytestmark = pytest.mark.slow
+
 LOG = """\
 [    1.000001] usb 1-1: new high-speed USB device
 [ 8123.004512] NVRM: Xid (PCI:0000:c1:00): 79, pid=901, name=trainer, GPU has fallen off the bus.

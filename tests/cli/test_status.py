@@ -30,6 +30,8 @@ from tests.fakes import START, ManualClock, counting_uids
 from tests.standin.nvml import StandIn, build
 from tests.sysfs import Sysfs, link, made, set_link
 
+pytestmark = pytest.mark.slow
+
 GPU0, GPU1 = "0000:3b:00.0", "0000:3c:00.0"
 XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
 

@@ -13,6 +13,8 @@ from tests.checkpoints.judge import FAULT, Judge, Verdict
 from tests.fuzz.checkpoint_seeds import Seed, seeds
 from tests.fuzz.checkpoints import fuzz, made
 
+pytestmark = pytest.mark.slow
+
 REFUSED_WHEN_WHOLE = {"legacy-10.pt", "lightning-weights/epoch=0-step=6.ckpt"}
 
 

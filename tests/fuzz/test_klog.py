@@ -9,6 +9,8 @@ from healthd.cli.klog import Reading
 from healthd.core.diagnosis.klog import Kind
 from tests.fuzz.klog import Author, Read, fuzz, made_lines, read_line
 
+pytestmark = pytest.mark.slow
+
 LINES = 3000
 
 

@@ -13,6 +13,8 @@ from healthd.checkpoints.formats import UnknownFormat, declared
 from healthd.checkpoints.formats.custom import parse_declaration
 from tests.checkpoints.judge import MEMORY, SECONDS
 
+pytestmark = pytest.mark.slow
+
 MERGES = "x0: &a0 {k: 1}\n" + "".join(
     f"x{level}: &a{level} {{<<: [{','.join([f'*a{level - 1}'] * 10)}]}}\n" for level in range(1, 12)
 )

@@ -11,6 +11,8 @@ import pytest
 
 from tests.checkpoints.builders import refusal, safetensors_bytes
 
+pytestmark = pytest.mark.slow
+
 NAMES = [
     "step-1.npz",
     "step-1.npy",

@@ -10,6 +10,8 @@ import pytest
 
 from tests.checkpoints.judge import Judge
 
+pytestmark = pytest.mark.slow
+
 ROOT = 96
 """Where the root group begins, behind the superblock."""
 MB = 1 << 20

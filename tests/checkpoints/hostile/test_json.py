@@ -11,6 +11,8 @@ import pytest
 from tests.checkpoints.builders import REAL, a_sharded_step, refusal, safetensors_bytes
 from tests.checkpoints.judge import FAULT, Judge
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 
 

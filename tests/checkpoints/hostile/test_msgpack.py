@@ -10,6 +10,8 @@ import pytest
 
 from tests.checkpoints.judge import Judge
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 
 

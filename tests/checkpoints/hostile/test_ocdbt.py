@@ -15,6 +15,8 @@ from healthd.checkpoints.tree import Damaged, survey
 from tests.checkpoints.hostile.stores import MANIFEST, NODE, a_leaf, a_store, an_inner, each, files, framed
 from tests.checkpoints.judge import Judge
 
+pytestmark = pytest.mark.slow
+
 
 def a_root_that_is_its_own_child(folder: Path) -> Path:
     node = framed(NODE, an_inner(1, [b"a"], [(0, 1)]))

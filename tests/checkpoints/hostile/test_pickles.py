@@ -12,6 +12,8 @@ import pytest
 from tests.checkpoints.builders import an_object, data, dcp_metadata, torch_zip_bytes
 from tests.checkpoints.judge import FAULT, Judge
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 DCP = "torch.distributed.checkpoint"
 PROTOCOL = b"\x80\x04"

@@ -14,6 +14,8 @@ from healthd.checkpoints.tree import Damaged, Unstable, refuse_changes, survey
 from tests.checkpoints.builders import refusal, safetensors_bytes
 from tests.checkpoints.judge import Judge
 
+pytestmark = pytest.mark.slow
+
 TB = 1 << 40
 
 

@@ -11,6 +11,8 @@ from tests.checkpoints.hostile.numbers import varint
 from tests.checkpoints.hostile.tables import a_block, a_table, an_entry
 from tests.checkpoints.judge import Judge
 
+pytestmark = pytest.mark.slow
+
 
 def a_block_that_is_named_over_and_over() -> bytes:
     block = a_block(an_entry(0, b"", b"x" * 100_000))

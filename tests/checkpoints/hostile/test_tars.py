@@ -13,6 +13,8 @@ from healthd.checkpoints.encodings.tars import Member, read_members
 from healthd.checkpoints.windows import Window
 from tests.checkpoints.judge import Judge
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 512
 
 

@@ -13,6 +13,8 @@ import pytest
 from tests.checkpoints.builders import REAL
 from tests.checkpoints.judge import Judge
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 NO_MODEL = "a model with parts that are not what they should be"
 

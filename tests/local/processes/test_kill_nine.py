@@ -30,6 +30,8 @@ from tests.local.helpers import (
     witness_at,
 )
 
+pytestmark = pytest.mark.slow
+
 HEALTHD = """
 import asyncio, os, sys, uuid
 from pathlib import Path
