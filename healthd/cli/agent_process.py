@@ -25,8 +25,7 @@ from healthd.cluster.remote import Connection, Limits, connect
 from healthd.core.api import Device, KernelLogCursor, Nic
 from healthd.core.config import Config
 from healthd.core.diagnosis.site_rules import beginnings
-from healthd.core.node.pod_liveness import PodTasks
-from healthd.probes.errors import CannotRead
+from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.log import KernelLog
 from healthd.probes.klog.source_selection import open_kernel_log
@@ -56,10 +55,11 @@ async def guard(node: str, config: Config, connection: Connection, clock: Clock)
 def this_node(config: Config, clock: Clock) -> NodeSources:
     """The sources of this machine."""
     boot_id = read_boot_id()
+    host = HostRoot(Path(config.host_root))
 
     def open_log(cursor: KernelLogCursor) -> KernelLog:
         also = beginnings(config.judge.rules)
-        return open_kernel_log(config.kernel_log, clock, boot_id=boot_id, cursor=cursor, also=also)
+        return open_kernel_log(config.kernel_log, host, clock, boot_id=boot_id, cursor=cursor, also=also)
 
     addresses: dict[str, str] = {}
 
@@ -69,18 +69,14 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
         return found
 
     def make_probes(gpus: Sequence[Device], nics: Sequence[Nic]) -> Sequence[Probe]:
-        return probes_of(config.probes, gpus=gpus, nics=nics, addresses=lambda: addresses)
+        return probes_of(config.probes, host, gpus=gpus, nics=nics, addresses=lambda: addresses)
 
-    pods = PodProcesses(Path(config.pods.cgroups), own_uid=os.environ.get("POD_UID", ""))
+    pods = PodProcesses(host.cgroups, own_uid=os.environ.get("POD_UID", ""))
     return NodeSources(
         boot_id=boot_id,
         open_kernel_log=open_log,
         read_inventory=read_inventory,
-        read_nics=partial(read_nics, Path(config.probes.sys)),
-        read_pods=pods.read if config.pods.cgroups else _no_pods,
+        read_nics=partial(read_nics, host.sys),
+        read_pods=pods.read,
         make_probes=make_probes,
     )
-
-
-def _no_pods() -> Sequence[PodTasks]:
-    raise CannotRead("control groups", "pods.cgroups is empty", "name the folder where the host's are mounted")

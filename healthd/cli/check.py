@@ -34,6 +34,7 @@ from healthd.cli.terminal import console
 from healthd.clock import SystemClock
 from healthd.core.api import Nic
 from healthd.core.config import Config, parse_duration
+from healthd.probes.host_root import HostRoot
 from healthd.probes.nics.rdma import read_nics
 
 FAILED = 3
@@ -109,14 +110,14 @@ def duration(text: str, option: str) -> timedelta:
 
 
 def _bench(args: argparse.Namespace, config: Config, *, ends: float) -> Bench:
-    probes = [probe for probe in probes_of(config.probes) if probe.source in _SOURCES]
+    host = HostRoot(Path(config.host_root))
+    probes = [probe for probe in probes_of(config.probes, host) if probe.source in _SOURCES]
     left = timedelta(seconds=max(0.0, ends - time.monotonic()))
     with closing(Sampler(probes, min(LOOK, left))) as sampler:
         looks = sampler.sample(SystemClock().now())
     gpus = config.probes.gpus if args.gpus is None else args.gpus
     expected = Expected(gpus=gpus, ports=args.nics, rate_gbps=args.nic_rate)
-    sys = Path(config.probes.sys)
-    bench = bench_of(looks, _nics(sys), expected=expected, sys=sys, environ=os.environ, ends=ends)
+    bench = bench_of(looks, _nics(host.sys), expected=expected, sys=host.sys, environ=os.environ, ends=ends)
     return replace(bench, may_disturb=args.force)
 
 
@@ -130,7 +131,7 @@ def _busy(args: argparse.Namespace, config: Config, bench: Bench) -> list[str]:
     """The processes that compute on this machine, in words. Empty with `--force`."""
     if args.force:
         return []
-    return [*map(str, busy.workers(Path(config.probes.proc))), *busy.occupied(bench.gpus)]
+    return [*map(str, busy.workers(HostRoot(Path(config.host_root)).proc)), *busy.occupied(bench.gpus)]
 
 
 def _checked(report: Report, checks: Sequence[Check], bench: Bench, page: Page | None) -> Report:

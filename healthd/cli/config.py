@@ -23,7 +23,7 @@ import yaml
 from healthd.cli.config_keys import Key, Value, keys_of, sections_of
 from healthd.cli.errors import UserError
 from healthd.core.api.locations import parse_allowed
-from healthd.core.config import Config, Policy, parse_duration
+from healthd.core.config import REPLACED, Config, Policy, parse_duration
 from healthd.core.diagnosis.signals.tables import check_rule, known_rules, parse_limit
 from healthd.core.diagnosis.site_rules import check_reading, check_site_rule, check_tier, parse_pattern, parse_tier
 from healthd.core.recovery.foreign_signs import check_name, parse_row
@@ -154,7 +154,7 @@ class _Reading:
             elif key in first:
                 self._refuse(key_node, path, f"given twice; the first is in line {first[key]}")
             elif key not in known:
-                self._refuse(key_node, path, f"there is no such key{_nearest(key, known, name)}")
+                self._refuse(key_node, path, REPLACED.get(path) or f"there is no such key{_nearest(key, known, name)}")
             else:
                 yield key, child
             first.setdefault(key, key_node.start_mark.line + 1)

@@ -28,15 +28,21 @@ The file with every default written out:
 
 def reference() -> str:
     """The whole page, as Markdown."""
-    sections = list(sections_of(Config))
-    return f"{_HEAD}{_example(sections)}\n" + "\n".join(_section(name, section) for name, section in sections)
+    keys, sections = list(keys_of(Config).values()), list(sections_of(Config))
+    parts = [*map(_key, keys), *(_section(name, section) for name, section in sections)]
+    return f"{_HEAD}{_example(keys, sections)}\n" + "\n".join(parts)
 
 
-def _example(sections: list[tuple[str, type[Policy]]]) -> str:
-    lines = []
+def _example(keys: list[Key], sections: list[tuple[str, type[Policy]]]) -> str:
+    lines = [f"{key.name}: {spell(key.default)}" for key in keys]
     for name, section in sections:
         lines += [f"{name}:", *(f"  {key.name}: {spell(key.default)}" for key in keys_of(section).values())]
     return "\n".join(["```yaml", *lines, "```", ""])
+
+
+def _key(key: Key) -> str:
+    """A key of no section."""
+    return "\n".join([f"## `{key.name}`", "", _facts(key), "", _flat(key.meta.description or ""), ""])
 
 
 def _section(name: str, section: type[Policy]) -> str:

@@ -15,6 +15,7 @@ from healthd.probes.host.edac import Edac
 from healthd.probes.host.machine import Host, KernelClock
 from healthd.probes.host.services import Services
 from healthd.probes.host.thermal import Thermal
+from healthd.probes.host_root import HostRoot
 from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetStatistics
 from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import InfinibandCounters, VirtualFunctions
@@ -24,19 +25,21 @@ from healthd.probes.pci.pcie import Kind, PcieAdvice, PcieErrors, PcieLinks
 
 def probes_of(
     policy: ProbesPolicy,
+    host: HostRoot,
     *,
     gpus: Sequence[Device] = (),
     nics: Sequence[Nic] = (),
     addresses: Callable[[], Mapping[str, str]] = dict,
 ) -> Sequence[Probe]:
     """
-    Every source that *policy* leaves on. A machine that lacks a device has a source without readings.
+    Every source that *policy* leaves on, of the machine at *host*. A machine that lacks a device has a source without
+    readings.
 
     *gpus* and *nics* were there earlier in this boot: one that is not is lost. *addresses* answers those of the node's
     GPUs by their UUIDs, as an exporter may name them by these alone.
     """
     there = [(gpu.pci, Kind.GPU) for gpu in gpus] + [(nic.pci, Kind.RDMA) for nic in nics if not nic.parent]
-    sys, proc, run = Path(policy.sys), Path(policy.proc), Path(policy.run) if policy.run else None
+    sys = host.sys
     nvml = Nvml(expected=policy.gpus, has_driver=(sys / "module" / "nvidia").exists)
     probes: list[Probe] = [
         nvml,
@@ -50,13 +53,13 @@ def probes_of(
         Ethernet(sys),
         EthernetCounters(sys),
         EthernetStatistics(sys),
-        Host(proc),
+        Host(host.proc),
         KernelClock(),
         Disks(sys),
-        FileSystems([Path(path) for path in policy.file_systems], proc),
+        FileSystems([Path(path) for path in policy.file_systems], host.proc),
         Edac(sys),
         Thermal(sys),
-        Services(sys, run=run, proc=proc),
+        Services(sys, run=host.run, proc=host.host_proc),
     ]
     if policy.dcgm_url:
         from healthd.probes.dcgm.exporter import Dcgm  # imported here: most nodes do not have it

@@ -40,6 +40,7 @@ from healthd.local.runtime import LocalRuntime, RefusedToStart
 from healthd.local.slots import Slot, keep_places, offered, slots_for
 from healthd.local.state import AlreadyRunning, before_start, database, held, runs_dir, undone
 from healthd.local.writer_lock import TwoWriters, sole_writer
+from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.source_selection import open_kernel_log
 from healthd.probes.nvml.inventory import inventory
@@ -294,14 +295,14 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
     )
     if config.kernel_log.trust_user_space:
         log.warning("kernel_log.trusts_user_space", note="any process that may write to the log can quarantine a slot")
-    slots = await _slots(spec)
+    slots, host = await _slots(spec), HostRoot(Path(config.host_root))
     screen = _screen() if args.live else None
     with EmbeddedCluster.open(database(state), clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
         machine = this_machine(
             keep_places(slots, (await cluster.list(Node)).items),
             boot_id=boot_id,
             open_kernel_log=lambda cursor: open_kernel_log(
-                config.kernel_log, clock, boot_id=boot_id, cursor=cursor, also=beginnings(config.judge.rules)
+                config.kernel_log, host, clock, boot_id=boot_id, cursor=cursor, also=beginnings(config.judge.rules)
             ),
             terminal=None if args.quiet or screen else sys.stdout,
         )

@@ -43,6 +43,7 @@ from healthd.core.diagnosis.blindness import expected_by
 from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.site_rules import beginnings
 from healthd.probes.errors import CannotRead
+from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.source_selection import open_kernel_log
 from healthd.probes.nics.rdma import read_nics
@@ -117,7 +118,8 @@ class Machine:
         self._config = config
         self._clock = clock
         self._boot_id = _boot_id()
-        self._sampler = Sampler(probes_of(config.probes), deadline)
+        self._host = HostRoot(Path(config.host_root))
+        self._sampler = Sampler(probes_of(config.probes, self._host), deadline)
         trusted = config.kernel_log.trust_user_space
         expected = expected_by(config.probes)
         self._judge = OfflineJudge(config.judge, self._boot_id, expected=expected, trust_user_space=trusted)
@@ -134,7 +136,7 @@ class Machine:
             verdict=judged.verdict,
             message=judged.message,
             gpus=devices.gpus(places),
-            ports=devices.ports(_nics(self._config), places),
+            ports=devices.ports(_nics(self._host.sys), places),
             machine=devices.machine(places),
             findings=worst_first(judged.findings),
             seen_now=sorted(judged.seen_now, key=lambda seen: not seen.finding.quarantines),
@@ -154,7 +156,7 @@ class Machine:
     async def _read_log(self) -> _Log:
         try:
             also = beginnings(self._config.judge.rules)
-            log = open_kernel_log(self._config.kernel_log, self._clock, boot_id=self._boot_id, also=also)
+            log = open_kernel_log(self._config.kernel_log, self._host, self._clock, boot_id=self._boot_id, also=also)
             return _Log((await read_to_end(log)).records)
         except (CannotRead, OSError) as error:
             return _Log(trouble=str(error))
@@ -176,7 +178,7 @@ def _boot_id() -> str:
         return ""
 
 
-def _nics(config: Config) -> Sequence[Nic]:
+def _nics(sys: Path) -> Sequence[Nic]:
     with suppress(OSError):
-        return read_nics(Path(config.probes.sys))
+        return read_nics(sys)
     return []

@@ -5,6 +5,6 @@ Reads the machine; nothing here judges. These packages give two kinds of facts t
 - `nvml`, `nics`, `pci`, `host` and `dcgm` have probes: objects whose `sample(now)` returns a `Sample`, all readings of
 one source or why there are none.
 
-`pod_processes` proves that pods have ended. All packages use `sysfs` and `errors`; the packages do not import each
-other.
+`pod_processes` proves that pods have ended, and `host_root` says where the host's /proc, /sys and /dev are. All
+packages use `sysfs` and `errors`; the packages do not import each other.
 """

@@ -75,7 +75,7 @@ class RealAgent:
         assert self._opener.stderr is not None
         await self._opener.stderr.readline()
         config = self._folder / "healthd.yaml"
-        config.write_text(f"kernel_log: {{source: kmsg, socket: {socket}}}\npods: {{cgroups: ''}}\n")
+        config.write_text(f"kernel_log: {{source: kmsg, socket: {socket}}}\nhost_root: {self._folder}\n")
         options = ["--node", self.name, "--config", str(config), "--kubeconfig", str(self._kubeconfig)]
         self.agent = await asyncio.create_subprocess_exec(
             python, "-m", "healthd.cli.main", "agent", *options, stderr=DEVNULL

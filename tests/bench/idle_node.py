@@ -79,7 +79,7 @@ def full(folder: Path) -> tuple[Path, dict[str, str]]:
 
 def add_pods(folder: Path) -> None:
     """Their control groups, in version 2: each has a sandbox and a container."""
-    root = folder / "cgroup"
+    root = folder / "sys" / "fs" / "cgroup"
     for _ in range(PODS):
         pod = root / "kubepods" / "burstable" / f"pod{uuid.uuid4()}"
         for place, tasks in ((pod, 5), (pod / "sandbox", 1), (pod / "container", 4)):
@@ -132,14 +132,13 @@ async def be_an_agent(folder: Path) -> None:
     from healthd.clock import SystemClock
     from healthd.cluster.embedded import EmbeddedCluster
     from healthd.core.api import Node, ObjectMeta
-    from healthd.core.config import Config, HttpPolicy, LogFormat, LogLevel, PodsPolicy, ProbesPolicy, QuarantinePolicy
+    from healthd.core.config import Config, HttpPolicy, LogFormat, LogLevel, QuarantinePolicy
     from healthd.telemetry.logs import configure
 
     configure(LogFormat.JSON, LogLevel.INFO, sys.stderr)
     config = Config(
+        host_root=str(folder),
         quarantine=QuarantinePolicy(cordon=False),
-        pods=PodsPolicy(cgroups=str(folder / "cgroup")),
-        probes=ProbesPolicy(sys=str(folder / "sys")),
         http=HttpPolicy(address="", probe_address=""),
     )
     clock = SystemClock()

@@ -73,7 +73,7 @@ async def measure(
     driver = StandIn(build(folder / "lib"), folder / "script")
     driver.play("gpus 8")
     lay_out(folder / "sys", "Ethernet")
-    more = f"probes: {{sys: {folder}/sys}}\nhttp: {{address: '127.0.0.1:{port_of(folder)}'}}\n"
+    more = f"host_root: {folder}\nhttp: {{address: '127.0.0.1:{port_of(folder)}'}}\n"
     async with connected(control_plane) as cluster:
         repaired = {ANNOTATION_REPAIRED: SystemClock().now().isoformat()}
         await cluster.create(a_node(NODE, annotations=repaired))

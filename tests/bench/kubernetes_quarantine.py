@@ -199,11 +199,11 @@ def floor(control_plane: ControlPlane, node: str, tag: str, slot: str) -> Iterat
 
 @contextmanager
 def healthd(
-    control_plane: ControlPlane, folder: Path, *, more: str = "probes: {sys: /nowhere}\n", environ: Any = None
+    control_plane: ControlPlane, folder: Path, *, more: str = "host_root: /nowhere\n", environ: Any = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The agent and its opener; *more* configuration."""
     config = folder / "healthd.yaml"
-    config.write_text(f"kernel_log: {{socket: {folder}/s, trust_user_space: true}}\npods: {{cgroups: ''}}\n{more}")
+    config.write_text(f"kernel_log: {{socket: {folder}/s, trust_user_space: true}}\n{more}")
     opener = [sys.executable, "-I", "-S", opener_file.__file__, f"{folder}/s", str(os.geteuid())]
     agent = [sys.executable, "-m", "healthd.cli.main", "agent", "--node", "healthd", "--config", str(config)]
     in_pod = {

@@ -40,7 +40,7 @@ class Machine:
             self.port = self.sys.rdma(f"mlx5_{number}", f"0000:5{number}:00.0", below=bridge)
         self.proc = made(self.root / "proc")
         self.config = self.root / "healthd.yaml"
-        self.config.write_text(f"probes:\n  sys: {self.sys.root}\n  proc: {self.proc}\n")
+        self.config.write_text(f"host_root: {self.root}\n")
         self.nvml.play("gpus 2")
         self.environ = {**self.nvml.environ, **self.cuda.environ, "PATH": "/nowhere"}
 
@@ -222,7 +222,7 @@ def test_what_cannot_be_meant_is_a_usage_error(
 
 def test_a_machine_on_which_nothing_can_be_checked_has_not_passed(tmp_path: Path) -> None:
     config = tmp_path / "healthd.yaml"
-    config.write_text(f"probes:\n  sys: {Sysfs(tmp_path / 'sys').root}\n")
+    config.write_text(f"host_root: {tmp_path}\n")
 
     done = subprocess.run(
         [sys.executable, "-m", "healthd.cli.main", "check", "--config", str(config)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from healthd.cli.config_reference import reference
 from healthd.cli.errors import UserError
 from healthd.cli.main import main
 from healthd.core.api.model import Blame
-from healthd.core.config import Config, KernelLogSource, LogLevel, StartFresh, format_duration, parse_duration
+from healthd.core.config import REPLACED, Config, KernelLogSource, LogLevel, StartFresh, format_duration, parse_duration
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,7 +161,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_name() -> None:
 
 def test_an_unknown_section_with_no_near_name_gets_the_list() -> None:
     sections = (
-        "quarantine, recovery, hang, judge, kernel_log, pods, probes, checkpoints, precheck, leader, http, log, foreign"
+        "host_root, quarantine, recovery, hang, judge, kernel_log, probes, checkpoints, precheck, leader, http, log, "
+        "foreign"
     )
 
     assert mistakes("zzz: 1\n") == [f"1:1: zzz: there is no such key; the file has {sections}"]
@@ -249,7 +251,7 @@ def test_a_key_given_twice_is_refused() -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"- 1\n", "1:1: : must hold keys, such as `quarantine: \u2026`"),
+        (b"- 1\n", "1:1: : must hold keys, such as `host_root: \u2026`"),
         (b"just words\n", "1:1: : must hold keys"),
         (b"log:\n\tlevel: info\n", "2:1: : a tab; YAML allows only spaces here"),
         (b"log:\n  level: \xff\n", "2:10: : byte 0xff is not UTF-8"),
@@ -321,6 +323,36 @@ def test_every_field_of_every_section_is_a_documented_key() -> None:
     for name, section in sections_of(Config):
         assert list(keys_of(section)) == list(section.__struct_fields__), name
     assert all(len(key.meta.description or "") > 20 for _, key in ALL_KEYS)
+
+
+def test_a_key_outside_of_all_sections_is_read_and_checked() -> None:
+    assert parse(b"host_root: /host", "f").host_root == "/host"
+    assert mistakes("host_root: host") == ["1:12: host_root: must be an absolute path, not 'host'"]
+    assert list(keys_of(Config)) == ["host_root"]
+
+
+@pytest.mark.parametrize(("key", "advice"), REPLACED.items())
+def test_an_old_key_is_refused_with_what_to_do_instead(key: str, advice: str) -> None:
+    section, _, name = key.rpartition(".")
+    text, column = (f"{section}: {{{name}: 1}}", len(section) + 4) if section else (f"{name}: {{}}", 1)
+
+    assert mistakes(text) == [f"1:{column}: {key}: {advice}"]
+
+
+@pytest.mark.parametrize("key", REPLACED)
+def test_what_is_advised_instead_of_an_old_key_exists(key: str) -> None:
+    keys = {*keys_of(Config), *(f"{name}.{key.name}" for name, key in ALL_KEYS)}
+    advised = re.search(r"is `([a-z_.]+)` now|below `(host_root)` now|is a constant now", REPLACED[key])
+
+    assert key not in keys
+    assert advised is not None
+    assert {name for name in advised.groups() if name} <= keys
+
+
+def test_a_log_file_without_its_path_is_refused() -> None:
+    assert mistakes("kernel_log: {source: file}") == [
+        "1:13: kernel_log: path is missing: the source `file` needs the path of a log file"
+    ]
 
 
 def test_the_reference_page_is_what_the_code_says() -> None:

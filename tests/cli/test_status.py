@@ -57,8 +57,10 @@ class Machine:
         self.standin.play("gpus 2")
 
     def configure(self, **probes: str) -> None:
-        told = "".join(f"  {key}: {value}\n" for key, value in {"sys": self.sys.root, **probes}.items())
-        self.config.write_text(f"probes:\n{told}kernel_log:\n  source: file\n  path: {self.log}\n")
+        told = "".join(f"  {key}: {value}\n" for key, value in probes.items())
+        self.config.write_text(
+            f"host_root: {self.root}\nprobes:\n{told}kernel_log:\n  source: file\n  path: {self.log}\n"
+        )
 
     def happened(self, text: str, *, ago: timedelta = timedelta(0)) -> None:
         """A line of the kernel, after the boot."""
@@ -108,7 +110,7 @@ def test_a_healthy_machine_is_shown_with_its_gpus_and_ports(machine: Machine) ->
 
 def test_a_machine_without_gpus_says_so(tmp_path: Path) -> None:
     config = tmp_path / "healthd.yaml"
-    config.write_text(f"probes: {{sys: {tmp_path}/sys}}\nkernel_log: {{source: file, path: {tmp_path}/log}}\n")
+    config.write_text(f"host_root: {tmp_path}\nkernel_log: {{source: file, path: {tmp_path}/log}}\n")
     (tmp_path / "log").write_text("")
 
     assert "\nno GPU here\n" in healthd("status", "--config", str(config), environ=os.environ).stdout

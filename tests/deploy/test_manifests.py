@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from healthd.cli.config import load
 from healthd.core.config import Config
+from healthd.probes.host_root import HostRoot
 from tests.deploy.manifests import DEPLOY, all_of, containers, of_kind, pod_specs, shipped
 
 UNPRIVILEGED = sorted(set(containers()) - {"opener"})
@@ -34,11 +36,17 @@ def test_the_opener_serves_the_agents_user_and_nobody_else() -> None:
     assert containers()["opener"]["command"][-1] == str(containers()["agent"]["securityContext"]["runAsUser"])
 
 
-def test_the_agent_sees_the_control_groups_of_the_host_read_only() -> None:
+def test_the_agent_sees_what_it_reads_of_the_host_below_host_root_and_read_only() -> None:
     config = load(DEPLOY / "config" / "healthd.yaml")
-    (mount,) = [one for one in containers()["agent"]["volumeMounts"] if one["name"] == "cgroup"]
+    paths = {
+        one["name"]: one["hostPath"]["path"] for one in pod_specs()["healthd-agent"]["volumes"] if "hostPath" in one
+    }
+    mounts = [one for one in containers()["agent"]["volumeMounts"] if one["name"] in paths]
 
-    assert (mount["mountPath"], mount["readOnly"]) == (config.pods.cgroups, True)
+    assert {one["mountPath"]: one["readOnly"] for one in mounts} == {
+        f"{config.host_root}{path}": True for path in paths.values()
+    }
+    assert str(HostRoot(Path(config.host_root)).cgroups) in [one["mountPath"] for one in mounts]
 
 
 def test_the_budget_is_kept_where_the_agents_may_write_it() -> None:

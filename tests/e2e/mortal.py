@@ -28,6 +28,7 @@ from healthd.local.machine import this_machine
 from healthd.local.runtime import LocalRuntime
 from healthd.local.slots import slots_for
 from healthd.local.state import database, held
+from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.source_selection import open_kernel_log
 from healthd.probes.nvml.inventory import inventory
@@ -122,7 +123,9 @@ async def _run(plan: str, args: argparse.Namespace) -> int:
     machine = this_machine(
         slots_for(spec.nproc, inventory().devices, spares=spec.spares),
         boot_id=boot_id,
-        open_kernel_log=lambda cursor: open_kernel_log(config.kernel_log, clock, boot_id=boot_id, cursor=cursor),
+        open_kernel_log=lambda cursor: open_kernel_log(
+            config.kernel_log, HostRoot(), clock, boot_id=boot_id, cursor=cursor
+        ),
         terminal=None,
     )
     with EmbeddedCluster.open(database(spec.state), clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:

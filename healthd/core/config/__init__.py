@@ -7,16 +7,22 @@ documentation. This package knows nothing of files: it only says which values th
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from healthd.core.config.base import Policy
 from healthd.core.config.checkpoints import CheckpointsPolicy, PrecheckPolicy
 from healthd.core.config.durations import format_duration, parse_duration
 from healthd.core.config.gangs import HangPolicy, RecoveryPolicy, StartFresh
 from healthd.core.config.nodes import GiveBack, JudgePolicy, QuarantinePolicy
 from healthd.core.config.process import HttpPolicy, LeaderPolicy, LogFormat, LogLevel, LogPolicy
+from healthd.core.config.replaced import REPLACED
 from healthd.core.config.site_rules import SiteRule
-from healthd.core.config.sources import ForeignPolicy, KernelLogPolicy, KernelLogSource, PodsPolicy, ProbesPolicy
+from healthd.core.config.sources import ForeignPolicy, KernelLogPolicy, KernelLogSource, ProbesPolicy
 
 __all__ = [
+    "REPLACED",
     "CheckpointsPolicy",
     "Config",
     "ForeignPolicy",
@@ -30,7 +36,6 @@ __all__ = [
     "LogFormat",
     "LogLevel",
     "LogPolicy",
-    "PodsPolicy",
     "Policy",
     "PrecheckPolicy",
     "ProbesPolicy",
@@ -46,12 +51,23 @@ __all__ = [
 class Config(Policy, frozen=True, kw_only=True):
     """The whole configuration file. Every section, and every key in it, may be left out."""
 
+    host_root: Annotated[
+        str,
+        Meta(
+            description="The folder below which the host's `/sys`, `/proc`, `/run` and `/dev` are found. In a pod they "
+            "are mounted there: the manifests name `/host`, and mount below it what the agent needs of `/sys`. "
+            "Without `/run` there, nvidia-persistenced and the fabric manager are not looked at. Without `/proc`, the "
+            "pod's own is read: it shows the memory and the disks of the host. Without `/sys/fs/cgroup`, only kubelets "
+            "prove the end of pods.",
+            pattern="^/",
+            extra={"shape": "an absolute path"},
+        ),
+    ] = "/"
     quarantine: QuarantinePolicy = QuarantinePolicy()
     recovery: RecoveryPolicy = RecoveryPolicy()
     hang: HangPolicy = HangPolicy()
     judge: JudgePolicy = JudgePolicy()
     kernel_log: KernelLogPolicy = KernelLogPolicy()
-    pods: PodsPolicy = PodsPolicy()
     probes: ProbesPolicy = ProbesPolicy()
     checkpoints: CheckpointsPolicy = CheckpointsPolicy()
     precheck: PrecheckPolicy = PrecheckPolicy()

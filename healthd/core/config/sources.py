@@ -33,17 +33,16 @@ class KernelLogPolicy(Policy, frozen=True, kw_only=True):
     path: Annotated[
         str,
         Meta(
-            description="The device or file to read, for the sources `kmsg` and `file`. In a container, where the "
-            "host's device is mounted.",
-            min_length=1,
+            description="The log file of the source `file`, or another device for the source `kmsg`. Empty, the "
+            "default, is `/dev/kmsg` below `host_root`.",
         ),
-    ] = "/dev/kmsg"
+    ] = ""
     socket: Annotated[
         str,
         Meta(
             description="The unix socket of the opener, a small privileged helper that hands out an open `/dev/kmsg`. "
-            "With it the source `kmsg` (or `auto`) asks there instead of opening `path`, and healthd itself needs no "
-            "privilege; it does not fall back to the journal. Empty, the default, opens `path`.",
+            "With it the source `kmsg` (or `auto`) asks there instead of opening the device, and healthd itself needs "
+            "no privilege; it does not fall back to the journal. Empty, the default, opens the device.",
         ),
     ] = ""
     trust_user_space: Annotated[
@@ -55,25 +54,14 @@ class KernelLogPolicy(Policy, frozen=True, kw_only=True):
         ),
     ] = False
 
+    def __post_init__(self) -> None:
+        if self.source is KernelLogSource.FILE and not self.path:
+            raise ValueError("path is missing: the source `file` needs the path of a log file")
+
 
 class ProbesPolicy(Policy, frozen=True, kw_only=True):
     """What an agent on Kubernetes reads of its node besides the kernel log; docs/findings/ says what follows."""
 
-    sys: Annotated[
-        str,
-        Meta(description="Where the host's `/sys` is to be seen, or parts of it.", pattern="^/"),
-    ] = "/sys"
-    proc: Annotated[
-        str,
-        Meta(description="Where a `/proc` is to be seen: memory and disks of the host are in anybody's.", pattern="^/"),
-    ] = "/proc"
-    run: Annotated[
-        str,
-        Meta(
-            description="Where the host's `/run` is mounted, to see whether nvidia-persistenced and the fabric manager "
-            "answer. Empty: it is not looked at."
-        ),
-    ] = ""
     file_systems: Annotated[
         tuple[str, ...],
         Meta(
@@ -106,19 +94,6 @@ class ProbesPolicy(Policy, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="Sources that are not read, such as `nvml`. The metric `healthd_probe_up` names them."),
     ] = ()
-
-
-class PodsPolicy(Policy, frozen=True, kw_only=True):
-    """How an agent on Kubernetes sees which pods have processes on its node: proof that a gang has really stopped."""
-
-    cgroups: Annotated[
-        str,
-        Meta(
-            description="Where the host's tree of control groups is mounted, read-only. It tells the agent which pods "
-            "have processes, also while the kubelet is dead. Empty: it is not looked at, and only kubelets prove the "
-            "end of pods.",
-        ),
-    ] = "/sys/fs/cgroup"
 
 
 class ForeignPolicy(Policy, frozen=True, kw_only=True):

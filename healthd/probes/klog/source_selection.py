@@ -12,6 +12,7 @@ from healthd.clock import Clock
 from healthd.core.api import KernelLogCursor
 from healthd.core.config import KernelLogPolicy, KernelLogSource
 from healthd.probes.errors import CannotRead
+from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.journal import Journal
 from healthd.probes.klog.kmsg import open_kmsg
 from healthd.probes.klog.log import KernelLog
@@ -25,6 +26,7 @@ class _Sources:
     """The sources that a policy may name. Each raises CannotRead with the way to allow it."""
 
     policy: KernelLogPolicy
+    host: HostRoot
     clock: Clock
     boot_id: str
     booted_at: datetime
@@ -33,7 +35,7 @@ class _Sources:
 
     def kmsg(self) -> KernelLog:
         return open_kmsg(
-            self.policy.path,
+            self.policy.path or str(self.host.kmsg),
             clock=self.clock,
             boot_id=self.boot_id,
             cursor=self.cursor,
@@ -67,6 +69,7 @@ class _Sources:
 
 def open_kernel_log(
     policy: KernelLogPolicy,
+    host: HostRoot,
     clock: Clock,
     *,
     boot_id: str,
@@ -74,12 +77,14 @@ def open_kernel_log(
     also: Sequence[str] = (),
 ) -> KernelLog:
     """
-    The kernel log after *cursor*. Raises CannotRead with the way to allow it.
+    The kernel log of *host* after *cursor*. Raises CannotRead with the way to allow it.
 
     *also*: the beginnings of further lines that matter, beside those that healthd knows.
     """
     booted_at = clock.now() - timedelta(seconds=time.monotonic())
-    sources = _Sources(policy=policy, clock=clock, boot_id=boot_id, booted_at=booted_at, cursor=cursor, also=also)
+    sources = _Sources(
+        policy=policy, host=host, clock=clock, boot_id=boot_id, booted_at=booted_at, cursor=cursor, also=also
+    )
     match policy.source:
         case KernelLogSource.KMSG:
             return sources.kmsg()

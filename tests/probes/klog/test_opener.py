@@ -17,6 +17,7 @@ import pytest
 from healthd.clock import SystemClock
 from healthd.core.config import KernelLogPolicy
 from healthd.probes.errors import CannotRead
+from healthd.probes.host_root import HostRoot
 from healthd.probes.klog import opener as opener_file
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.received_fd import receive_kmsg
@@ -220,7 +221,7 @@ def test_an_agent_without_its_opener_says_where_it_looked(path: Path) -> None:
 async def test_the_machines_own_log_is_read_through_it(real_log: RealLog, opener: Opener, path: Path) -> None:
     policy = KernelLogPolicy(socket=str(path), trust_user_space=True)
     with opener(device="/dev/kmsg"):
-        kernel_log = open_kernel_log(policy, SystemClock(), boot_id=read_boot_id())
+        kernel_log = open_kernel_log(policy, HostRoot(), SystemClock(), boot_id=read_boot_id())
     real_log.write("NVRM: through the opener")
     async with aclosing(kernel_log.batches()) as batches:
         async for batch in batches:

@@ -11,6 +11,7 @@ import pytest
 
 from healthd.core.config import KernelLogPolicy, KernelLogSource
 from healthd.probes.errors import CannotRead
+from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.log import KernelLog
 from healthd.probes.klog.source_selection import open_kernel_log
 from tests.fakes import ManualClock
@@ -21,7 +22,12 @@ needs_journal = pytest.mark.skipif(shutil.which("journalctl") is None, reason="t
 
 def opened(source: KernelLogSource, path: Path, socket: str = "") -> KernelLog:
     policy = KernelLogPolicy(source=source, path=str(path), socket=socket)
-    return open_kernel_log(policy, ManualClock(), boot_id="boot-1")
+    return open_kernel_log(policy, HostRoot(), ManualClock(), boot_id="boot-1")
+
+
+def test_device_is_the_one_below_the_root_of_the_host_when_no_path_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CannotRead, match=f"{tmp_path}/dev/kmsg"):
+        open_kernel_log(KernelLogPolicy(source=KernelLogSource.KMSG), HostRoot(tmp_path), ManualClock(), boot_id="b")
 
 
 async def test_log_file_is_read_when_it_is_named(tmp_path: Path) -> None:
