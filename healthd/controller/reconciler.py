@@ -69,6 +69,7 @@ class Reconciler:
         self._metrics = dependencies.metrics
         self._announce = dependencies.announce
         self._policy = config.recovery
+        self._breaker = config.breaker
         self._look_every = config.recovery.look_every
         self._foreign = foreign_signs.rules_of(config.foreign)
         self._isolation = Isolation(self._metrics)
@@ -246,10 +247,10 @@ class Reconciler:
         if recovery.status.let_through is not None:
             return ""
         known, outage, now = self.cluster_state.recoveries(), self._outage(snapshot.now), snapshot.now
-        return breaker.refuses(recovery, known, outage, self._policy, now, snapshot.view.terms)
+        return breaker.refuses(recovery, known, outage, self._breaker, now, snapshot.view.terms)
 
     def _outage(self, now: datetime) -> breaker.Outage:
-        return breaker.outage_of(self.cluster_state.nodes.values(), self.cluster_state.health, self._policy, now)
+        return breaker.outage_of(self.cluster_state.nodes.values(), self.cluster_state.health, self._breaker, now)
 
     async def _act(self, decision: Decision, recovery: Recovery, snapshot: Snapshot) -> Recovery:
         """Do what was decided. Returns the recovery as it is afterwards. Raises ClusterError."""
@@ -339,5 +340,5 @@ class Reconciler:
         """Less often than the other gauges: it reads every node."""
         if self._measured is None or now - self._measured >= self._look_every:
             self._measured = now
-            over = breaker.open_over(self.cluster_state.recoveries(), self._outage(now), self._policy, now)
+            over = breaker.open_over(self.cluster_state.recoveries(), self._outage(now), self._breaker, now)
             self._metrics.show_breaker(over)

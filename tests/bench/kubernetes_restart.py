@@ -45,7 +45,7 @@ from tests.lab.fleet import FALLEN_OFF, connected, fleet
 PATIENCE = 60.0
 SPARES = 8
 NAME = "llama"
-CONFIG = "recovery:\n  breaker_restarts: 1000\n  confirm_after: 1s\n"
+CONFIG = "breaker:\n  restarts: 1000\nrecovery:\n  confirm_after: 1s\n"
 SELECTED = {"batch.kubernetes.io/job-name": NAME}
 
 

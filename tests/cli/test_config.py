@@ -161,8 +161,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_name() -> None:
 
 def test_an_unknown_section_with_no_near_name_gets_the_list() -> None:
     sections = (
-        "host_root, quarantine, recovery, hang, judge, kernel_log, probes, checkpoints, precheck, leader, http, log, "
-        "foreign"
+        "host_root, quarantine, recovery, breaker, hang, judge, kernel_log, probes, checkpoints, precheck, leader, "
+        "http, log, foreign"
     )
 
     assert mistakes("zzz: 1\n") == [f"1:1: zzz: there is no such key; the file has {sections}"]

@@ -12,7 +12,7 @@ from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, NodeHealth, Pod
 from healthd.core.api.model import Phase
-from healthd.core.config import RecoveryPolicy
+from healthd.core.config import BreakerPolicy
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_pod
@@ -208,7 +208,7 @@ async def test_of_several_spares_one_is_claimed_whose_agent_was_heard_of_lately(
 
 
 async def test_the_breaker_is_shown_open_until_it_closes() -> None:
-    stage = Stage(recovery=RecoveryPolicy(breaker_restarts=1, breaker_window=timedelta(hours=1)))
+    stage = Stage(breaker=BreakerPolicy(restarts=1, window=timedelta(hours=1)))
     await stage.run_for(minutes=2)
     before = is_breaker_open()
     stage.crash(0)

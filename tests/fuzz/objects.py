@@ -31,7 +31,7 @@ from healthd.cluster.embedded import store as kept
 from healthd.controller.daemon import ControllerDaemon
 from healthd.core.api import ANNOTATION_ATTEMPT, RESOURCES, Job, Node, Pod, Recovery
 from healthd.core.api.model import Phase
-from healthd.core.config import Config
+from healthd.core.config import BreakerPolicy, Config
 from healthd.core.recovery.gang import attempt_of
 from healthd.gangs import ADAPTERS
 from healthd.gangs.adapter import GangAdapter
@@ -210,13 +210,16 @@ class Fuzz:
         config = Config()
         never = replace(
             config.recovery,
-            breaker_nodes=10**6,
-            breaker_others=0,
             max_no_advance=10**6,
             confirm_after=timedelta(seconds=5),
         )
         self.daemon = ControllerDaemon(
-            replace(config, recovery=never, http=replace(config.http, address="")),
+            replace(
+                config,
+                recovery=never,
+                breaker=BreakerPolicy(per_other_namespace=0, unhealthy_share=1),
+                http=replace(config.http, address=""),
+            ),
             self.cluster,
             self.clock,
             adapters,

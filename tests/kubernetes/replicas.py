@@ -21,9 +21,8 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/healthd-system/leases/healthd-c
 PATIENCE = 30.0
 CONFIG: Mapping[str, Any] = {
     "leader": {"lease": "3s"},
+    "breaker": {"restarts": 1000, "unhealthy_share": 1},
     "recovery": {
-        "breaker_restarts": 1000,
-        "breaker_share": 1,
         "confirm_after": "1s",
         "look_every": "1s",
         "fault_window": "500ms",

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 async def test_nothing_is_restarted_while_a_third_of_all_nodes_are_bad_and_that_is_said(
     stage: Stage, replicas: Replicas
 ) -> None:
-    await asyncio.gather(replicas.add(recovery={"breaker_share": 0.1}), stage.play(members=9, spares=2))
+    await asyncio.gather(replicas.add(breaker={"unhealthy_share": 0.1}), stage.play(members=9, spares=2))
     bad = [stage.node_of(rank) for rank in range(3)]
     for node in bad:
         stage.break_gpu(node)

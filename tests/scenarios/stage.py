@@ -34,7 +34,7 @@ from healthd.core.api import (
     Taint,
 )
 from healthd.core.api.model import Finding, Phase
-from healthd.core.config import Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.core.config import BreakerPolicy, Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.core.recovery.gang import Root
@@ -77,6 +77,7 @@ class Stage:
         spares: int = 1,
         budget: int = 2,
         recovery: RecoveryPolicy | None = None,
+        breaker: BreakerPolicy | None = None,
         hang: HangPolicy | None = None,
         options: dict[str, str] | None = None,
         grace_seconds: int = 30,
@@ -85,6 +86,7 @@ class Stage:
         self.config = Config(
             quarantine=QuarantinePolicy(budget=budget),
             recovery=recovery or RecoveryPolicy(),
+            breaker=breaker or BreakerPolicy(),
             hang=hang or HangPolicy(),
         )
         dice = random.Random(1)

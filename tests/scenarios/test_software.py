@@ -12,7 +12,7 @@ import pytest
 from healthd.clock import Clock
 from healthd.core.api import Pod
 from healthd.core.api.model import CauseKind, Phase
-from healthd.core.config import HangPolicy, RecoveryPolicy
+from healthd.core.config import BreakerPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.recovery.gang import WitnessReport
 from healthd.core.recovery.stopping import BAD_STATE
 from tests.scenarios.stage import Stage
@@ -283,8 +283,7 @@ async def test_retries_of_the_user_are_not_used_up() -> None:
 
 @pytest.mark.slow
 async def test_more_faults_than_the_breaker_allows_are_not_restarted_until_the_window_has_passed() -> None:
-    policy = RecoveryPolicy(breaker_restarts=2, breaker_window=timedelta(hours=1))
-    stage = Stage(recovery=policy)
+    stage = Stage(breaker=BreakerPolicy(restarts=2, window=timedelta(hours=1)))
     for _ in range(2):
         await stage.run_for(minutes=2)
         stage.crash(0)

@@ -318,13 +318,13 @@ class Watchdog:
         expect(11, not mute, f"{after.metadata.name} does not say why it is in {mute}")
 
     def _breaker_allows(self, recovery: Recovery) -> bool:
-        policy = self._config.recovery
-        window = policy.breaker_window - self.clocks_differ
+        policy = self._config.breaker
+        window = policy.window - self.clocks_differ
         now = recovery.status.let_through
         begun = [r.status.let_through for r in self.recoveries.values()]
         # A time in the future is of a clock that was set back since.
         recent = [at for at in begun if at is not None and now is not None and -CLOCKS_DIFFER <= now - at < window]
-        return len(recent) < policy.breaker_restarts + self.controllers - 1
+        return len(recent) < policy.restarts + self.controllers - 1
 
     # Between steps ---------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from healthd.core.api import (
     Toleration,
 )
 from healthd.core.api.model import Phase, Verdict
-from healthd.core.config import Config, HangPolicy, JudgePolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.core.config import BreakerPolicy, Config, HangPolicy, JudgePolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
@@ -598,7 +598,7 @@ class Simulation:
         restarts = -1
         while restarts != len(self.watchdog.restarts):
             restarts = len(self.watchdog.restarts)
-            self.pass_time(self.config.recovery.breaker_window)
+            self.pass_time(self.config.breaker.window)
             self.check()
             self._come_to_rest()
 
@@ -616,8 +616,11 @@ def _config(dice: random.Random) -> Config:
         domain_label="zone",
         namespace="healthd-system",
     )
-    recovery = RecoveryPolicy(breaker_restarts=dice.choice([2, 10, 10]), confirm_after=timedelta(minutes=2))
-    return Config(quarantine=quarantine, recovery=recovery, hang=HangPolicy(enabled=dice.random() < 0.3))
+    breaker = BreakerPolicy(restarts=dice.choice([2, 10, 10]))
+    recovery = RecoveryPolicy(confirm_after=timedelta(minutes=2))
+    return Config(
+        quarantine=quarantine, recovery=recovery, breaker=breaker, hang=HangPolicy(enabled=dice.random() < 0.3)
+    )
 
 
 def _luck(dice: random.Random) -> Luck:

@@ -12,6 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from healthd.core.config.base import Policy
+from healthd.core.config.breaker import BreakerPolicy
 from healthd.core.config.checkpoints import CheckpointsPolicy, PrecheckPolicy
 from healthd.core.config.durations import format_duration, parse_duration
 from healthd.core.config.gangs import HangPolicy, RecoveryPolicy, StartFresh
@@ -23,6 +24,7 @@ from healthd.core.config.sources import ForeignPolicy, KernelLogPolicy, KernelLo
 
 __all__ = [
     "REPLACED",
+    "BreakerPolicy",
     "CheckpointsPolicy",
     "Config",
     "ForeignPolicy",
@@ -65,6 +67,7 @@ class Config(Policy, frozen=True, kw_only=True):
     ] = "/"
     quarantine: QuarantinePolicy = QuarantinePolicy()
     recovery: RecoveryPolicy = RecoveryPolicy()
+    breaker: BreakerPolicy = BreakerPolicy()
     hang: HangPolicy = HangPolicy()
     judge: JudgePolicy = JudgePolicy()
     kernel_log: KernelLogPolicy = KernelLogPolicy()

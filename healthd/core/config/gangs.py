@@ -145,53 +145,6 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
             at_least=timedelta(minutes=1),
         ),
     ] = timedelta(days=30)
-    breaker_restarts: Annotated[
-        int,
-        Meta(
-            description="When so many recoveries of a namespace have begun within `breaker_window`, the next one is "
-            "held until the window has passed: faults that come in crowds are a broken switch, store or "
-            "healthd itself. A gang that lost a member is stopped and waits; one that still runs, runs on.",
-            ge=1,
-        ),
-    ] = 10
-    breaker_others: Annotated[
-        int,
-        Meta(
-            description="So many recoveries at most of each other namespace count with those of its own, so that one "
-            "tenant's crowd holds nobody else, and crowds in several are seen for what they are. For a gang that lost "
-            "hardware only those that lost hardware count. 0: namespaces never hold each other.",
-            ge=0,
-        ),
-    ] = 3
-    breaker_window: Annotated[
-        timedelta,
-        span("The time over which `breaker_restarts` counts.", at_least=timedelta(seconds=1)),
-    ] = timedelta(minutes=10)
-    breaker_share: Annotated[
-        float,
-        Meta(
-            description="The same while more than this share of all nodes with GPUs are bad (in quarantine, not ready "
-            "or unhealthy) that went bad within `breaker_fresh`. One in ten at once is hardly ever ten broken "
-            "machines, and spares for them would hardly be there. 1 never holds.",
-            gt=0,
-            le=1,
-        ),
-    ] = 0.1
-    breaker_nodes: Annotated[
-        int,
-        Meta(
-            description="Fewer bad nodes than this never hold a restart, whatever their share: in a small cluster two "
-            "are soon one in ten.",
-            ge=1,
-        ),
-    ] = 3
-    breaker_fresh: Annotated[
-        timedelta,
-        span(
-            "A node that has been bad for longer does not count: people know of it, and parts may take days.",
-            at_least=timedelta(minutes=1),
-        ),
-    ] = timedelta(hours=1)
 
     def __post_init__(self) -> None:
         if self.backoff_max < self.backoff_base:

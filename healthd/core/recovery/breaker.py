@@ -19,7 +19,7 @@ from datetime import datetime
 
 from healthd.core.api import Node, NodeHealth, Recovery, RecoveryStatus
 from healthd.core.api.model import BreakerTrigger, Hold, Phase, Verdict
-from healthd.core.config import RecoveryPolicy
+from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.fence import CLOCKS_DIFFER
@@ -44,7 +44,7 @@ def refuses(
     recovery: Recovery,
     all_recoveries: Iterable[Recovery],
     outage: Outage,
-    policy: RecoveryPolicy,
+    policy: BreakerPolicy,
     now: datetime,
     terms: Terms = KUBERNETES,
 ) -> str:
@@ -55,12 +55,12 @@ def refuses(
 
 
 def open_over(
-    all_recoveries: Iterable[Recovery], outage: Outage, policy: RecoveryPolicy, now: datetime
+    all_recoveries: Iterable[Recovery], outage: Outage, policy: BreakerPolicy, now: datetime
 ) -> frozenset[BreakerTrigger]:
     """The triggers that would hold a new recovery now, in at least one namespace; a recovery need not exist."""
     over = {BreakerTrigger.NODES} if _too_many_nodes(outage, policy) else set()
     counts = _by_namespace(all_recoveries, policy, now)
-    is_full = any(counts[name].total + _of_others(counts, name, policy) >= policy.breaker_restarts for name in counts)
+    is_full = any(counts[name].total + _of_others(counts, name, policy) >= policy.restarts for name in counts)
     return frozenset(over | {BreakerTrigger.RESTARTS} if is_full else over)
 
 
@@ -84,23 +84,23 @@ _WAITS_FOR = {
 }
 
 
-def outage_of(nodes: Iterable[Node], health: Mapping[str, NodeHealth], policy: RecoveryPolicy, now: datetime) -> Outage:
+def outage_of(nodes: Iterable[Node], health: Mapping[str, NodeHealth], policy: BreakerPolicy, now: datetime) -> Outage:
     """
     The bad nodes among the nodes with accelerators; among all nodes when no node has accelerators.
 
-    A node that has been bad for longer than `breaker_fresh` does not count: people know it, and it waits for them.
+    A node that has been bad for longer than `unhealthy_within` does not count: people know it, and it waits for them.
     """
     all_nodes = list(nodes)
     counted = [node for node in all_nodes if _has_devices(node)] or all_nodes
     turned = (_bad_since(node, health.get(node.metadata.name), now) for node in counted)
-    fresh = [at for at in turned if at is not None and now - at < policy.breaker_fresh]
+    fresh = [at for at in turned if at is not None and now - at < policy.unhealthy_within]
     return Outage(len(fresh), len(counted))
 
 
-def _too_many_nodes(outage: Outage, policy: RecoveryPolicy, terms: Terms = KUBERNETES) -> str:
-    if outage.bad < policy.breaker_nodes or outage.bad <= policy.breaker_share * outage.total:
+def _too_many_nodes(outage: Outage, policy: BreakerPolicy, terms: Terms = KUBERNETES) -> str:
+    if outage.bad < policy.min_unhealthy_nodes or outage.bad <= policy.unhealthy_share * outage.total:
         return ""
-    return f"{OPEN}: {outage.bad} of {outage.total} {terms.node}s went bad within {policy.breaker_fresh}"
+    return f"{OPEN}: {outage.bad} of {outage.total} {terms.node}s went bad within {policy.unhealthy_within}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class _Count:
 
 
 def _too_many_restarts(
-    recovery: Recovery, all_recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime
+    recovery: Recovery, all_recoveries: Iterable[Recovery], policy: BreakerPolicy, now: datetime
 ) -> str:
     """Older recoveries that wait also count: when several could go through at once, only the oldest do."""
     mine, place, namespace = recovery.metadata.uid, _order(recovery), recovery.metadata.namespace
@@ -128,11 +128,11 @@ def _too_many_restarts(
     counted = (each for each in ahead if each.metadata.namespace == namespace or _counts_elsewhere(each, recovery))
     counts = _by_namespace(counted, policy, now)
     own, others = counts.get(namespace, _Count()), _of_others(counts, namespace, policy)
-    if own.total + others < policy.breaker_restarts:
+    if own.total + others < policy.restarts:
         return ""
     waiters = f", and {own.waiting} more wait" if own.waiting else ""
     elsewhere = f"; those of other namespaces count as {others}" if others else ""
-    return f"{OPEN}: {own.begun} recoveries began within {policy.breaker_window}{waiters}{elsewhere}"
+    return f"{OPEN}: {own.begun} recoveries began within {policy.window}{waiters}{elsewhere}"
 
 
 def _counts_elsewhere(other: Recovery, recovery: Recovery) -> bool:
@@ -144,18 +144,18 @@ def _lost_hardware(recovery: Recovery) -> bool:
     return any(map(blames_node, recovery.status.causes or [recovery.spec.cause]))
 
 
-def _of_others(counts: Mapping[str, _Count], namespace: str, policy: RecoveryPolicy) -> int:
-    """What the other namespaces add: of each at most `breaker_others`."""
-    return sum(min(count.total, policy.breaker_others) for name, count in counts.items() if name != namespace)
+def _of_others(counts: Mapping[str, _Count], namespace: str, policy: BreakerPolicy) -> int:
+    """What the other namespaces add: of each at most `per_other_namespace`."""
+    return sum(min(count.total, policy.per_other_namespace) for name, count in counts.items() if name != namespace)
 
 
-def _by_namespace(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime) -> dict[str, _Count]:
+def _by_namespace(recoveries: Iterable[Recovery], policy: BreakerPolicy, now: datetime) -> dict[str, _Count]:
     begun, waiting = Counter[str](), Counter[str]()
     for each in recoveries:
         namespace = each.metadata.namespace
         if (at := each.status.let_through) is not None:
             # A time in the future was written by a clock that was ahead. It would hold every recovery for hours.
-            begun[namespace] += -CLOCKS_DIFFER <= now - at < policy.breaker_window
+            begun[namespace] += -CLOCKS_DIFFER <= now - at < policy.window
         else:
             waiting[namespace] += _waits(each)
     return {name: _Count(begun[name], waiting[name]) for name in {*begun, *waiting}}

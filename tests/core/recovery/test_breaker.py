@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from healthd.core.api import ANNOTATION_QUARANTINE, Condition, Node, Recovery, RecoveryStatus
 from healthd.core.api.model import BreakerTrigger, CauseKind, Hold, Phase, Verdict
-from healthd.core.config import RecoveryPolicy
+from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import Record
 from healthd.core.recovery.breaker import OPEN, Outage, hold_of, open_over, outage_of, refuses
 from tests.builders import a_cause, a_finding, a_node, a_nodehealth, a_recovery
 from tests.fakes import START
 
-POLICY = RecoveryPolicy(breaker_restarts=2, breaker_window=timedelta(minutes=10))
+POLICY = BreakerPolicy(restarts=2, window=timedelta(minutes=10))
 NOW = START + timedelta(hours=4)
 CALM = Outage(0, 100)
 
@@ -55,7 +55,7 @@ def test_what_a_clock_let_through_that_was_hours_ahead_holds_nobody_until_then()
     assert not refused(begun(-60 * 26), begun(-60 * 26 - 1))
 
 
-SHARED = RecoveryPolicy(breaker_restarts=10, breaker_others=3)
+SHARED = BreakerPolicy(restarts=10, per_other_namespace=3)
 
 
 @pytest.mark.parametrize(

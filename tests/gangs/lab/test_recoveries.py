@@ -49,7 +49,6 @@ POLICY = RecoveryPolicy(
     backoff_base=timedelta(milliseconds=100),
     confirm_after=timedelta(seconds=1),
     look_every=timedelta(milliseconds=200),
-    breaker_restarts=100,
 )
 METRICS = Metrics()
 CLOCK = SystemClock()
