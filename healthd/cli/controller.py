@@ -94,4 +94,4 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
 
 
 def _mounted(policy: CheckpointsPolicy) -> FileCheckpoints:
-    return FileCheckpoints(Path(policy.volumes_at), policy.allowed, within=policy.verify_within)
+    return FileCheckpoints(allowed=policy.allowed, within=policy.verify_within)

@@ -37,7 +37,7 @@ from healthd.core.api import (
     PodManifest,
     StatefulSetManifest,
 )
-from healthd.core.api.locations import allowed_in
+from healthd.core.api.locations import VOLUMES_AT, allowed_in
 from healthd.core.config import CheckpointsPolicy, Config
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import kind_named
@@ -149,7 +149,7 @@ async def read_chart(cluster: Cluster, target: Target, config: Config | None = N
 
 
 def _readable(policy: CheckpointsPolicy, namespace: str) -> tuple[str, ...]:
-    return (f"{policy.volumes_at}/{namespace}", *allowed_in(namespace, policy.allowed))
+    return (f"{VOLUMES_AT}/{namespace}", *allowed_in(namespace, policy.allowed))
 
 
 async def _whole(cluster: Reader, target: Target) -> tuple[ObjectMeta, dict[str, Any], tuple[Pod, ...]]:

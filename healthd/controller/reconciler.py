@@ -250,7 +250,7 @@ class Reconciler:
         return breaker.refuses(recovery, known, outage, self._breaker, now, snapshot.view.terms)
 
     def _outage(self, now: datetime) -> breaker.Outage:
-        return breaker.outage_of(self.cluster_state.nodes.values(), self.cluster_state.health, self._breaker, now)
+        return breaker.outage_of(self.cluster_state.nodes.values(), self.cluster_state.health, now)
 
     async def _act(self, decision: Decision, recovery: Recovery, snapshot: Snapshot) -> Recovery:
         """Do what was decided. Returns the recovery as it is afterwards. Raises ClusterError."""

@@ -14,8 +14,16 @@ from healthd.cli.config_keys import Key, keys_of, sections_of, spell
 from healthd.cli.config_reference import reference
 from healthd.cli.errors import UserError
 from healthd.cli.main import main
+from healthd.core.api.locations import VOLUMES_AT
 from healthd.core.api.model import Blame
+from healthd.core.checkpoint.poll_interval import LONGEST
+from healthd.core.checkpoint.precheck import FIRST_WITHIN, LATE_FACTOR, LATE_FLOOR
 from healthd.core.config import REPLACED, Config, KernelLogSource, LogLevel, StartFresh, format_duration, parse_duration
+from healthd.core.diagnosis.findings.ledger import APP_WINDOW
+from healthd.core.recovery.breaker import MIN_UNHEALTHY_NODES, UNHEALTHY_WITHIN
+from healthd.core.recovery.progress import MIN_INTERVALS
+from healthd.core.recovery.replacement_nodes import SPARE_AFTER
+from healthd.core.recovery.resume_point import FIRST_BACKOFF
 
 ROOT = Path(__file__).parents[2]
 
@@ -234,13 +242,6 @@ def test_a_row_of_checkpoints_that_allows_nothing_or_too_much_is_refused(row: st
     assert expected in mistake
 
 
-def test_values_that_contradict_each_other_are_refused() -> None:
-    assert mistakes("recovery: {backoff_base: 10m}") == [
-        "1:11: recovery: backoff_max (5m) is shorter than backoff_base (10m)"
-    ]
-    assert "app_distinct_jobs (5) is more than app_repeats (3)" in mistakes("judge: {app_distinct_jobs: 5}")[0]
-
-
 def test_a_key_given_twice_is_refused() -> None:
     assert mistakes("quarantine:\n  budget: 1\n  budget: 1\n") == [
         "3:3: quarantine.budget: given twice; the first is in line 2"
@@ -339,14 +340,35 @@ def test_an_old_key_is_refused_with_what_to_do_instead(key: str, advice: str) ->
     assert mistakes(text) == [f"1:{column}: {key}: {advice}"]
 
 
+CONSTANTS: dict[str, timedelta | float | str] = {
+    "recovery.breaker_nodes": MIN_UNHEALTHY_NODES,
+    "recovery.breaker_fresh": UNHEALTHY_WITHIN,
+    "recovery.backoff_base": FIRST_BACKOFF,
+    "recovery.spare_after": SPARE_AFTER,
+    "hang.min_intervals": MIN_INTERVALS,
+    "judge.app_window": APP_WINDOW,
+    "checkpoints.volumes_at": VOLUMES_AT,
+    "checkpoints.look_by_pod_every": LONGEST,
+    "precheck.late_factor": LATE_FACTOR,
+    "precheck.late_floor": LATE_FLOOR,
+    "precheck.first_within": FIRST_WITHIN,
+}
+
+
 @pytest.mark.parametrize("key", REPLACED)
 def test_what_is_advised_instead_of_an_old_key_exists(key: str) -> None:
     keys = {*keys_of(Config), *(f"{name}.{key.name}" for name, key in ALL_KEYS)}
-    advised = re.search(r"is `([a-z_.]+)` now|below `(host_root)` now|is a constant now", REPLACED[key])
+    named = {word for word in re.findall(r"`([a-z_.]+)`", REPLACED[key]) if word in keys or "." in word}
 
     assert key not in keys
-    assert advised is not None
-    assert {name for name in advised.groups() if name} <= keys
+    assert {word for word in named if not word.startswith(f"{key}.")} <= keys
+    assert ("is a constant now" in REPLACED[key]) == (key in CONSTANTS)
+    assert key in CONSTANTS or named & keys
+
+
+@pytest.mark.parametrize("key", CONSTANTS)
+def test_the_value_that_is_said_of_a_constant_is_its_value(key: str) -> None:
+    assert REPLACED[key] == f"is a constant now ({spell(CONSTANTS[key])}): remove this line"
 
 
 def test_a_log_file_without_its_path_is_refused() -> None:

@@ -38,7 +38,7 @@ XID_79 = "NVRM: Xid (PCI:0000:{bus:02x}:00): 79, pid=1, GPU has fallen off the b
 FIRST_BUS = 0x3B
 CONFIG = """\
 kernel_log: {{source: kmsg, path: "{log}", trust_user_space: {trust}}}
-recovery: {{fault_window: {window}, backoff_base: 50ms, backoff_max: 50ms, look_every: 50ms, grace: {grace}}}
+recovery: {{fault_window: {window}, backoff_max: 50ms, look_every: 50ms, grace: {grace}}}
 log: {{format: {format}, level: {level}}}
 {more}
 """

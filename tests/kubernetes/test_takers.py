@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 async def test_gang_that_lost_a_node_to_another_pod_runs_on_a_second_spare(
     stage: Stage, other_stage: Stage, replicas: Replicas, which: str
 ) -> None:
-    await asyncio.gather(replicas.add(recovery={"spare_after": "2s"}), stage.play(which, spares=2))
+    await asyncio.gather(replicas.add(), stage.play(which, spares=2))
     waiting = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taker"}, **_whole_node(stage)}
     other_stage.apply(waiting)
 
@@ -37,7 +37,7 @@ async def test_gang_that_lost_a_node_to_another_pod_runs_on_a_second_spare(
 async def test_gang_that_lost_a_node_and_has_no_spare_says_who_has_it_and_runs_when_he_is_gone(
     stage: Stage, other_stage: Stage, replicas: Replicas
 ) -> None:
-    await asyncio.gather(replicas.add(recovery={"spare_after": "2s"}), stage.play(spares=1))
+    await asyncio.gather(replicas.add(), stage.play(spares=1))
     other_stage.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taker"}, **_whole_node(stage)})
 
     stage.break_gpu(stage.node_of(rank=0))

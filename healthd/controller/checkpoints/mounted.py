@@ -35,7 +35,7 @@ from healthd.checkpoints.stores.urls import is_bucket
 from healthd.controller.checkpoints.readers import Readers
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.api import ChosenCheckpoint, Recovery, RejectedCheckpoint
-from healthd.core.api.locations import allowed_in, is_below, parts_of
+from healthd.core.api.locations import VOLUMES_AT, allowed_in, is_below, parts_of
 from healthd.core.checkpoint.precheck import refusing
 from healthd.core.checkpoint.verification import Report, saves
 from healthd.core.recovery.gang import Mount, Root
@@ -99,7 +99,7 @@ class FileCheckpoints:
 
     def __init__(
         self,
-        volumes_at: Path = Path("/checkpoints"),
+        volumes_at: Path = Path(VOLUMES_AT),
         allowed: Sequence[str] | None = None,
         environment: Mapping[str, str] | None = None,
         *,
@@ -197,7 +197,7 @@ def place_of(root: Root, volumes_at: Path, bounds: Bounds | None = None) -> Chec
         return _NOT_ON_A_CLAIM
     volume = volumes_at / root.ref.namespace / place.claim
     if not volume.is_dir():
-        return f"the claim is not mounted in the controller's pod (at {volume}; see checkpoints.volumes_at)"
+        return f"the claim is not mounted in the controller's pod (at {volume})"
     return CheckpointLocation(str(volume / place.inside), in_pods(root.mounts, place) or location, (volume,))
 
 

@@ -276,7 +276,7 @@ class VerifierPods:
         if question.purpose is Purpose.LOOK:
             now = self._clock.now()
             since = question.recovery.status.phase_since if question.recovery else None
-            wait = next_look(question.root, since or now, now, self._policy.look_by_pod_every)
+            wait = next_look(question.root, since or now, now)
         elif answer.found is not None:
             wait = KEPT_FOR
         else:

@@ -8,6 +8,12 @@ from posixpath import normpath
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
+VOLUMES_AT = "/checkpoints"
+"""
+Where the claims of gangs are mounted in the controller's pod: below it by namespace and claim. The manifest that mounts
+them names the same path, and the pod has nothing else there, so no site needs another.
+"""
+
 
 def parts_of(location: str) -> SplitResult:
     """Of a URL; without any for what is none, such as one with a bracket in the place of a bucket."""

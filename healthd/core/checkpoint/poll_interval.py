@@ -10,8 +10,14 @@ from healthd.core.recovery.gang import Root
 SOONEST = timedelta(seconds=10)
 """Shortest time between two polls: a pod takes some seconds to start."""
 
+LONGEST = timedelta(minutes=5)
+"""
+Longest time between two polls. One small pod in five minutes is cheap for any cluster, and the confirmation of a
+recovery may be so late: nothing waits for it.
+"""
 
-def next_look(root: Root, running_since: datetime, now: datetime, longest: timedelta) -> timedelta:
+
+def next_look(root: Root, running_since: datetime, now: datetime, longest: timedelta = LONGEST) -> timedelta:
     """
     How long to wait from *now* until the next poll; never longer than *longest*.
 

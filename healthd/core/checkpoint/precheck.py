@@ -30,6 +30,16 @@ SHORT_WRITE = 30.0
 SLOWER = 2.0
 """A write that takes this many times the usual time is slow; two in a row are no accident."""
 
+LATE_FACTOR = 3.0
+"""Saving is late after so many usual intervals. The interval is the gang's own, so one figure fits every rhythm."""
+LATE_FLOOR = timedelta(minutes=10)
+"""A younger checkpoint is never late: so little work is cheaper to do again than to page for."""
+FIRST_WITHIN = timedelta(hours=6)
+"""
+A gang that has run for so long without any good checkpoint is late, too: its interval is not known yet. A job that
+saves more seldom on purpose is one job, and its alert is silenced; another value for all would hide the others.
+"""
+
 
 class Worry(NamedTuple):
     """An active concern, and its reason, for people."""
@@ -114,7 +124,7 @@ def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime, *
     *certain*.
     """
     patience = timedelta(0) if certain else policy.every / 2
-    found = (_late(root, policy, now), _refused(root, patience, now), _slower(root), _full(root, report, policy))
+    found = (_late(root, now), _refused(root, patience, now), _slower(root), _full(root, report, policy))
     return [worry for worry in found if worry]
 
 
@@ -124,15 +134,15 @@ def news(before: Sequence[Concern], found: Sequence[Worry]) -> tuple[list[Worry]
     return [worry for worry in found if worry.concern not in before], [each for each in before if each not in stand]
 
 
-def _late(root: Root, policy: PrecheckPolicy, now: datetime) -> Worry | None:
+def _late(root: Root, now: datetime) -> Worry | None:
     since, usual, good = _counts_from(root), usual_interval(root), root.saves.good
     if since is None:
         return None
     if not good:
-        if now - since < policy.first_within:
+        if now - since < FIRST_WITHIN:
             return None
         return Worry(Concern.LATE, f"it has run for {spoken(now - since)}, and no good checkpoint was ever seen")
-    if usual is None or now - since <= max(policy.late_floor, usual * policy.late_factor):
+    if usual is None or now - since <= max(LATE_FLOOR, usual * LATE_FACTOR):
         return None
     message = f"no good checkpoint for {spoken(now - since)}, though it saves every {spoken(usual)}"
     return Worry(Concern.LATE, f"{message}; the newest is {named_save(good[-1])}")

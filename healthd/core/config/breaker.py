@@ -42,24 +42,10 @@ class BreakerPolicy(Policy, frozen=True, kw_only=True):
         float,
         Meta(
             description="Recoveries of all namespaces are held while more than this share of all nodes with GPUs are "
-            "in quarantine, not ready or unhealthy, and became so within `unhealthy_within`. One in ten at once is "
-            "hardly ever ten broken machines, and spares for them would hardly be there. 1 never holds.",
+            "in quarantine, not ready or unhealthy, and became so within the last hour. One in ten at once is hardly "
+            "ever ten broken machines, and spares for them would hardly be there. Fewer than three nodes never hold: "
+            "in a small cluster two are soon one in ten. 1 never holds.",
             gt=0,
             le=1,
         ),
     ] = 0.1
-    min_unhealthy_nodes: Annotated[
-        int,
-        Meta(
-            description="Fewer such nodes than this never hold a restart, whatever their share: in a small cluster two "
-            "are soon one in ten.",
-            ge=1,
-        ),
-    ] = 3
-    unhealthy_within: Annotated[
-        timedelta,
-        span(
-            "A node that has been bad for longer does not count: people know of it, and parts may take days.",
-            at_least=timedelta(minutes=1),
-        ),
-    ] = timedelta(hours=1)

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from posixpath import normpath
 from typing import Annotated
 
 from msgspec import Meta
 
-from healthd.core.api.locations import is_below, parse_allowed
+from healthd.core.api.locations import VOLUMES_AT, is_below, parse_allowed
 from healthd.core.config.base import Policy, span
 
 
 class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
-    """How the controller on Kubernetes reads the checkpoints of gangs."""
+    """
+    How the controller on Kubernetes reads the checkpoints of gangs.
 
-    volumes_at: Annotated[
-        str,
-        Meta(
-            description="Where the volumes of gangs are mounted in the controller's pod, read-only: what a gang calls "
-            "`pvc://claim/path` is read at `<volumes_at>/<namespace>/<claim>/<path>`.",
-            pattern="^/",
-            extra={"shape": "an absolute path"},
-        ),
-    ] = "/checkpoints"
+    What a gang calls `pvc://claim/path` is read at `/checkpoints/NAMESPACE/CLAIM/PATH`: the claim is mounted there in
+    the controller's pod, read-only.
+    """
+
     allowed: Annotated[
         tuple[str, ...],
         Meta(
             description="What gangs may name besides claims, each with all that is below it, and the namespaces whose "
             "gangs may: folders in the controller's pod for `file:///path`, such as `/shared/team-a for team-a`, and "
             "buckets that the controller's credentials can read, such as `s3://training for team-a, team-b`. "
-            "`for *` lets gangs of every namespace read what all others save there. Below `volumes_at` a gang reads "
+            "`for *` lets gangs of every namespace read what all others save there. Below `/checkpoints` a gang reads "
             "the folder of its own namespace, and nothing else. Everything else is refused: who may annotate a job "
             "could have any file of the controller read, its token among them.",
             extra={"shape": "`LOCATION for NAMESPACE, NAMESPACE` or `LOCATION for *`"},
@@ -67,22 +62,12 @@ class CheckpointsPolicy(Policy, frozen=True, kw_only=True):
             at_least=timedelta(minutes=1),
         ),
     ] = timedelta(minutes=30)
-    look_by_pod_every: Annotated[
-        timedelta,
-        span(
-            "How long it takes at most until such a pod looks again for a new step of a gang that was restarted, "
-            "until one confirms it. The first looks come sooner: when the gang should have saved by its own rhythm, or "
-            "after ten seconds and then ever more rarely.",
-            at_least=timedelta(seconds=10),
-        ),
-    ] = timedelta(minutes=5)
 
     def __post_init__(self) -> None:
-        volumes = normpath(self.volumes_at)
         for folder in (parse_allowed(row).location for row in self.allowed):
-            if is_below(folder, volumes) or is_below(volumes, folder):
+            if is_below(folder, VOLUMES_AT) or is_below(VOLUMES_AT, folder):
                 raise ValueError(
-                    f"allowed: {folder} and volumes_at ({self.volumes_at}) are one within the other; below volumes_at "
+                    f"allowed: {folder} and {VOLUMES_AT}, where claims are mounted, are one within the other; there "
                     "each gang reads the folder of its own namespace"
                 )
 
@@ -112,25 +97,6 @@ class PrecheckPolicy(Policy, frozen=True, kw_only=True):
             "controller's pod. Off by default: it is one pod for each such gang and look.",
         ),
     ] = False
-    late_factor: Annotated[
-        float,
-        Meta(
-            description="A gang saves late when its newest good checkpoint is this many times as old as its usual "
-            "interval.",
-            ge=1.5,
-        ),
-    ] = 3.0
-    late_floor: Annotated[
-        timedelta,
-        span("A good checkpoint that is younger than this is never late, however often the gang saves."),
-    ] = timedelta(minutes=10)
-    first_within: Annotated[
-        timedelta,
-        span(
-            "A gang that has run for so long without any good checkpoint is late, too: its interval is not known yet.",
-            at_least=timedelta(minutes=1),
-        ),
-    ] = timedelta(hours=6)
     room_for: Annotated[
         int,
         Meta(description="Say so when there is room for fewer than this many more checkpoints of the last size.", ge=1),

@@ -9,7 +9,6 @@ from typing import Annotated
 from msgspec import Meta
 
 from healthd.core.config.base import Policy, span
-from healthd.core.config.durations import format_duration
 
 
 class StartFresh(StrEnum):
@@ -32,16 +31,12 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
             ge=1,
         ),
     ] = 3
-    backoff_base: Annotated[
-        timedelta,
-        span(
-            "The wait before a restart that follows one without progress; doubled for each further one, up to "
-            "`backoff_max`. The first restart after progress does not wait."
-        ),
-    ] = timedelta(seconds=10)
     backoff_max: Annotated[
         timedelta,
-        span("The longest wait between two restarts. At least `backoff_base`."),
+        span(
+            "The longest wait before a restart that follows one without progress. The wait begins with ten seconds, "
+            "and is doubled for each further one. The first restart after progress does not wait.",
+        ),
     ] = timedelta(minutes=5)
     fault_window: Annotated[
         timedelta,
@@ -70,15 +65,6 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
             at_least=timedelta(seconds=1),
         ),
     ] = timedelta(minutes=30)
-    spare_after: Annotated[
-        timedelta,
-        span(
-            "When the scheduler has found no node for a member of a restarted gang for so long, and other pods are on "
-            "a node that the gang had, it gets a spare. Nobody holds the nodes of a gang while it is stopped. Twenty "
-            "seconds let a pod end that is on its way out; a spare that was claimed in vain is given back.",
-            at_least=timedelta(seconds=1),
-        ),
-    ] = timedelta(seconds=20)
     confirm_after: Annotated[
         timedelta,
         span(
@@ -146,13 +132,6 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         ),
     ] = timedelta(days=30)
 
-    def __post_init__(self) -> None:
-        if self.backoff_max < self.backoff_base:
-            raise ValueError(
-                f"backoff_max ({format_duration(self.backoff_max)}) is shorter than "
-                f"backoff_base ({format_duration(self.backoff_base)})"
-            )
-
 
 class HangPolicy(Policy, frozen=True, kw_only=True):
     """When silence means that a gang hangs. Judged by the gang's own rhythm, never by a fixed time alone."""
@@ -165,7 +144,8 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
         float,
         Meta(
             description="A gang hangs when it made no progress for this many times the longest interval seen between "
-            "two of its steps. Five allows for a slow checkpoint or an evaluation between steps.",
+            "two of its steps. Five allows for a slow checkpoint or an evaluation between steps. Three "
+            "intervals must have been seen: the first steps compile and warm up.",
             ge=1.5,
         ),
     ] = 5.0
@@ -186,11 +166,3 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
             "returns; at least `floor`. That is seen in `healthd run`; on Kubernetes nobody sees it."
         ),
     ] = timedelta(minutes=30)
-    min_intervals: Annotated[
-        int,
-        Meta(
-            description="Intervals between steps that must have been seen before the rhythm is trusted: the first "
-            "steps compile and warm up. Until then a gang hangs only when it does nothing at all, see `first_step`.",
-            ge=1,
-        ),
-    ] = 3

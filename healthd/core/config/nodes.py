@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta
 
-from healthd.core.config.base import Policy, span
+from healthd.core.config.base import Policy
 from healthd.core.config.site_rules import SITE, SiteRule
 
 
@@ -81,35 +80,20 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
     How findings are judged: rules that are tried, left out or given other limits, and when faults that look like the
     application's turn out to be the device's.
 
-    For the latter all three must hold: `app_repeats` faults, from `app_distinct_jobs` jobs, within `app_window`. (A
-    finding keeps its newest five pieces of evidence, so no more jobs than that can be told apart.)
+    For the latter, `app_distinct_jobs` jobs must have had such a fault on one GPU within a day. (A finding keeps its
+    newest five pieces of evidence, so no more jobs than that can be told apart.)
     """
 
-    app_repeats: Annotated[
-        int,
-        Meta(
-            description="Application faults (such as XID 13 or 31) on one GPU, within `app_window`, that turn the "
-            "suspicion on the GPU. One alone never takes a node out of service.",
-            ge=2,
-        ),
-    ] = 3
     app_distinct_jobs: Annotated[
         int,
         Meta(
-            description="From how many different jobs those faults must come: one job with a bug produces any number "
-            "of faults on a good GPU, and three jobs rarely share a bug. A job that had the same fault on another GPU "
-            "does not count. At most `app_repeats`.",
+            description="From how many different jobs application faults (such as XID 13 or 31) must come within a "
+            "day to turn the suspicion on the GPU. One job with a bug produces any number of faults on a good GPU, and "
+            "three jobs rarely share a bug. A job that had the same fault on another GPU does not count.",
             ge=2,
             le=5,
         ),
     ] = 3
-    app_window: Annotated[
-        timedelta,
-        span(
-            "The time over which those faults count; older ones are forgotten. A day sees a GPU through several jobs.",
-            at_least=timedelta(seconds=1),
-        ),
-    ] = timedelta(hours=24)
     shadow: Annotated[
         tuple[str, ...],
         Meta(
@@ -146,11 +130,6 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
     ] = ()
 
     def __post_init__(self) -> None:
-        if self.app_distinct_jobs > self.app_repeats:
-            raise ValueError(
-                f"app_distinct_jobs ({self.app_distinct_jobs}) is more than app_repeats ({self.app_repeats}); "
-                "so many jobs cannot cause so few faults"
-            )
         limited = [text.split(maxsplit=1)[0] for text in self.limits if text.strip()]
         if twice := sorted({rule for rule in limited if limited.count(rule) > 1}):
             raise ValueError(f"limits has more than one limit for {', '.join(twice)}")

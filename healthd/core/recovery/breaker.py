@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from healthd.core.api import Node, NodeHealth, Recovery, RecoveryStatus
 from healthd.core.api.model import BreakerTrigger, Hold, Phase, Verdict
@@ -29,6 +29,10 @@ from healthd.core.recovery.terms import KUBERNETES, Terms
 
 OPEN = "the breaker is open"
 """Prefix of the reason of every recovery that the breaker holds."""
+MIN_UNHEALTHY_NODES = 3
+"""Fewer bad nodes never hold a restart: in a cluster of 16 nodes, two at once are more than one in ten, and usual."""
+UNHEALTHY_WITHIN = timedelta(hours=1)
+"""A common cause breaks nodes within minutes. A node that has been bad for longer waits for people, who know of it."""
 AT_THE_BREAKER = frozenset({Phase.DETECTED, Phase.RESERVING})
 
 
@@ -84,23 +88,23 @@ _WAITS_FOR = {
 }
 
 
-def outage_of(nodes: Iterable[Node], health: Mapping[str, NodeHealth], policy: BreakerPolicy, now: datetime) -> Outage:
+def outage_of(nodes: Iterable[Node], health: Mapping[str, NodeHealth], now: datetime) -> Outage:
     """
     The bad nodes among the nodes with accelerators; among all nodes when no node has accelerators.
 
-    A node that has been bad for longer than `unhealthy_within` does not count: people know it, and it waits for them.
+    A node that has been bad for longer than `UNHEALTHY_WITHIN` does not count: people know it, and it waits for them.
     """
     all_nodes = list(nodes)
     counted = [node for node in all_nodes if _has_devices(node)] or all_nodes
     turned = (_bad_since(node, health.get(node.metadata.name), now) for node in counted)
-    fresh = [at for at in turned if at is not None and now - at < policy.unhealthy_within]
+    fresh = [at for at in turned if at is not None and now - at < UNHEALTHY_WITHIN]
     return Outage(len(fresh), len(counted))
 
 
 def _too_many_nodes(outage: Outage, policy: BreakerPolicy, terms: Terms = KUBERNETES) -> str:
-    if outage.bad < policy.min_unhealthy_nodes or outage.bad <= policy.unhealthy_share * outage.total:
+    if outage.bad < MIN_UNHEALTHY_NODES or outage.bad <= policy.unhealthy_share * outage.total:
         return ""
-    return f"{OPEN}: {outage.bad} of {outage.total} {terms.node}s went bad within {policy.unhealthy_within}"
+    return f"{OPEN}: {outage.bad} of {outage.total} {terms.node}s went bad within {UNHEALTHY_WITHIN}"
 
 
 @dataclass(frozen=True, slots=True)

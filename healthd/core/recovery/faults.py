@@ -216,7 +216,7 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
         return None
     if {pod.status.phase for pod in present} - {"Succeeded"} != {"Running"}:
         return None
-    allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress, policy)
+    allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress)
     signs = [root.progress.at, view.last_activity, root.started_at]
     if not is_known:
         # It may save for the first time in hours, and print nothing until then. Only one sign shows that it hangs: it

@@ -16,6 +16,9 @@ from healthd.core.untrusted import AttemptNumber, Moment, Step
 KEPT_INTERVALS = 16
 """Enough to find the longest usual interval; small enough for an annotation."""
 
+MIN_INTERVALS = 3
+"""Intervals that make a rhythm. The first steps of a job compile and warm up, so one or two say nothing of the rest."""
+
 
 def is_beyond(newer: ChosenCheckpoint, older: ChosenCheckpoint) -> bool:
     """Whether *newer* has progress over *older*: a later step or, when steps are unknown, a later save."""
@@ -59,16 +62,16 @@ def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progr
     return Progress(step=step, at=now, attempt=attempt, intervals=intervals)
 
 
-def has_rhythm(progress: Progress, policy: HangPolicy) -> bool:
+def has_rhythm(progress: Progress) -> bool:
     """Whether enough intervals were observed to know how often the gang makes a step."""
-    return len(progress.intervals) >= policy.min_intervals
+    return len(progress.intervals) >= MIN_INTERVALS
 
 
 def silence_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> timedelta:
     """
     How long *attempt* may show no progress. While the gang's rhythm is unknown: how long it may show no activity.
     """
-    if not has_rhythm(progress, policy):
+    if not has_rhythm(progress):
         return max(policy.floor, policy.first_step)
     allowed = max(policy.floor, timedelta(seconds=policy.factor * max(progress.intervals)))
     return allowed if progress.attempt == attempt else max(allowed, policy.first_step)

@@ -20,12 +20,19 @@ MOST_LEFT = 50
 """Planned nodes without a member. With more, the scheduler is not done yet, or it refuses all members for one cause."""
 
 
+SPARE_AFTER = timedelta(seconds=20)
+"""
+How long a member is refused before it gets a spare. Most pods of other owners that are on their way out have gone by
+then. A spare that was claimed in vain is given back, so another value would gain little.
+"""
+
+
 def refused(view: GangView) -> list[Pod]:
     """Members of the present attempt that the scheduler finds no node for. A member with a fixed node has to wait."""
     return [p for p in members(view) if _refused_since(p) and ANNOTATION_PLACEMENT not in p.metadata.annotations]
 
 
-def stranded(view: GangView, after: timedelta, now: datetime) -> tuple[int, timedelta | None]:
+def stranded(view: GangView, now: datetime, after: timedelta = SPARE_AFTER) -> tuple[int, timedelta | None]:
     """How many members were refused for at least *after*, and the time until there is one more."""
     waited = [now - (_refused_since(pod) or now) for pod in refused(view)]
     coming = [after - each for each in waited if each < after]

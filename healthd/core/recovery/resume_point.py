@@ -23,6 +23,11 @@ from healthd.core.recovery.situation import Decision, Situation, told
 EARLY_FAILURES = 2
 """Early failures after starts from one checkpoint, from which on the checkpoint is doubted."""
 KEPT_DOUBTED = 16
+FIRST_BACKOFF = timedelta(seconds=10)
+"""
+The wait before a restart that follows one without progress: what a kubelet waits before it starts a crashed container
+again. It is doubled each time, so the longest wait, `recovery.backoff_max`, is the figure that matters.
+"""
 
 
 def doubted(recovery: Recovery, previous: Recovery | None) -> list[ChosenCheckpoint]:
@@ -231,7 +236,7 @@ def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: R
 
 def _backoff(no_advance: int, policy: RecoveryPolicy) -> timedelta:
     doublings = min(no_advance - 1, 16)  # 2**1000 seconds does not fit a timedelta
-    return min(policy.backoff_base * (1 << doublings), policy.backoff_max)
+    return min(FIRST_BACKOFF * (1 << doublings), policy.backoff_max)
 
 
 def _last_cause(status: RecoveryStatus) -> str:

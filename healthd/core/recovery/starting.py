@@ -39,7 +39,7 @@ def starting(s: Situation) -> Decision:
     made = len(with_seats(members(s.view), s.root))
     missing = "" if made >= s.root.world else f"; {s.root.ref.kind} {s.root.ref.name} has made {made} so far"
     message = f"{running} of {s.root.world} {s.terms.member}s run{missing}"
-    late, until_next = stranded(s.view, s.policy.spare_after, s.now)
+    late, until_next = stranded(s.view, s.now)
     until = [s.policy.start_deadline - waited, *([until_next] if until_next else [])]
     return _helped(s, late) or Decision(reason=message, recheck=min(until))
 

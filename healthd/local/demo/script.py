@@ -14,7 +14,7 @@ RUN = "demo"
 """The name of the gang."""
 
 RECOVERY = RecoveryPolicy(
-    backoff_base=timedelta(milliseconds=200),
+    backoff_max=timedelta(milliseconds=200),
     fault_window=timedelta(milliseconds=500),
     grace=timedelta(seconds=2),
     look_every=timedelta(milliseconds=200),
@@ -97,7 +97,7 @@ def config(*, trust_user_space: bool) -> Config:
 
 def changed_settings() -> str:
     """The settings in which the demo differs from a real run, in one line."""
-    names = ("backoff_base", "fault_window", "grace", "look_every")
+    names = ("backoff_max", "fault_window", "grace", "look_every")
     return ", ".join(f"recovery.{name} {format_duration(getattr(RECOVERY, name))}" for name in names)
 
 

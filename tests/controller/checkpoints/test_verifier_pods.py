@@ -20,6 +20,7 @@ from healthd.controller.checkpoints.verifier_pods import AT_ONCE, VerifierPods, 
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.api import ChosenCheckpoint, Container, Pod, PodManifest, Recovery, RejectedCheckpoint
 from healthd.core.api.model import Phase
+from healthd.core.checkpoint.poll_interval import LONGEST
 from healthd.core.checkpoint.verification import Report
 from healthd.core.config import CheckpointsPolicy
 from healthd.core.recovery.gang import GangOptions, Mount, Root, RunsAs
@@ -295,7 +296,7 @@ async def test_a_gang_that_runs_again_is_looked_at_now_and_then(bench: Bench) ->
 
     at_first = await bench.ask(confirming)
     none_yet = await bench.names()
-    bench.clock.advance(bench.policy.look_by_pod_every)
+    bench.clock.advance(LONGEST)
     later = await bench.ask(confirming)
 
     assert (at_first, none_yet) == (CheckpointAnswer(None, []), [])
@@ -313,7 +314,7 @@ async def test_the_first_look_after_a_start_comes_soon(bench: Bench) -> None:
 async def test_it_is_looked_for_what_is_newer_than_it_was_started_from(bench: Bench) -> None:
     confirming = a_recovery_in(Phase.CONFIRMING)
     await bench.ask(confirming, newer_than=7)
-    bench.clock.advance(bench.policy.look_by_pod_every)
+    bench.clock.advance(LONGEST)
     await bench.ask(confirming, newer_than=7)
 
     assert "--newer-than=7" in (await bench.only_pod()).spec["containers"][0]["command"]

@@ -476,7 +476,7 @@ def test_lost_records_are_held_against_a_node_for_an_hour() -> None:
 
 def test_how_many_jobs_turn_suspicion_on_the_gpu_is_the_operators_choice() -> None:
     """Two jobs are enough where the operator says so, and not by default."""
-    strict = JudgePolicy(app_repeats=2, app_distinct_jobs=2)
+    strict = JudgePolicy(app_distinct_jobs=2)
 
     assert not quarantines_after_jobs("a", "b", policy=JudgePolicy())
     assert quarantines_after_jobs("a", "b", policy=strict)

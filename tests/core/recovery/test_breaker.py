@@ -183,14 +183,14 @@ def not_ready(name: str, minutes: float) -> Node:
     ],
 )
 def test_a_node_counts_while_it_is_bad_and_that_is_new(node: Node, counts: bool) -> None:
-    assert outage_of([node, a_node("other")], {}, POLICY, NOW) == Outage(int(counts), 2)
+    assert outage_of([node, a_node("other")], {}, NOW) == Outage(int(counts), 2)
 
 
 def test_so_does_one_whose_agent_calls_it_unhealthy() -> None:
     def reported(minutes: float) -> Outage:
         finding = a_finding(at=ago(minutes))
         report = a_nodehealth("n", verdict=Verdict.UNHEALTHY, findings=[finding])
-        return outage_of([a_node("n")], {"n": report}, POLICY, NOW)
+        return outage_of([a_node("n")], {"n": report}, NOW)
 
     assert reported(5) == Outage(1, 1)
     assert reported(61) == Outage(0, 1)
@@ -200,14 +200,14 @@ def test_a_known_bad_node_that_is_rebooted_for_its_repair_is_not_new() -> None:
     node = quarantined("n", 90)
     rebooting = replace(node, status=not_ready("n", 1).status)
 
-    assert outage_of([rebooting], {}, POLICY, NOW) == Outage(0, 1)
+    assert outage_of([rebooting], {}, NOW) == Outage(0, 1)
 
 
 def test_only_nodes_with_accelerators_count_where_there_are_any() -> None:
     gpu = not_ready("gpu", 5)
     gpu = replace(gpu, status=replace(gpu.status, capacity={"cpu": "8", "nvidia.com/gpu": "8"}))
 
-    assert outage_of([gpu, a_node("a"), a_node("b")], {}, POLICY, NOW) == Outage(1, 1)
+    assert outage_of([gpu, a_node("a"), a_node("b")], {}, NOW) == Outage(1, 1)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
 
 NOW = START + timedelta(minutes=5)
-POLICY = RecoveryPolicy(max_no_advance=3, backoff_base=timedelta(seconds=10), backoff_max=timedelta(seconds=30))
+POLICY = RecoveryPolicy(max_no_advance=3, backoff_max=timedelta(seconds=30))
 PROVEN = [FencedPod(name=f"r{i}", uid=f"u{i}", node=f"node-{i}", index=str(i), proof="gone") for i in range(2)]
 NODES = {name: a_node(name) for name in ("node-0", "node-1")}
 

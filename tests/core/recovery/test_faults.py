@@ -32,7 +32,7 @@ from tests.core.gangs import a_root
 from tests.fakes import START
 
 NOW = START + timedelta(hours=1)
-HANG = HangPolicy(factor=5, floor=timedelta(minutes=10), min_intervals=3)
+HANG = HangPolicy(factor=5, floor=timedelta(minutes=10))
 QUARANTINED = a_node(
     "node-1",
     unschedulable=True,

@@ -8,7 +8,7 @@ from healthd.core.config import HangPolicy
 from healthd.core.recovery.progress import KEPT_INTERVALS, NO_PROGRESS, Progress, advance, silence_allowed
 from tests.fakes import START
 
-POLICY = HangPolicy(factor=5, floor=timedelta(minutes=1), min_intervals=3)
+POLICY = HangPolicy(factor=5, floor=timedelta(minutes=1))
 
 
 def steps(*seconds: float, attempt: int = 0, start: Progress = NO_PROGRESS) -> Progress:

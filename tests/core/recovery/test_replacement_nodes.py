@@ -25,7 +25,7 @@ from healthd.core.recovery.actions import ClaimSpare
 from healthd.core.recovery.decide import Decision, decide
 from healthd.core.recovery.gang import GangView
 from healthd.core.recovery.recovery_status import dressed
-from healthd.core.recovery.replacement_nodes import MOST_LEFT, deserted
+from healthd.core.recovery.replacement_nodes import MOST_LEFT, SPARE_AFTER, deserted
 from healthd.core.recovery.spares import Claim
 from tests.builders import a_node, a_pod
 from tests.core.gangs import a_recovery_in, a_root
@@ -148,7 +148,7 @@ def test_one_late_member_costs_one_spare_however_many_nodes_were_taken() -> None
 def test_the_look_comes_again_when_the_member_has_waited_long_enough() -> None:
     decision = decided(starting(), a_member(0, "node-0"), a_member(1, refused_for=5))
 
-    assert decision.recheck == POLICY.spare_after - timedelta(seconds=5)
+    assert decision.recheck == SPARE_AFTER - timedelta(seconds=5)
 
 
 def test_a_spare_that_another_recovery_took_is_replaced_by_the_next() -> None:

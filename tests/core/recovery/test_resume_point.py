@@ -22,7 +22,7 @@ from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
 
 NOW = START + timedelta(minutes=5)
-POLICY = RecoveryPolicy(max_no_advance=3, backoff_base=timedelta(seconds=10), backoff_max=timedelta(seconds=30))
+POLICY = RecoveryPolicy(max_no_advance=3, backoff_max=timedelta(seconds=30))
 
 
 def decided(

@@ -129,7 +129,7 @@ def mounting(path: str) -> tuple[Any, ...]:
         ("pvc:///llama", (CONTROLLER,), None),
         ("pvc://runs/llama", (CONTROLLER,), CheckpointsPolicy(verifier=False)),
         ("pvc://runs/llama", mounting("/checkpoints/research/runs"), None),
-        ("pvc://runs/llama", mounting("/mnt"), CheckpointsPolicy(volumes_at="/mnt")),
+        ("pvc://runs/llama", mounting("/checkpoints"), None),
     ],
     ids=["no place", "a bucket", "no claim", "turned off", "mounted", "all mounted"],
 )

@@ -46,7 +46,7 @@ KINDS = {
 }
 POLICY = RecoveryPolicy(
     fault_window=timedelta(0),
-    backoff_base=timedelta(milliseconds=100),
+    backoff_max=timedelta(milliseconds=100),
     confirm_after=timedelta(seconds=1),
     look_every=timedelta(milliseconds=200),
 )

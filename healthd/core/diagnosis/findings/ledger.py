@@ -40,6 +40,8 @@ from healthd.core.diagnosis.xid import RECOVERY_RULE, is_the_drivers, judge, rul
 
 KMSG_LOST = "kmsg-lost"
 BY_DEFAULT = JudgePolicy()
+APP_WINDOW = timedelta(hours=24)
+"""Older faults of applications do not count against a GPU: in a day it sees several jobs. No job tells how many."""
 LONGEST_EVIDENCE = 400
 """Characters of a kernel message that are kept."""
 CLOCK_DRIFTS = timedelta(minutes=1)
@@ -412,12 +414,12 @@ def _suspicion(entries: Entries, finding: Finding, policy: JudgePolicy) -> Findi
     never = rules().repeats.never
     if finding.blame is not Blame.APPLICATION or finding.rule in never or finding.device == NODE or finding.shadow:
         return finding
-    since = finding.last_at - policy.app_window
+    since = finding.last_at - APP_WINDOW
     jobs = life.jobs_since(finding, since)
     for other in _standing(entries):
         if other.rule == finding.rule and other.device != finding.device:
             jobs -= life.jobs_since(other, since)
-    if len(jobs) < policy.app_distinct_jobs or finding.count < policy.app_repeats:
+    if len(jobs) < policy.app_distinct_jobs:
         return finding
     return life.suspected(finding, jobs)
 

@@ -16,8 +16,7 @@ from healthd.core.api import (
     ANNOTATION_RECREATE,
     ANNOTATION_RESTART,
 )
-from healthd.core.api.locations import is_below, parts_of
-from healthd.core.config import CheckpointsPolicy
+from healthd.core.api.locations import VOLUMES_AT, is_below, parts_of
 from healthd.core.report.doctor.chart import Chart, Level, Remark
 
 OURS = "healthd.dev/"
@@ -89,7 +88,7 @@ def _format(chart: Chart) -> Iterator[Remark]:
 
 def _readable(chart: Chart, location: str, path: str) -> Iterator[Remark]:
     """A claim has a place of its own in the controller's pod; a path may lead anywhere there."""
-    folders = chart.readable or (f"{CheckpointsPolicy().volumes_at}/{chart.meta.namespace}",)
+    folders = chart.readable or (f"{VOLUMES_AT}/{chart.meta.namespace}",)
     if any(is_below(path if parts_of(path).scheme else normpath(path), folder) for folder in folders):
         return
     why = "with no checkpoint that was seen to load, a stopped gang is held until a person decides"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RECREATE, Pod
-from healthd.core.api.locations import is_below, parts_of
+from healthd.core.api.locations import VOLUMES_AT, is_below, parts_of
 from healthd.core.config import CheckpointsPolicy
 from healthd.core.phrases import some
 from healthd.core.report.doctor.chart import Chart, Level, Remark, Right, Verifier
@@ -43,7 +43,7 @@ def verifiers_of(
     known, url = policy or CheckpointsPolicy(), parts_of(location)
     if not known.verifier or url.scheme != "pvc" or not url.netloc:
         return None
-    volume = f"{known.volumes_at}/{namespace}/{url.netloc}"
+    volume = f"{VOLUMES_AT}/{namespace}/{url.netloc}"
     containers = [pod.spec.containers[0] for pod in controllers if pod.spec.containers]
     if any(is_below(volume, mount.mount_path) for each in containers for mount in each.volume_mounts):
         return None
