@@ -1,11 +1,18 @@
 """
 The agent of one node: observe → judge → quarantine → publish.
 
-`ingest_records` and `ingest_sample` hand what probes read to the judge (`judge.py`). `cycle` reads the node and does
-what its findings ask for. Findings and the cursor in the kernel log are stored in the node's `NodeHealth`. They are
-written together, so a record is judged once, also across restarts. The quarantine is committed before the verdict is
-published, because the quarantine keeps work off the node. When the node returns to service, the verdict is published
-first: a node in service with an old report of its fault would look unhealthy again.
+The path of a kernel record and of a sample (of NVML, say), from the reader to the cordon:
+
+1. `probes/klog` reads records and yields a `RecordBatch`. `probes/nvml` reads the driver's answers into a `Sample`.
+2. `Listener.ingest_log` calls `Agent.ingest_records` with each batch, `Prober` calls `Agent.ingest_sample`.
+3. `Judge.ingest_records` calls `Ledger.ingest_record`. `Judge.ingest_sample` calls `Engine.ingest`, then `reconcile`.
+4. Both paths end in `Ledger.ingest_judgement`, which raises or repeats a finding. A changed finding wakes `cycle`.
+5. `Agent.cycle` calls `Guard.guard`, which takes a slot of the budget and cordons the node. `Reporter.report` follows.
+
+Findings and the cursor in the kernel log are stored in the node's `NodeHealth`. They are written together, so a record
+is judged once, also across restarts. The quarantine is committed before the verdict is published, because the
+quarantine keeps work off the node. When the node returns to service, the verdict is published first: a node in service
+with an old report of its fault would look unhealthy again.
 
 While the cluster cannot be reached, the agent keeps everything in memory and goes on judging. Once the cluster can be
 reached again, the agent acts on the findings that are still active.
@@ -14,7 +21,6 @@ reached again, the agent acts on the findings that are still active.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
@@ -27,13 +33,13 @@ from healthd.agent.publish import Reporter, repaired_at
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, Conflict, Unusable
 from healthd.core.api import Device, KernelLogCursor, Nic, Node, NodeHealthStatus, RepairSeen
-from healthd.core.api.model import Finding, KernelRecord
+from healthd.core.api.model import Finding
 from healthd.core.backoff import Backoff, Jitter, no_jitter
 from healthd.core.config import JudgePolicy, QuarantinePolicy
 from healthd.core.diagnosis.blindness import KERNEL_LOG, Sources
 from healthd.core.diagnosis.findings import BY_DEFAULT
 from healthd.core.diagnosis.node_shape import NO_SHAPE, expecting, grown
-from healthd.core.diagnosis.readings import Sample
+from healthd.core.diagnosis.readings import RecordBatch, Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.node import quarantine
 from healthd.core.node.pod_liveness import PodLives, PodTasks
@@ -49,16 +55,6 @@ TRY_AGAIN = timedelta(seconds=1)
 TRY_AT_LEAST = timedelta(seconds=30)
 TRIES = 3
 """Within one cycle, when the kubelet or a controller writes to the node at the same moment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordBatch:
-    """New records of the kernel log since the last batch. *lost* records are missing before it."""
-
-    records: Sequence[KernelRecord] = ()
-    last_sequence: int = -1
-    source: str = "kmsg"
-    lost: int = 0
 
 
 class Agent:
@@ -159,7 +155,7 @@ class Agent:
         """Load the state of an earlier run of this agent. Raises ClusterError."""
         known = await self._reporter.read(now)
         node = await self._view.node()  # last: a repair found on it counts from now, unless it was known before
-        self._sources.hear(node)
+        self._sources.ingest_node(node)
         if known is not None:
             if known.boot_id == self._boot_id:
                 self._seen_this_boot = known.inventory, known.nics
@@ -216,24 +212,25 @@ class Agent:
         )
         return (before.live, before.gone) != (self._lives.live, self._lives.gone)
 
-    def ingest_records(self, news: RecordBatch, now: datetime) -> bool:
+    def ingest_records(self, batch: RecordBatch, now: datetime) -> bool:
         """Judge new kernel records. True when a finding changed, so that `cycle` should run at once."""
-        known = (self.cursor.boot_id, self.cursor.source) == (self._boot_id, news.source)
+        known = (self.cursor.boot_id, self.cursor.source) == (self._boot_id, batch.source)
         seen = self.cursor.sequence if known else -1
-        changed = self._judge.hear([one for one in news.records if one.sequence > seen], now, lost=news.lost)
+        unknown = [record for record in batch.records if record.sequence > seen]
+        changed = self._judge.ingest_records(unknown, now, lost=batch.lost)
         self._status = msgspec.structs.replace(
             self._status,
-            cursor=KernelLogCursor(boot_id=self._boot_id, sequence=max(seen, news.last_sequence), source=news.source),
-            lost_records=self._status.lost_records + news.lost,
+            cursor=KernelLogCursor(boot_id=self._boot_id, sequence=max(seen, batch.last_sequence), source=batch.source),
+            lost_records=self._status.lost_records + batch.lost,
         )
         return changed
 
     def ingest_sample(self, sample: Sample, now: datetime) -> bool:
         """Judge a sample of another probe. True when the verdict may change, so that `cycle` should run at once."""
-        self._sources.take(sample)
+        self._sources.ingest_sample(sample)
         if (best := grown(self._status.best, sample)) is not self._status.best:
             self._status = msgspec.structs.replace(self._status, best=best)
-        changed = self._judge.sample(sample, now)
+        changed = self._judge.ingest_sample(sample, now)
         # Not at the first answer of each source: a start would cost one write for every source.
         return changed or bool(self._see(now)) != bool(self._blind)
 
@@ -268,7 +265,7 @@ class Agent:
                 node = await self._view.reread()
 
     async def _act(self, node: Node, now: datetime) -> None:
-        self._sources.hear(node)
+        self._sources.ingest_node(node)
         self._blind = self._see(now)
         self._fade(node, now)
         said = self._status.repair_seen

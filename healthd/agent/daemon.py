@@ -142,8 +142,8 @@ class AgentDaemon:
         warm_up()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(), name="kernel log")
-            group.create_task(self._take_inventory(), name="inventory")
-            group.create_task(self._look_around(), name="probes")
+            group.create_task(self._read_inventory(), name="inventory")
+            group.create_task(self._sample_probes(), name="probes")
             await self._listener.decided()  # else every start would first report another verdict
             await cycle_when_woken(self._clock, self._agent.cycle, self._wake)
 
@@ -172,22 +172,22 @@ class AgentDaemon:
                 self._listener.blind(str(refusal))
             else:
                 backoff.reset()
-                await self._listener.follow(kernel_log)
+                await self._listener.ingest_log(kernel_log)
             await self._clock.sleep(backoff.next())
 
-    async def _look_around(self) -> None:
+    async def _sample_probes(self) -> None:
         probes = self._sources.make_probes(*self._agent.seen_this_boot)
         self._agent.begin([probe.source for probe in probes], self._clock.now())
         pods = Poll(
-            name="pods", every=lambda: LOOK_AT_PODS, read=lambda _: self._sources.read_pods(), take=self._take_pods
+            name="pods", every=lambda: LOOK_AT_PODS, read=lambda _: self._sources.read_pods(), ingest=self._ingest_pods
         )
-        await Prober(probes, self._clock, self._jitter, self.metrics, self._look, also=[pods]).run()
+        await Prober(probes, self._clock, self._jitter, self.metrics, self._ingest_sample, also=[pods]).run()
 
-    def _look(self, sample: Sample) -> None:
+    def _ingest_sample(self, sample: Sample) -> None:
         if self._agent.ingest_sample(self._agent.expecting(sample), self._clock.now()):
             self._wake.set()
 
-    async def _take_inventory(self) -> None:
+    async def _read_inventory(self) -> None:
         found = await in_thread(self._sources.read_inventory, "inventory")
         if found.reason:
             log.info("gpus.none", why=found.reason, so="findings name devices by their PCI address alone")
@@ -202,7 +202,7 @@ class AgentDaemon:
             log.warning("ports.unknown", why=str(error), so="the report lists no network ports")
         self._wake.set()
 
-    def _take_pods(self, pods: Sequence[PodTasks] | None, error: BaseException | None, _: datetime) -> None:
+    def _ingest_pods(self, pods: Sequence[PodTasks] | None, error: BaseException | None, _: datetime) -> None:
         trouble = "" if error is None else str(error)
         if trouble and trouble != self._pods_trouble:
             log.warning("pods.unknown", why=trouble, so="the end of a pod is not proven by this agent")

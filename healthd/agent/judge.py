@@ -106,12 +106,12 @@ class Judge:
         )
         self._ledger = self._ledger.believe(finding)
 
-    def hear(self, records: Sequence[KernelRecord], now: datetime, *, lost: int = 0) -> bool:
+    def ingest_records(self, records: Sequence[KernelRecord], now: datetime, *, lost: int = 0) -> bool:
         """Judge kernel records. *lost* other records are missing before them. True when a finding changed."""
         before = self._ledger.entries
         for record in records:
             self._keep(
-                self._ledger.observe(
+                self._ledger.ingest_record(
                     record,
                     now=now,
                     job=self._bench.job(),
@@ -129,12 +129,12 @@ class Judge:
         self._answered |= dict.fromkeys(gpus, now)
         self._keep(self._ledger.clear_by_reload(self._answered))
 
-    def sample(self, sample: Sample, now: datetime) -> bool:
+    def ingest_sample(self, sample: Sample, now: datetime) -> bool:
         """Judge what a probe read. True when a finding changed."""
         if sample.trouble or self._is_settled(sample, now):
             return False
         before = self._ledger.entries
-        self._engine.take(sample)
+        self._engine.ingest(sample)
         self._keep(reconcile(self._ledger, self._engine, now=now, boot_id=self._bench.boot_id, job=self._bench.job()))
         return self._ledger.entries != before
 

@@ -14,11 +14,12 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from healthd.agent.agent import Agent, RecordBatch
+from healthd.agent.agent import Agent
 from healthd.clock import Clock
 from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
-from healthd.probes.klog.log import Batch, KernelLog
+from healthd.core.diagnosis.readings import RecordBatch
+from healthd.probes.klog.log import KernelLog
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -49,20 +50,20 @@ class Losses:
 
 
 class Listener:
-    """Reads one kernel log for *agents* and calls *on_news* when a finding changed. *also* receives all records."""
+    """Reads one kernel log for *agents* and calls *on_change* when a finding changed. *also* receives all records."""
 
     def __init__(
         self,
         agents: Sequence[Agent],
         clock: Clock,
         metrics: Metrics,
-        on_news: Callable[[], None],
+        on_change: Callable[[], None],
         also: Callable[[Sequence[KernelRecord]], None] | None = None,
     ) -> None:
         self._agents = agents
         self._clock = clock
         self._metrics = metrics
-        self._on_news = on_news
+        self._on_change = on_change
         self._also = also
         self._trouble: str | None = "the kernel log is not open yet"
         self._decided = asyncio.Event()
@@ -107,84 +108,69 @@ class Listener:
         for agent in self._agents:
             agent.set_log_readable(False, why)
         log.error("kernel_log.blind", why=why, so="hardware faults that only the kernel log tells of are not seen")
-        self._on_news()
+        self._on_change()
 
-    async def follow(self, kernel_log: KernelLog) -> None:
-        """Read until the log ends or breaks, then log that."""
+    async def ingest_log(self, kernel_log: KernelLog) -> None:
+        """Ingest the records of *kernel_log* until it ends or breaks, then log that."""
         self._trouble, self._log = None, kernel_log
         self._asked.clear()
         self._decided.set()
         self._metrics.kernel_log_up.set(1)
         for agent in self._agents:
             agent.set_log_readable(True)
-        self._on_news()
+        self._on_change()
         log.info("kernel_log.open", source=kernel_log.source)
         try:
             async with aclosing(kernel_log.batches()) as batches:
-                async for news, answered in _news(kernel_log.source, batches, self._metrics, self._clock):
-                    self._hear(news)
-                    self._take_answer(answered)
+                async for batch in _with_backlog_as_one(batches, self._metrics, self._clock):
+                    self._ingest(batch)
         except OSError as error:
             self.blind(f"reading it failed: {error}")
         else:
             self.blind("it ended")
 
-    def _take_answer(self, answered: int) -> None:
-        """
-        Runs after the records that came with the answer. It counts from the time of the question: later records may be
-        unread.
-        """
+    def _ingest(self, batch: RecordBatch) -> None:
+        now = self._clock.now()
+        self._metrics.kernel_records_lost.inc(batch.lost)
+        if self._also is not None:
+            self._also(batch.records)
+        if lost := self._losses.to_tell(batch.lost, now):
+            log.warning("kernel_log.lost", records=lost)
+        changed = [agent.ingest_records(batch, now) for agent in self._agents]  # all agents: `any` stops at the first
+        if any(changed):
+            self._on_change()
+        self._note_answer(batch.answered)  # after the records that came with it
+
+    def _note_answer(self, answered: int) -> None:
+        """The answer counts from the time of the question: later records may be unread."""
         moments = [self._asked.pop(number) for number in list(self._asked) if number <= answered]
         if moments:
             self._heard_until = max(moments)
-            self._on_news()
-
-    def _hear(self, news: RecordBatch) -> None:
-        self._metrics.kernel_records_lost.inc(news.lost)
-        now = self._clock.now()
-        if self._also is not None:
-            self._also(news.records)
-        if lost := self._losses.to_tell(news.lost, now):
-            log.warning("kernel_log.lost", records=lost)
-        changed = [
-            agent.ingest_records(news, now) for agent in self._agents
-        ]  # all agents, whatever the first one returns
-        if any(changed):
-            self._on_news()
+            self._on_change()
 
 
-async def _news(
-    source: str, batches: AsyncIterator[Batch], metrics: Metrics, clock: Clock
-) -> AsyncIterator[tuple[RecordBatch, int]]:
+async def _with_backlog_as_one(
+    batches: AsyncIterator[RecordBatch], metrics: Metrics, clock: Clock
+) -> AsyncIterator[RecordBatch]:
     """
-    The records of *batches*, and the last question that they answer. The backlog is handed over as one: a record a
-    minute younger may withdraw an old one, and a node must not go out of service in between.
+    *batches*, with the backlog as one batch: a record a minute younger may withdraw an old one, and a node must not go
+    out of service in between.
     """
-    waiting: list[Batch] = []
+    backlog: RecordBatch | None = None
     began = clock.now()
     try:
         async for batch in batches:
             metrics.kernel_records.inc(batch.count)
-            waiting.append(batch)
+            backlog = backlog.plus(batch) if backlog else batch
             if not (batch.is_backlog and timedelta(0) <= clock.now() - began < LONGEST_BACKLOG):
-                yield _as_one(source, waiting)
-                waiting = []
+                yield backlog
+                backlog = None
     except OSError:
-        if waiting:
-            yield _as_one(source, waiting)
+        if backlog:
+            yield backlog
         raise
-    if waiting:
-        yield _as_one(source, waiting)
-
-
-def _as_one(source: str, batches: Sequence[Batch]) -> tuple[RecordBatch, int]:
-    news = RecordBatch(
-        records=tuple(record for batch in batches for record in batch.records),
-        last_sequence=batches[-1].last_sequence,
-        source=source,
-        lost=sum(batch.lost for batch in batches),
-    )
-    return news, batches[-1].answered
+    if backlog:
+        yield backlog
 
 
 def common_cursor(agents: Sequence[Agent], boot_id: str) -> KernelLogCursor:

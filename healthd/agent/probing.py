@@ -57,19 +57,19 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll(Generic[T]):
-    """Something that is read periodically: how often, how, and who takes the result or the error."""
+    """Something that is read periodically: how often, how, and what ingests the result or the error."""
 
     name: str
     every: Callable[[], timedelta]
     """Called at each read: the time from its beginning to the beginning of the next one."""
     read: Callable[[datetime], T]
     """Runs in a thread. Its argument is the time at which the read began."""
-    take: Callable[[T | None, BaseException | None, datetime], None]
+    ingest: Callable[[T | None, BaseException | None, datetime], None]
     """Runs in the event loop: the result or the error, and when the read began."""
 
 
 class Prober:
-    """Samples *probes* for ever and calls *take* with each sample. *also*: other polls, each at its own pace."""
+    """Samples *probes* for ever and calls *ingest* with each sample. *also*: other polls, each at its own pace."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Prober:
         clock: Clock,
         jitter: Jitter,
         metrics: Metrics,
-        take: Callable[[Sample], None],
+        ingest: Callable[[Sample], None],
         *,
         also: Sequence[Poll[Any]] = (),
     ) -> None:
@@ -86,7 +86,7 @@ class Prober:
         self._clock = clock
         self._jitter = jitter
         self._metrics = metrics
-        self._take = take
+        self._ingest = ingest
         self._troubles: dict[str, str] = {}
         self._last: dict[str, Sample] = {}
         self._due: dict[str, datetime] = {}
@@ -100,7 +100,7 @@ class Prober:
         return dict(self._troubles)
 
     async def run(self) -> None:
-        """Run until cancelled. Raises what *take* raised."""
+        """Run until cancelled. Raises what *ingest* raised."""
         worker = Worker("probes")
         # Agents that were started together do not query what they share, such as a hypervisor, at the same moments.
         await self._clock.sleep(timedelta(seconds=1) * self._jitter())
@@ -119,7 +119,7 @@ class Prober:
             name=probe.source,
             every=lambda: probe.every,
             read=probe.sample,
-            take=partial(self._take_look, probe.source),
+            ingest=partial(self._ingest_answer, probe.source),
         )
 
     def _is_due(self, poll: Poll[Any], now: datetime) -> bool:
@@ -135,7 +135,7 @@ class Prober:
             return
         self._due[poll.name] = began + poll.every()  # the read may have changed its pace
         try:
-            poll.take(answer, error, began)
+            poll.ingest(answer, error, began)
         except Exception as fault:
             self._fault = fault
 
@@ -151,15 +151,15 @@ class Prober:
         for source in self._sources:
             if now - self._asked.get(source, now) >= DEADLINE and source not in self._troubles:
                 trouble = f"it did not answer within {DEADLINE.total_seconds():g} s"
-                self._enter(Sample(source=source, at=now, trouble=trouble))
+                self._ingest_sample(Sample(source=source, at=now, trouble=trouble))
 
-    def _take_look(self, source: str, sample: Sample | None, error: BaseException | None, began: datetime) -> None:
+    def _ingest_answer(self, source: str, sample: Sample | None, error: BaseException | None, began: datetime) -> None:
         if sample is None:  # a bug in one probe must not stop the others
             log.error("probe.failed", source=source, error=repr(error), exc_info=error)
             sample = Sample(source=source, at=began, trouble=f"the probe failed: {error!r}")
-        self._enter(sample)
+        self._ingest_sample(sample)
 
-    def _enter(self, sample: Sample) -> None:
+    def _ingest_sample(self, sample: Sample) -> None:
         before = self._troubles.get(sample.source, "")
         if sample.trouble != before:
             if sample.trouble:
@@ -171,4 +171,4 @@ class Prober:
         if sample is not self._last.get(sample.source):  # a probe may return its last sample again
             self._metrics.probe_up.labels(sample.source).set(0 if sample.trouble else 1)
             self._last[sample.source] = sample
-            self._take(sample)
+            self._ingest(sample)

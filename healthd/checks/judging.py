@@ -70,19 +70,19 @@ class OfflineJudge:
     ) -> Judged:
         """The result of *samples* of one moment and the kernel log."""
         for sample in samples:
-            self._sources.take(sample)
+            self._sources.ingest_sample(sample)
         blind = self._sources.blind(now) | ({KERNEL_LOG: log_trouble} if log_trouble else {})
         for record in records:
-            self._ledger = self._ledger.observe(record, now=now, trust_user_space=self._trust_user_space)
-        self._ledger = self._entered(self._engine, samples, now).decay(now)
-        if_it_holds = self._entered(self._eager, samples, now)
+            self._ledger = self._ledger.ingest_record(record, now=now, trust_user_space=self._trust_user_space)
+        self._ledger = self._ingested(self._engine, samples, now).decay(now)
+        if_it_holds = self._ingested(self._eager, samples, now)
         verdict, message = if_it_holds.verdict(blind)
         seen = self._not_yet(if_it_holds)
         return Judged(verdict=verdict, message=message, findings=self._ledger.standing, seen_now=seen, blind=blind)
 
-    def _entered(self, engine: Engine, samples: Sequence[Sample], now: datetime) -> Ledger:
+    def _ingested(self, engine: Engine, samples: Sequence[Sample], now: datetime) -> Ledger:
         for sample in samples:
-            engine.take(sample)
+            engine.ingest(sample)
         return reconcile(self._ledger, engine, now=now, boot_id=self._boot_id)
 
     def _not_yet(self, if_it_holds: Ledger) -> list[SeenNow]:

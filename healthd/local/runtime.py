@@ -125,7 +125,7 @@ class LocalRuntime:
             terminal=machine.terminal,
             saves_in=spec.checkpoint.absolute(),
         )
-        self._listener = Listener(self._agents, clock, self.metrics, self._agents_wake.set, self._runner.hear)
+        self._listener = Listener(self._agents, clock, self.metrics, self._agents_wake.set, self._runner.ingest_records)
         self._witnesses = LocalWitnesses(self._listener, self._agents)
         self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
         dependencies = Dependencies(
@@ -434,7 +434,7 @@ class LocalRuntime:
         except CannotRead as refusal:
             self._listener.blind(str(refusal))
         else:
-            await self._listener.follow(kernel_log)
+            await self._listener.ingest_log(kernel_log)
         await asyncio.Event().wait()  # the kernel log cannot be read any more, but the run continues
 
     def _agent_of(self, slot: Slot) -> Agent:

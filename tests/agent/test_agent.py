@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from healthd.agent.agent import Agent, RecordBatch
+from healthd.agent.agent import Agent
 from healthd.agent.budget_slots import held_slots, take_slots
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
@@ -22,7 +22,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import KernelRecord, Verdict
 from healthd.core.config import GiveBack, QuarantinePolicy
-from healthd.core.diagnosis.readings import Reading, Sample
+from healthd.core.diagnosis.readings import Reading, RecordBatch, Sample
 from healthd.core.diagnosis.signals import roce
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.telemetry.metrics import Metrics

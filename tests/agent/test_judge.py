@@ -34,12 +34,14 @@ class Node:
         """One more look at the port."""
         self.now += timedelta(minutes=minutes)
         reading = Reading(NIC, PORT_DOWN.reads, link, "port 1")
-        return self.judge.sample(Sample(source="infiniband", at=self.now, readings=[reading]), self.now)
+        return self.judge.ingest_sample(Sample(source="infiniband", at=self.now, readings=[reading]), self.now)
 
     def sees_nothing(self, *, minutes: float = 1) -> bool:
         """The source does not answer."""
         self.now += timedelta(minutes=minutes)
-        return self.judge.sample(Sample(source="infiniband", at=self.now, trouble="it does not answer"), self.now)
+        return self.judge.ingest_sample(
+            Sample(source="infiniband", at=self.now, trouble="it does not answer"), self.now
+        )
 
     @property
     def standing(self) -> list[str]:
@@ -90,7 +92,7 @@ def test_look_that_began_before_the_repair_does_not_count() -> None:
     node.now += timedelta(minutes=1)
     node.judge.repaired(node.now)
     reading = Reading(NIC, PORT_DOWN.reads, "down", "port 1")
-    node.judge.sample(Sample(source="infiniband", at=began, readings=[reading]), node.now)
+    node.judge.ingest_sample(Sample(source="infiniband", at=began, readings=[reading]), node.now)
     node.sees("down", minutes=0.1)
 
     assert node.standing == []
@@ -148,7 +150,7 @@ def test_quarantine_for_a_kernel_line_has_the_probes_as_further_witnesses() -> N
     for _ in range(2):
         node.now += timedelta(minutes=1)
         lost = Reading(GPU, GPU_LOST.reads, "lost")
-        node.judge.sample(Sample(source="nvml", at=node.now, readings=[lost]), node.now)
+        node.judge.ingest_sample(Sample(source="nvml", at=node.now, readings=[lost]), node.now)
 
     assert node.standing == [f"{GPU}/xid-79"]
 

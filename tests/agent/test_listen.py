@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from healthd.agent.listen import TELL_EVERY, Listener, Losses
 from healthd.core.api.model import KernelRecord
-from healthd.probes.klog.log import Batch
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.telemetry.metrics import Metrics
 from tests.fakes import START, ManualClock
 
@@ -49,10 +49,10 @@ class Backlog:
     def ask(self) -> int:
         return 0
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
+    async def batches(self) -> AsyncGenerator[RecordBatch, None]:
         for sequence in range(3):
             record = KernelRecord(sequence=sequence, at=START, text=str(sequence))
-            yield Batch(records=(record,), count=1, last_sequence=sequence, is_backlog=sequence < 2)
+            yield RecordBatch(records=(record,), count=1, last_sequence=sequence, is_backlog=sequence < 2)
             if self._breaks and sequence:
                 raise OSError("it broke")
 
@@ -61,7 +61,7 @@ async def heard(kernel_log: Backlog) -> list[list[str]]:
     """What was handed over together."""
     told: list[list[str]] = []
     also = lambda records: told.append([record.text for record in records])  # noqa: E731
-    await Listener([], ManualClock(), Metrics(), lambda: None, also).follow(kernel_log)
+    await Listener([], ManualClock(), Metrics(), lambda: None, also).ingest_log(kernel_log)
     return told
 
 

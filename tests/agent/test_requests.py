@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from healthd.agent.agent import CHECK_AGAIN, Agent, RecordBatch
+from healthd.agent.agent import CHECK_AGAIN, Agent
 from healthd.agent.budget_slots import take_slots
 from healthd.agent.node_view import STALE_AFTER, WatchedNode
 from healthd.cluster.embedded import EmbeddedCluster
@@ -27,6 +27,7 @@ from healthd.core.api import (
 from healthd.core.api.model import KernelRecord
 from healthd.core.backoff import Jitter
 from healthd.core.config import QuarantinePolicy
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.core.node.pod_liveness import PodTasks
 from healthd.telemetry.metrics import Metrics
 from tests.agent.counting import CountingCluster

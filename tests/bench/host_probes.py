@@ -75,7 +75,7 @@ def cost(probe: Probe, span: timedelta) -> float:
     start = time.process_time()
     for _ in range(looks):
         now += probe.every
-        engine.take(probe.sample(now))
+        engine.ingest(probe.sample(now))
     return round((time.process_time() - start) / (looks * probe.every.total_seconds()) * 100, 4)
 
 

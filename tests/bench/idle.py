@@ -73,7 +73,7 @@ async def be_an_agent(store: Path) -> None:
         listener = Listener([agent], clock, metrics, wake.set)
         async with asyncio.TaskGroup() as group:
             group.create_task(cycle_on_change(cluster, clock, [Node], agent.cycle, wake))
-            group.create_task(listener.follow(open_kmsg(clock=clock, boot_id=boot_id)))
+            group.create_task(listener.ingest_log(open_kmsg(clock=clock, boot_id=boot_id)))
 
 
 def measure(command: list[str], seconds: float) -> dict[str, float]:

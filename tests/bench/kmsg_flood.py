@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from healthd.clock import SystemClock
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.probes.klog.kmsg import Kmsg, open_kmsg, read_boot_id
-from healthd.probes.klog.log import Batch
 from tests.kernel_log import RealLog, Unwritable, kernel_log
 
 SOURCE = Path(__file__).with_name("kmsg_writer.c")
@@ -53,7 +53,7 @@ class Tally:
     lost: int = 0
     batches: int = 0
 
-    def add(self, batch: Batch, log: RealLog) -> None:
+    def add(self, batch: RecordBatch, log: RealLog) -> None:
         """Count one batch. A mark may stand in the midst of it."""
         self.read, self.lost, self.batches = self.read + batch.count, self.lost + batch.lost, self.batches + 1
         for record in filter(log.wrote, batch.records):

@@ -74,7 +74,7 @@ def cost(
     for _ in range(span // probe.every):
         now += probe.every
         sample: Sample = probe.sample(now)
-        engine.take(sample)
+        engine.ingest(sample)
     return round((time.process_time() - start) / span.total_seconds() * 100, 4)
 
 

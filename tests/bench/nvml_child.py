@@ -60,10 +60,10 @@ def measure(standin: StandIn, pace: Pace, seconds: int) -> dict[str, Any]:
         time.sleep(1.0)
         before = time.perf_counter()
         now = datetime.now(UTC)  # noqa: TID251 - a benchmark has no clock of its own
-        engine.take(pulse.sample(now))
+        engine.ingest(pulse.sample(now))
         look = probe.sample(now)
         if look is not last:
-            engine.take(look)
+            engine.ingest(look)
             looks.append(1000 * (time.perf_counter() - before))
         last = look
     spent = time.monotonic() - at

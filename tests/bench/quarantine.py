@@ -32,8 +32,8 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.loop import cycle_on_change
 from healthd.core.api import ANNOTATION_REPAIRED, TAINT_QUARANTINED, Node, ObjectMeta, Slim
 from healthd.core.config import LogFormat, LogLevel, QuarantinePolicy
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.probes.klog.kmsg import Kmsg, open_kmsg, read_boot_id
-from healthd.probes.klog.log import Batch
 from healthd.telemetry.logs import configure
 from healthd.telemetry.metrics import Metrics
 from tests.bench._figures import machine, spread
@@ -79,7 +79,7 @@ class WatchedLog:
         """As the kernel log."""
         return self._kmsg.ask()
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
+    async def batches(self) -> AsyncGenerator[RecordBatch, None]:
         """As the kernel log."""
         async with aclosing(self._kmsg.batches()) as batches:
             async for batch in batches:
@@ -145,7 +145,7 @@ async def measure(log: RealLog, path: Path, count: int) -> list[Round]:
         async with asyncio.TaskGroup() as group:
             loops = [
                 group.create_task(cycle_on_change(cluster, clock, [Node], agent.cycle, wake)),
-                group.create_task(listener.follow(WatchedLog(kmsg, log, watch))),
+                group.create_task(listener.ingest_log(WatchedLog(kmsg, log, watch))),
             ]
             rounds = [await one_round(log, cluster, watch) for _ in range(count + 1)]
             for loop in loops:

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 
 from healthd.checks.sampling import Heard, Sampler, read_to_end
 from healthd.core.api.model import KernelRecord
-from healthd.core.diagnosis.readings import NODE, Reading, Sample
-from healthd.probes.klog.log import Batch
+from healthd.core.diagnosis.readings import NODE, Reading, RecordBatch, Sample
 from tests.checks.benches import NOW
 
 MOMENT = timedelta(seconds=0.5)
@@ -83,21 +82,21 @@ class Log:
     source = "file"
     boot_id = "boot-1"
 
-    def __init__(self, *batches: Batch, ends: bool) -> None:
+    def __init__(self, *batches: RecordBatch, ends: bool) -> None:
         self._batches = batches
         self._ends = ends
 
     def ask(self) -> int:
         return 0
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
+    async def batches(self) -> AsyncGenerator[RecordBatch, None]:
         for batch in self._batches:
             yield batch
         if not self._ends:
             await asyncio.Event().wait()
 
 
-BATCHES = [Batch(records=(a_record(number),), count=1, last_sequence=number) for number in (1, 2)]
+BATCHES = [RecordBatch(records=(a_record(number),), count=1, last_sequence=number) for number in (1, 2)]
 
 
 async def test_a_log_that_falls_silent_was_read_to_its_end() -> None:

@@ -9,11 +9,12 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.agent.agent import Agent, RecordBatch
+from healthd.agent.agent import Agent
 from healthd.clock import SystemClock
 from healthd.core.api import ANNOTATION_REPAIRED, Lease, Node, NodeHealth
 from healthd.core.api.model import KernelRecord, Verdict
 from healthd.core.config import QuarantinePolicy
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.telemetry.events import Announcer
 from healthd.telemetry.metrics import Metrics
 from tests.deploy.accounts import SYSTEM, as_holder_of, refuser, token_of_agent

@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from healthd.agent.agent import Agent, RecordBatch
+from healthd.agent.agent import Agent
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
 from healthd.controller.checkpoints.mounted import FileCheckpoints
@@ -16,6 +16,7 @@ from healthd.controller.daemon import ControllerDaemon
 from healthd.core.api import ANNOTATION_ATTEMPT, LABEL_SPARE, Node, Recovery
 from healthd.core.api.model import KernelRecord, Phase
 from healthd.core.config import Config, QuarantinePolicy
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.deploy.accounts import SYSTEM, as_holder_of, token_of_agent, token_of_controller

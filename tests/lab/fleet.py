@@ -12,7 +12,7 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from healthd.agent.agent import Agent, RecordBatch
+from healthd.agent.agent import Agent
 from healthd.agent.daemon import REPORT_WITHIN
 from healthd.agent.node_view import WatchedNode
 from healthd.clock import Clock, SystemClock
@@ -22,6 +22,7 @@ from healthd.cluster.remote import RemoteCluster, connect
 from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from healthd.core.api.model import KernelRecord
 from healthd.core.config import QuarantinePolicy
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.core.node.pod_liveness import PodTasks
 from healthd.telemetry.metrics import Metrics
 from tests.lab.control_plane import ControlPlane

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any, Self
 
 from healthd.agent.listen import Listener
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.core.recovery.gang import WitnessReport
 from healthd.local.witnesses import LocalWitnesses
-from healthd.probes.klog.log import Batch
 from healthd.telemetry.metrics import Metrics
 from tests.fakes import START, ManualClock, settle
 
@@ -29,9 +29,9 @@ class Log:
         self.asked += 1
         return self.asked
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
+    async def batches(self) -> AsyncGenerator[RecordBatch, None]:
         while True:
-            yield Batch(last_sequence=-1, answered=await self.answers.get())
+            yield RecordBatch(last_sequence=-1, answered=await self.answers.get())
 
 
 class Hand:
@@ -56,7 +56,7 @@ class Stage:
         self.witnesses = LocalWitnesses(self.listener, agents)
 
     async def __aenter__(self) -> Self:
-        self._following = asyncio.create_task(self.listener.follow(self.log))
+        self._following = asyncio.create_task(self.listener.ingest_log(self.log))
         await settle()
         return self
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from healthd.agent.agent import Agent, RecordBatch
+from healthd.agent.agent import Agent
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.dependencies import Dependencies
 from healthd.controller.ports import NoActivity, UnknownWitnesses
@@ -35,7 +35,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Finding, Phase
 from healthd.core.config import BreakerPolicy, Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
-from healthd.core.diagnosis.readings import Reading, Sample
+from healthd.core.diagnosis.readings import Reading, RecordBatch, Sample
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
@@ -355,7 +355,7 @@ class Stage:
             if not is_loaded:
                 await agent.load(now)
                 is_loaded = True
-            agent.ingest_records(_news(machine, agent), now)
+            agent.ingest_records(_unread(machine, agent), now)
             conduct.show(agent, self._looks(name, now), now)
             again = await agent.cycle(now)
             return min(again, LOOKS_EVERY) if name in self._shown else again
@@ -445,7 +445,7 @@ class IsOvertaken:
         return call
 
 
-def _news(machine: Machine, agent: Agent) -> RecordBatch:
+def _unread(machine: Machine, agent: Agent) -> RecordBatch:
     first = agent.cursor.sequence + 1 if agent.cursor.boot_id == machine.boot_id else 0
     return RecordBatch(records=machine.records[first:], last_sequence=len(machine.records) - 1)
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
-from healthd.agent.agent import Agent, RecordBatch
+from healthd.agent.agent import Agent
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError
 from healthd.core.api import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Node, NodeHealth
 from healthd.core.config import Config, JudgePolicy, QuarantinePolicy
-from healthd.core.diagnosis.readings import Sample
+from healthd.core.diagnosis.readings import RecordBatch, Sample
 from healthd.core.diagnosis.signals.tables import known_rules
 from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids

@@ -125,8 +125,8 @@ class _TrustsOldSamples(Agent):
 class _EndsAll(Judge):
     """Lets probes alone decide when a finding ends that the kernel told of, too."""
 
-    def sample(self, sample: Sample, now: datetime) -> bool:
-        super().sample(sample, now)
+    def ingest_sample(self, sample: Sample, now: datetime) -> bool:
+        super().ingest_sample(sample, now)
         over = {finding.id for finding in self._ledger.standing if finding.also and self._is_good(finding)}
         self._ledger = self._ledger.clear_recovered(over, now)
         return True

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from healthd.agent.agent import Agent, RecordBatch
+from healthd.agent.agent import Agent
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.controller.dependencies import Dependencies
@@ -36,7 +36,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Phase, Verdict
 from healthd.core.config import BreakerPolicy, Config, HangPolicy, JudgePolicy, QuarantinePolicy, RecoveryPolicy
-from healthd.core.diagnosis.readings import Sample
+from healthd.core.diagnosis.readings import RecordBatch, Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.gangs import ADAPTERS

@@ -76,7 +76,7 @@ class Sources:
         for source in sources:
             self._silences[source] = _Silence(now, "it was not read yet", is_empty=False)
 
-    def take(self, sample: Sample) -> None:
+    def ingest_sample(self, sample: Sample) -> None:
         """Record one sample."""
         if sample.source == _BUS and sample.readings:
             on_bus = sum(one.name == "pcie.gpu_driver" and one.value in _OURS for one in sample.readings)
@@ -95,7 +95,7 @@ class Sources:
         before = self._silences.get(sample.source)
         self._silences[sample.source] = _Silence(before.since if before else sample.at, why, is_empty)
 
-    def hear(self, node: Node) -> None:
+    def ingest_node(self, node: Node) -> None:
         """Read from the node's labels and resources whether it should have GPUs."""
         labelled = node.metadata.labels.get(_GPU_LABEL, "0")
         has_some = labelled.isdecimal() and labelled.strip("0") != ""
@@ -145,7 +145,7 @@ def blind_now(samples: Sequence[Sample], expected: Mapping[str, str] = NOT_BLIND
     """Which sources are blind, judged by one sample of each."""
     sources = Sources(expected, patience=timedelta(0))
     for sample in samples:
-        sources.take(sample)
+        sources.ingest_sample(sample)
     return sources.blind(max(sample.at for sample in samples)) if samples else {}
 
 

@@ -134,7 +134,7 @@ class OomKills:
             counter=CgroupCounter(_counter_file(proc, group) if group else None),
         )
 
-    def hear(self, records: Iterable[KernelRecord], ranks: Mapping[int, str]) -> bool:
+    def ingest_records(self, records: Iterable[KernelRecord], ranks: Mapping[int, str]) -> bool:
         """
         Read kernel *records*. *ranks* are the uids of running ranks, by the pids of rank and supervisor.
 

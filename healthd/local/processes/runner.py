@@ -145,10 +145,10 @@ class ProcessRunner:
         if self._terminal is not None:
             await asyncio.to_thread(self._terminal.close, TERMINAL_PATIENCE)
 
-    def hear(self, records: Sequence[KernelRecord]) -> None:
+    def ingest_records(self, records: Sequence[KernelRecord]) -> None:
         """Read kernel *records*: the kernel may have killed a rank because memory ran out."""
         ranks = {pid: uid for uid, one in self._members.items() for pid in (one.rank.pid, one.rank.shim_pid) if pid}
-        if self._oom.hear(records, ranks):
+        if self._oom.ingest_records(records, ranks):
             self._wake.set()
 
     def last_output(self, uid: str) -> datetime | None:

@@ -19,8 +19,9 @@ import msgspec
 
 from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.probes.errors import CannotRead
-from healthd.probes.klog.log import Batch, known_sequence
+from healthd.probes.klog.log import known_sequence
 from healthd.probes.klog.record import KernelTime
 
 FOLLOW = ("journalctl", "--dmesg", "--boot", "--follow", "--no-tail", "--output=json")
@@ -69,7 +70,7 @@ class Journal:
         """The boot that the records belong to."""
         return self._boot_id
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
+    async def batches(self) -> AsyncGenerator[RecordBatch, None]:
         """Every kernel record, one per batch. Raises OSError when journalctl ends."""
         child = await asyncio.create_subprocess_exec(
             *self._command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, limit=LONGEST_LINE
@@ -78,7 +79,7 @@ class Journal:
             assert child.stdout is not None
             async for line in child.stdout:
                 if record := self._read(line):
-                    yield Batch(records=(record,), count=1, last_sequence=record.sequence)
+                    yield RecordBatch(source="journal", records=(record,), last_sequence=record.sequence, count=1)
             raise OSError(errno.EIO, f"journalctl ended with status {await child.wait()}")
         finally:
             with suppress(ProcessLookupError):

@@ -23,8 +23,9 @@ from pathlib import Path
 from healthd.clock import Clock
 from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
-from healthd.probes.klog.log import Batch, Mailbox, known_sequence
+from healthd.probes.klog.log import Mailbox, known_sequence
 from healthd.probes.klog.priority import AdaptivePriority, Priority, ThreadScheduling
 from healthd.probes.klog.record import KernelTime, may_matter, microseconds_of, parse_record
 from healthd.probes.klog.ring import Drained, End, Read, Ring, Wanted, to_oldest
@@ -125,7 +126,7 @@ class Kmsg:
         """How often the kernel reported that it had overwritten the next record before it was read."""
         return self._ring.overruns
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
+    async def batches(self) -> AsyncGenerator[RecordBatch, None]:
         """Every record that may matter, once, in order. May run only once."""
         mailbox = Mailbox(asyncio.get_running_loop(), is_backlog=True)
         bell = self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -208,9 +209,9 @@ class Kmsg:
     def _hand_over(self, mailbox: Mailbox, drained: Drained) -> None:
         if drained.count:
             parsed = [parse_record(raw, boot_id=self._boot_id, time=self._time) for raw in drained.wanted]
-            records = [record for record in parsed if record and self._is_trusted(record)]
+            records = tuple(record for record in parsed if record and self._is_trusted(record))
             last = self._ring.last_sequence
-            mailbox.put(records, count=drained.count, gap=drained.lost, last_sequence=last)
+            mailbox.ingest(RecordBatch(records=records, last_sequence=last, count=drained.count, lost=drained.lost))
 
     def _is_trusted(self, record: KernelRecord) -> bool:
         return record.facility == 0 or self._trust_user_space

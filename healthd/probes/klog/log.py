@@ -4,44 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 import msgspec
 
 from healthd.core.api import KernelLogCursor
-from healthd.core.api.model import KernelRecord
-from healthd.probes.klog.ring import NOTHING, Lost
+from healthd.core.diagnosis.readings import RecordBatch
 
 MOST_PENDING = 4096
 """Records that may wait for the event loop. At the limit the reader stops, and what the ring then drops is counted."""
 
 MOST_UNTOLD = 65_536
 """Irrelevant records after which the loop is woken even in a flood: an endless flood must not hide losses."""
-
-
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    The records read since the last batch, oldest first.
-
-    It may hold no record and no loss. Then everything up to *last_sequence* was read and is irrelevant.
-    """
-
-    records: tuple[KernelRecord, ...] = ()
-    count: int = 0
-    """How many records were read, irrelevant ones included."""
-    gap: Lost = NOTHING
-    """The records that were overwritten before they were read."""
-    last_sequence: int
-    is_backlog: bool = False
-    """There are more records from before the log was opened. A later one of them may withdraw what is reported here."""
-    answered: int = 0
-    """The last question (`KernelLog.ask`) that this batch answers: all records from before it have been read."""
-
-    @property
-    def lost(self) -> int:
-        """How many records are missing, exactly."""
-        return self.gap.count
 
 
 class KernelLog(Protocol):
@@ -57,7 +32,7 @@ class KernelLog(Protocol):
         """The boot that the records and their sequence numbers belong to."""
         ...
 
-    def batches(self) -> AsyncGenerator[Batch, None]:
+    def batches(self) -> AsyncGenerator[RecordBatch, None]:
         """Every record once, in order, as it arrives. Ends when the source does. Raises OSError when it breaks."""
         ...
 
@@ -80,23 +55,20 @@ class Mailbox:
     """
     Carries batches from the reading thread to the event loop, merged while the loop is busy.
 
-    There is one wake-up per batch taken, however often records are put in. `put` waits while the mailbox is full, so
-    memory use stays constant.
+    There is one wake-up per batch taken, however many are ingested. `ingest` waits while the mailbox is full, so memory
+    use stays constant.
     """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, most_pending: int = MOST_PENDING, is_backlog: bool = False
     ) -> None:
-        """*is_backlog*: what is put in before the first `flush` was written before reading began."""
+        """*is_backlog*: what is ingested before the first `flush` was written before reading began."""
         self._loop = loop
         self._most_pending = most_pending
         self._changed = threading.Condition()
         self._arrived = asyncio.Event()
         self._rung = False
-        self._records: list[KernelRecord] = []
-        self._count = 0
-        self._gap = NOTHING
-        self._last_sequence = -1
+        self._pending = RecordBatch()
         self._is_backlog = is_backlog
         self._gave_backlog = False
         self._has_caught_up = False
@@ -106,7 +78,7 @@ class Mailbox:
         self._error: Exception | None = None
         self.is_open = True
 
-    def put(self, records: Sequence[KernelRecord], *, count: int, gap: Lost, last_sequence: int) -> None:
+    def ingest(self, batch: RecordBatch) -> None:
         """
         Called by the thread for every chunk. Only records wake the loop: counts and losses add up until `flush`.
 
@@ -114,12 +86,9 @@ class Mailbox:
         while too many records are pending.
         """
         with self._changed:
-            self._changed.wait_for(lambda: len(self._records) < self._most_pending or not self.is_open)
-            self._records += records
-            self._count += count
-            self._gap = self._gap.plus(gap)
-            self._last_sequence = last_sequence
-            if records or self._count >= MOST_UNTOLD:
+            self._changed.wait_for(lambda: len(self._pending.records) < self._most_pending or not self.is_open)
+            self._pending = self._pending.plus(batch)
+            if batch.records or self._pending.count >= MOST_UNTOLD:
                 self._ring()
 
     def flush(self) -> None:
@@ -127,11 +96,11 @@ class Mailbox:
         with self._changed:
             if self._is_backlog:
                 self._is_backlog, self._has_caught_up = False, self._gave_backlog
-            if self._count or self._has_caught_up:
+            if self._pending.count or self._has_caught_up:
                 self._ring()
 
     def answer(self, question: int) -> None:
-        """Called by the thread when the source is empty: all records from before *question* have been put in."""
+        """Called by the thread when the source is empty: all records from before *question* were ingested."""
         with self._changed:
             if question > self._answered:
                 self._answered = question
@@ -144,12 +113,12 @@ class Mailbox:
             self._is_backlog = False
             self._ring()
 
-    async def take(self) -> Batch | None:
+    async def take(self) -> RecordBatch | None:
         """Called by the loop: what has arrived since the last call. None when nothing more will come."""
         while True:
             await self._arrived.wait()
             with self._changed:
-                if self._count or self._gap.count or self._has_caught_up or self._answered > self._told:
+                if self._pending.count or self._pending.lost or self._has_caught_up or self._answered > self._told:
                     return self._empty()
                 if self._ended:
                     break
@@ -165,17 +134,10 @@ class Mailbox:
             self.is_open = False
             self._changed.notify_all()
 
-    def _empty(self) -> Batch:
-        batch = Batch(
-            records=tuple(self._records),
-            count=self._count,
-            gap=self._gap,
-            last_sequence=self._last_sequence,
-            is_backlog=self._is_backlog,
-            answered=self._answered,
-        )
+    def _empty(self) -> RecordBatch:
+        batch = msgspec.structs.replace(self._pending, is_backlog=self._is_backlog, answered=self._answered)
         self._gave_backlog, self._has_caught_up = self._is_backlog, False
-        self._records, self._count, self._gap = [], 0, NOTHING
+        self._pending = RecordBatch(source=batch.source, last_sequence=batch.last_sequence)
         self._told = self._answered
         self._changed.notify_all()
         return batch

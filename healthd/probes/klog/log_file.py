@@ -21,8 +21,9 @@ from healthd.clock import Clock
 from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
 from healthd.core.diagnosis.klog import parse_line
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.probes.errors import CannotRead
-from healthd.probes.klog.log import Batch, known_sequence
+from healthd.probes.klog.log import known_sequence
 from healthd.probes.klog.record import KernelTime, parse_record
 
 POLL = timedelta(milliseconds=500)
@@ -126,19 +127,17 @@ class FileLog:
         """The boot that the records are counted to."""
         return self._boot_id
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
+    async def batches(self) -> AsyncGenerator[RecordBatch, None]:
         """Every kernel record of the file, and then of its new lines, without end."""
         try:
             while True:
                 is_more = False
                 while lines := self._tail.read():
                     is_more = self._is_backlog
-                    records = tuple(self._records(lines))
-                    last = max(self._last, self._known)
-                    yield Batch(records=records, count=len(lines), last_sequence=last, is_backlog=self._is_backlog)
+                    yield self._batch(lines)
                 self._is_backlog = False
                 if is_more:
-                    yield Batch(last_sequence=max(self._last, self._known))
+                    yield self._batch([])
                 await self._clock.sleep(POLL)
         finally:
             self._tail.close()
@@ -146,6 +145,15 @@ class FileLog:
     def ask(self) -> int:
         """Another program writes the file, at unknown times."""
         return 0
+
+    def _batch(self, lines: list[str]) -> RecordBatch:
+        return RecordBatch(
+            source="file",
+            records=tuple(self._records(lines)),
+            last_sequence=max(self._last, self._known),
+            count=len(lines),
+            is_backlog=self._is_backlog,
+        )
 
     def _records(self, lines: list[str]) -> Iterator[KernelRecord]:
         for line in lines:

@@ -25,23 +25,6 @@ Read = Callable[[int, int], bytes]
 Wanted = Callable[[bytes], bool]
 
 
-class Lost(msgspec.Struct, frozen=True):
-    """*count* records are missing, all of them numbered from *first* to *last*."""
-
-    count: int = 0
-    first: int = -1
-    last: int = -1
-
-    def plus(self, other: Lost) -> Lost:
-        """Both losses as one."""
-        if not (self.count and other.count):
-            return self if self.count else other
-        return Lost(self.count + other.count, min(self.first, other.first), max(self.last, other.last))
-
-
-NOTHING = Lost()
-
-
 class End(Enum):
     """Why draining ended."""
 
@@ -56,7 +39,8 @@ class Drained(msgspec.Struct, frozen=True):
     wanted: list[bytes]
     count: int
     """New records read, wanted or not."""
-    lost: Lost
+    lost: int
+    """Records that are missing before and between them."""
     newest: bytes
     end: End
 
@@ -97,7 +81,7 @@ class Ring:
         """Read up to CHUNK records without waiting. Raises OSError when the source is broken."""
         chunk: list[bytes] = []
         end = self._fill(chunk)
-        lost = NOTHING
+        lost = 0
         if not self._is_seamless(chunk):
             chunk, lost = self._count_holes(chunk)
         if end is End.DRY and self._is_ahead():
@@ -129,10 +113,10 @@ class Ring:
         follows = first == self.last_sequence + 1 or self.last_sequence < 0
         return not chunk or (follows and last - first + 1 == len(chunk))
 
-    def _count_holes(self, chunk: list[bytes]) -> tuple[list[bytes], Lost]:
-        """The records that are new and well formed, and what is missing before and between them."""
+    def _count_holes(self, chunk: list[bytes]) -> tuple[list[bytes], int]:
+        """The records that are new and well formed, and how many are missing before and between them."""
         new: list[bytes] = []
-        lost, known = NOTHING, self.last_sequence
+        lost, known = 0, self.last_sequence
         for raw in chunk:
             try:
                 sequence = sequence_of(raw)
@@ -142,7 +126,7 @@ class Ring:
                 self._newest_repeat = sequence
                 continue
             if known >= 0 and sequence > known + 1:
-                lost = lost.plus(Lost(sequence - known - 1, known + 1, sequence - 1))
+                lost += sequence - known - 1
             new.append(raw)
             known = sequence
             self._newest_repeat = -1
@@ -158,7 +142,7 @@ class Ring:
     def _start_over(self) -> Drained:
         self.last_sequence = self._newest_repeat = -1
         self._rewind(self._fd)
-        return Drained([], 0, NOTHING, b"", End.MORE)
+        return Drained([], 0, 0, b"", End.MORE)
 
     def _pick(self, chunk: list[bytes]) -> list[bytes]:
         if not self._wanted(b"".join(chunk)):

@@ -69,7 +69,7 @@ class HealthProcess(Protocol):
     @property
     def trouble(self) -> str: ...
 
-    def hear(self) -> list[bytes]: ...
+    def read_answers(self) -> list[bytes]: ...
 
     def wait(self, seconds: float) -> None: ...
 
@@ -131,7 +131,7 @@ class Nvml:
     def sample(self, now: datetime) -> Sample:
         """The child's last answer. An answer that cannot be parsed counts as none."""
         with self._lock:
-            self._hear()
+            self._read()
             trouble = self._trouble or self._process.trouble
             if trouble:
                 self._last = None
@@ -149,7 +149,7 @@ class Nvml:
     def responds(self) -> bool | None:
         """Whether NVML answers in time. None: not known yet."""
         with self._lock:
-            self._hear()
+            self._read()
             return self._process.responds
 
     def wait(self, seconds: float) -> None:
@@ -161,15 +161,15 @@ class Nvml:
         with self._lock:
             self._process.close()
 
-    def _hear(self) -> None:
-        for line in self._process.hear():
+    def _read(self) -> None:
+        for line in self._process.read_answers():
             try:
-                self._take(_decoder.decode(line))
+                self._ingest(_decoder.decode(line))
             except (msgspec.DecodeError, ValueError) as error:
                 self._trouble = f"what NVML's child says makes no sense: {error}"
             self._last = None
 
-    def _take(self, answer: Answer) -> None:
+    def _ingest(self, answer: Answer) -> None:
         """Raises ValueError for an invalid address."""
         self._trouble = ""
         if answer.trouble:  # NVML returns an error also where there is no GPU

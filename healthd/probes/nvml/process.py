@@ -119,7 +119,7 @@ class Process:
         """Start no other process within *time*, unless *unless* returns True."""
         self._rests_until, self._no_rest = self._monotonic() + time.total_seconds(), unless
 
-    def hear(self) -> list[bytes]:
+    def read_answers(self) -> list[bytes]:
         """The answers since the last call, oldest first."""
         now = self._monotonic()
         self._tend(now)

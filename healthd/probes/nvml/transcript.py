@@ -35,7 +35,7 @@ def main() -> int:
             break
         if sample.readings and sample is not last:
             took = took or time.monotonic() - begun
-            engine.take(sample)
+            engine.ingest(sample)
             samples += 1
         last = sample
         probe.wait(0.5)

@@ -77,8 +77,8 @@ def test_the_node_itself_can_say_that_there_are_gpus(
     labels: dict[str, str], capacity: dict[str, str], is_blind: bool
 ) -> None:
     sources = Sources()
-    sources.hear(a_node_of(labels, capacity))
-    sources.take(empty())
+    sources.ingest_node(a_node_of(labels, capacity))
+    sources.ingest_sample(empty())
 
     assert bool(sources.blind(START)) == is_blind
 
@@ -93,10 +93,10 @@ def test_whatever_told_something_and_has_nothing_to_tell_now_is_blind(source: st
 
 def test_what_an_earlier_life_was_told_is_not_forgotten() -> None:
     before = Sources()
-    before.take(told("edac"))
+    before.ingest_sample(told("edac"))
     sources = Sources()
     sources.load(before.answered, is_same_boot=False)
-    sources.take(Sample(source="edac", at=START))
+    sources.ingest_sample(Sample(source="edac", at=START))
 
     assert set(sources.blind(START)) == {"edac"}
 
@@ -108,25 +108,25 @@ def test_an_exporter_is_missed_only_where_there_are_gpus() -> None:
 
 def test_a_repair_may_leave_less_in_the_machine() -> None:
     sources = Sources()
-    sources.take(told("edac"))
+    sources.ingest_sample(told("edac"))
     sources.settle()
-    sources.take(Sample(source="edac", at=START))
+    sources.ingest_sample(Sample(source="edac", at=START))
 
     assert sources.blind(START + PATIENCE) == {}
 
 
 def test_a_source_that_never_answered_is_blind_at_once() -> None:
     sources = Sources()
-    sources.take(silent())
+    sources.ingest_sample(silent())
 
     assert sources.blind(START) == {"nvml": "it does not answer"}
 
 
 def test_one_that_answered_may_be_silent_for_a_moment() -> None:
     sources = Sources()
-    sources.take(told())
-    sources.take(silent(after=timedelta(seconds=1)))
-    sources.take(silent(after=timedelta(seconds=50)))
+    sources.ingest_sample(told())
+    sources.ingest_sample(silent(after=timedelta(seconds=1)))
+    sources.ingest_sample(silent(after=timedelta(seconds=50)))
 
     assert sources.blind(START + timedelta(seconds=59)) == {}
     assert set(sources.blind(START + timedelta(seconds=61))) == {"nvml"}
@@ -134,8 +134,8 @@ def test_one_that_answered_may_be_silent_for_a_moment() -> None:
 
 def test_one_that_answers_again_sees() -> None:
     sources = Sources()
-    sources.take(silent())
-    sources.take(told())
+    sources.ingest_sample(silent())
+    sources.ingest_sample(told())
 
     assert sources.blind(START + PATIENCE) == {}
 
@@ -143,7 +143,7 @@ def test_one_that_answers_again_sees() -> None:
 def test_what_was_not_read_yet_is_not_known_in_a_new_boot() -> None:
     sources = Sources()
     sources.begin(["nvml", "pcie"], START)
-    sources.take(told("pcie"))
+    sources.ingest_sample(told("pcie"))
 
     assert sources.blind(START) == {"nvml": "it was not read yet"}
 

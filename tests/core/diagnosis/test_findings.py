@@ -48,7 +48,7 @@ class Log:
     ) -> None:
         repaired_at = None if repaired is None else when(repaired)
         seen_at = record.at if now is None else when(now)
-        self.ledger = self.ledger.observe(record, now=seen_at, job=job, repaired_at=repaired_at)
+        self.ledger = self.ledger.ingest_record(record, now=seen_at, job=job, repaired_at=repaired_at)
 
     def xid(
         self, code: int, *, on: str = GPU, text: str = "detail", at: float = 0, job: str = "", boot: str = BOOT
@@ -148,7 +148,7 @@ def test_a_line_that_user_space_wrote_is_no_evidence() -> None:
 def test_a_drill_may_trust_user_space() -> None:
     record = Log().record("NVRM: Xid (PCI:0000:3b:00): 79, drill", at=0, priority=12)
 
-    ledger = Ledger().observe(record, now=when(0), trust_user_space=True)
+    ledger = Ledger().ingest_record(record, now=when(0), trust_user_space=True)
 
     assert [finding.rule for finding in ledger.standing] == ["xid-79"]
 
@@ -488,7 +488,7 @@ def quarantines_after_jobs(*jobs: str, policy: JudgePolicy) -> bool:
         at = START + timedelta(hours=number)
         text = "NVRM: Xid (PCI:0000:3b:00): 13, pid=7, name=python, Graphics SM Warp Exception"
         record = KernelRecord(sequence=number, at=at, text=text, boot_id="boot-1")
-        ledger = ledger.observe(record, now=at, job=job)
+        ledger = ledger.ingest_record(record, now=at, job=job)
     return any(finding.quarantines for finding in ledger.standing)
 
 
@@ -499,10 +499,10 @@ def test_a_source_that_numbers_otherwise_hides_no_fault() -> None:
     later = START + timedelta(hours=1)
     again = KernelRecord(sequence=500, at=later, text=text, boot_id="boot-1", source="kmsg")
 
-    repaired = Ledger().observe(told, now=START).clear_by_repair(START + timedelta(minutes=1))
+    repaired = Ledger().ingest_record(told, now=START).clear_by_repair(START + timedelta(minutes=1))
 
     assert repaired.standing == []
-    assert [f.rule for f in repaired.observe(again, now=later).standing] == ["xid-79"]
+    assert [f.rule for f in repaired.ingest_record(again, now=later).standing] == ["xid-79"]
 
 
 CORRECTED = "nvidia 0000:3b:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Transmitter ID)"

@@ -40,7 +40,7 @@ def findings(*lines: str, policy: JudgePolicy, source: str = "file") -> list[Fin
     ledger = Ledger(policy=policy)
     for second, line in enumerate(lines):
         at = NOON + timedelta(seconds=second)
-        ledger = ledger.observe(KernelRecord(sequence=second, at=at, text=line, source=source), now=at)
+        ledger = ledger.ingest_record(KernelRecord(sequence=second, at=at, text=line, source=source), now=at)
     return ledger.standing
 
 

@@ -72,25 +72,25 @@ def test_a_descendant_is_found_by_its_parents(tmp_path: Path) -> None:
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) 1 9 (b) S {parent} 0 0")
     kills = OomKills(proc=tmp_path, cgroup=GROUP)
 
-    kills.hear([a_record(30)], {10: "rank-0"})
+    kills.ingest_records([a_record(30)], {10: "rank-0"})
     assert kills.victim(a_suspect()) is not None
     assert kills.victim(a_suspect("rank-1")) is None
 
     strange = OomKills(proc=tmp_path, cgroup=GROUP)
-    strange.hear([a_record(40)], {10: "rank-0"})
+    strange.ingest_records([a_record(40)], {10: "rank-0"})
     assert strange.victim(a_suspect()) is None
 
 
 def test_a_line_that_a_process_wrote_is_not_heard(tmp_path: Path) -> None:
     kills = OomKills(proc=tmp_path, cgroup=GROUP)
 
-    assert not kills.hear([a_record(10, priority=14)], {10: "rank-0"})
+    assert not kills.ingest_records([a_record(10, priority=14)], {10: "rank-0"})
     assert kills.victim(a_suspect()) is None
 
 
 def test_in_a_container_the_same_number_is_another_process(tmp_path: Path) -> None:
     kills = OomKills(proc=tmp_path, sees_pids=False)
-    kills.hear([a_record(10, group="/kubepods/other")], {10: "rank-0"})
+    kills.ingest_records([a_record(10, group="/kubepods/other")], {10: "rank-0"})
 
     assert kills.victim(a_suspect()) is None
 
@@ -99,7 +99,7 @@ def test_where_nothing_can_be_compared_the_own_control_group_counts(tmp_path: Pa
     file = tmp_path / "memory.events.local"
     file.write_text("oom 1\noom_kill 1\n")
     kills = OomKills(proc=tmp_path, sees_pids=False, counter=CgroupCounter(file))
-    kills.hear([a_record(10)], {10: "rank-0"})
+    kills.ingest_records([a_record(10)], {10: "rank-0"})
 
     assert not kills.is_counted(a_suspect())
     file.write_text("oom 2\noom_kill 2\n")
@@ -121,7 +121,7 @@ def test_a_kill_that_the_log_says_was_of_somebody_else_is_not_counted_for_the_ra
     file.write_text("oom_kill 1\n")
     kills = OomKills(proc=tmp_path, cgroup=GROUP, counter=CgroupCounter(file))
     file.write_text("oom_kill 2\n")
-    kills.hear([a_record(os.getpid(), group="/elsewhere")], {10: "rank-0"})
+    kills.ingest_records([a_record(os.getpid(), group="/elsewhere")], {10: "rank-0"})
 
     assert not kills.is_counted(a_suspect())
 

@@ -329,7 +329,7 @@ async def test_a_rank_that_the_kernel_says_it_killed_ended_for_want_of_memory(
     async with a_machine(cluster, tmp_path) as runner:
         await a_running_pod(cluster, shell("exec sleep 1000"))
         (pid,) = find_processes((await cluster.get(Pod, "rank", "default")).metadata.uid)
-        runner.hear([out_of_memory(pid, "a,pid=1,uid=0")])
+        runner.ingest_records([out_of_memory(pid, "a,pid=1,uid=0")])
         os.kill(pid, signal.SIGKILL)
         end = await the_end_of(cluster)
 
@@ -343,7 +343,7 @@ async def test_a_kill_of_another_process_in_the_same_second_is_not_the_ranks(
     async with a_machine(cluster, tmp_path) as runner:
         await a_running_pod(cluster, shell("exec sleep 1000"))
         (pid,) = find_processes((await cluster.get(Pod, "rank", "default")).metadata.uid)
-        runner.hear([out_of_memory(os.getpid(), f"x,pid={pid},uid=")])
+        runner.ingest_records([out_of_memory(os.getpid(), f"x,pid={pid},uid=")])
         os.kill(pid, signal.SIGKILL)
         end = await the_end_of(cluster)
 
@@ -408,7 +408,7 @@ async def heard_by(runner: ProcessRunner) -> AsyncIterator[None]:
     async def read() -> None:
         async with aclosing(kernel_log.batches()) as batches:
             async for batch in batches:
-                runner.hear(batch.records)
+                runner.ingest_records(batch.records)
 
     reading = asyncio.create_task(read())
     try:

@@ -78,7 +78,7 @@ async def test_a_crash_under_a_drivers_name_is_no_fault(real_log: RealLog, folde
 
     assert record.text.startswith("NVRM: GPU[")
     assert "GPU 0000:3b:00.0 has fallen off the bus." in record.text
-    assert Ledger().observe(record, now=record.at).standing == []
+    assert Ledger().ingest_record(record, now=record.at).standing == []
 
 
 @pytest.mark.kmsg
@@ -88,4 +88,4 @@ async def test_a_fatal_signal_of_a_file_with_a_drivers_words_is_no_fault(real_lo
     [record] = await written(real_log)
 
     assert "potentially unexpected fatal signal" in record.text
-    assert Ledger().observe(record, now=record.at).standing == []
+    assert Ledger().ingest_record(record, now=record.at).standing == []

@@ -16,11 +16,10 @@ import pytest
 
 from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
+from healthd.core.diagnosis.readings import RecordBatch
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import Kmsg, open_kmsg, read_boot_id
-from healthd.probes.klog.log import Batch
 from healthd.probes.klog.pipe import KernelLogPipe
-from healthd.probes.klog.ring import Lost
 from tests.fakes import START, ManualClock
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
@@ -42,17 +41,12 @@ def reading(pipe: KernelLogPipe) -> partial[Kmsg]:
     return partial(open_kmsg, fd=pipe.fd, clock=ManualClock(), boot_id=BOOT, kernel_time=pipe.kernel_time)
 
 
-async def read_to_end(reader: Kmsg) -> Batch:
+async def read_to_end(reader: Kmsg) -> RecordBatch:
     """Everything until the log ends, as one batch."""
-    whole = Batch(last_sequence=-1)
+    whole = RecordBatch()
     async with asyncio.timeout(A_MINUTE), aclosing(reader.batches()) as batches:
         async for batch in batches:
-            whole = Batch(
-                records=whole.records + batch.records,
-                count=whole.count + batch.count,
-                gap=whole.gap.plus(batch.gap),
-                last_sequence=batch.last_sequence,
-            )
+            whole = whole.plus(batch)
     return whole
 
 
@@ -121,7 +115,7 @@ async def test_boring_records_only_move_the_cursor(pipe: KernelLogPipe) -> None:
         pipe.write(BORING)
     pipe.close()
 
-    assert await read_to_end(reader) == Batch(count=3, last_sequence=2)
+    assert await read_to_end(reader) == RecordBatch(count=3, last_sequence=2)
 
 
 async def test_what_was_lost_is_counted(pipe: KernelLogPipe) -> None:
@@ -132,7 +126,7 @@ async def test_what_was_lost_is_counted(pipe: KernelLogPipe) -> None:
     pipe.close()
     whole = await read_to_end(reader)
 
-    assert (whole.lost, whole.gap) == (7, Lost(7, 1, 7))
+    assert whole.lost == 7
     assert [record.sequence for record in whole.records] == [8]
 
 
@@ -151,7 +145,7 @@ async def test_what_was_lost_while_nobody_read_is_counted(pipe: KernelLogPipe) -
     pipe.write(XID)
     pipe.close()
 
-    assert (await read_to_end(reader)).gap == Lost(8, 2, 9)
+    assert (await read_to_end(reader)).lost == 8
 
 
 async def test_after_a_reboot_the_whole_log_is_read(pipe: KernelLogPipe) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
-from healthd.probes.klog.log import MOST_UNTOLD, Batch, Mailbox, known_sequence
-from healthd.probes.klog.ring import NOTHING, Lost
+from healthd.core.diagnosis.readings import RecordBatch
+from healthd.probes.klog.log import MOST_UNTOLD, Mailbox, known_sequence
 from tests.fakes import START
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
@@ -40,33 +40,35 @@ async def test_a_loop_that_is_busy_gets_one_merged_batch() -> None:
     mailbox = Mailbox(asyncio.get_running_loop())
     record = KernelRecord(sequence=4, at=START, text=XID)
 
-    mailbox.put([], count=3, gap=NOTHING, last_sequence=2)
-    mailbox.put([record], count=1, gap=Lost(1, 3, 3), last_sequence=4)
-    mailbox.put([], count=2, gap=NOTHING, last_sequence=6)
+    mailbox.ingest(RecordBatch(count=3, last_sequence=2))
+    mailbox.ingest(RecordBatch(records=[record], count=1, lost=1, last_sequence=4))
+    mailbox.ingest(RecordBatch(count=2, last_sequence=6))
 
-    assert await mailbox.take() == Batch(records=(record,), count=6, gap=Lost(1, 3, 3), last_sequence=6)
+    assert await mailbox.take() == RecordBatch(records=(record,), count=6, lost=1, last_sequence=6)
 
 
 async def test_in_a_flood_without_end_losses_are_told_all_the_same() -> None:
     mailbox = Mailbox(asyncio.get_running_loop())
-    mailbox.put([], count=MOST_UNTOLD, gap=Lost(9, 1, 9), last_sequence=90_000)
+    mailbox.ingest(RecordBatch(count=MOST_UNTOLD, lost=9, last_sequence=90_000))
 
     async with asyncio.timeout(A_MINUTE):
         batch = await mailbox.take()
 
-    assert batch == Batch(count=MOST_UNTOLD, gap=Lost(9, 1, 9), last_sequence=90_000)
+    assert batch == RecordBatch(count=MOST_UNTOLD, lost=9, last_sequence=90_000)
 
 
 async def test_a_full_mailbox_makes_the_reader_wait() -> None:
     mailbox = Mailbox(asyncio.get_running_loop(), most_pending=1)
     record = KernelRecord(sequence=0, at=START, text=XID)
-    mailbox.put([record], count=1, gap=NOTHING, last_sequence=0)
+    mailbox.ingest(RecordBatch(records=[record], count=1, last_sequence=0))
 
-    second = asyncio.create_task(asyncio.to_thread(mailbox.put, [record], count=1, gap=NOTHING, last_sequence=1))
+    second = asyncio.create_task(
+        asyncio.to_thread(mailbox.ingest, RecordBatch(records=[record], count=1, last_sequence=1))
+    )
     first_batch = await mailbox.take()
     await second
 
     assert [first_batch, await mailbox.take()] == [
-        Batch(records=(record,), count=1, last_sequence=0),
-        Batch(records=(record,), count=1, last_sequence=1),
+        RecordBatch(records=(record,), count=1, last_sequence=0),
+        RecordBatch(records=(record,), count=1, last_sequence=1),
     ]

@@ -52,7 +52,7 @@ class Node:
             for probe in self.probes:
                 if int(self.now.timestamp()) % int(probe.every.total_seconds()) == 0:
                     look = expecting(probe.sample(self.now), self.best)
-                    self.engine.take(look)
+                    self.engine.ingest(look)
                     self.best = grown(self.best, look)
         return {(bad.device, bad.rule.name) for bad in self.engine.bad()}
 

@@ -147,7 +147,7 @@ class Says:
     def __init__(self, *lines: bytes) -> None:
         self._lines = list(lines)
 
-    def hear(self) -> list[bytes]:
+    def read_answers(self) -> list[bytes]:
         lines, self._lines = self._lines, []
         return lines
 

@@ -73,10 +73,10 @@ class Machine:
 
     def hear(self, *, after: float = 0) -> list[bytes]:
         """Listen every second for so long; what came in the last one."""
-        heard = self.process.hear()
+        heard = self.process.read_answers()
         for _ in range(int(after)):
             self.now += 1
-            heard = self.process.hear()
+            heard = self.process.read_answers()
         return heard
 
     def close(self) -> None:

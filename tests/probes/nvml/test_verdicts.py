@@ -29,16 +29,18 @@ class Judge:
         self._ledger = Ledger()
         self._sources = Sources()
         gpus = [Reading(f"0000:{0x3B + at:02x}:00.0", "pcie.gpu_driver", "nvidia") for at in range(on_bus)]
-        self._sources.take(Sample(source="pcie", at=NOW, readings=[Reading("node", "pcie.gpus", on_bus), *gpus]))
+        self._sources.ingest_sample(
+            Sample(source="pcie", at=NOW, readings=[Reading("node", "pcie.gpus", on_bus), *gpus])
+        )
 
     def verdict(self, *, after: timedelta) -> tuple[Verdict, list[str]]:
         """Of what is so now, and still so after a while."""
         for now in (NOW, NOW + after):
             self._world.look_until(lambda sample: sample.trouble or sample.readings or "answered" not in sample.empty)
-            self._engine.take(self._world.pulse.sample(now))
+            self._engine.ingest(self._world.pulse.sample(now))
             sample = replace(self._world.probe.sample(now), at=now)
-            self._sources.take(sample)
-            self._engine.take(sample)
+            self._sources.ingest_sample(sample)
+            self._engine.ingest(sample)
             self._ledger = reconcile(self._ledger, self._engine, now=now, boot_id="boot")
         blind = self._sources.blind(NOW + after)
         return self._ledger.verdict(blind)[0], sorted(finding.rule for finding in self._ledger.standing)

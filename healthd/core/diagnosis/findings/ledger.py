@@ -4,7 +4,7 @@ The ledger of a node: findings are raised, repeated, overruled by the driver, an
 The agent holds one ledger and replaces it at each change. `now` is the time of the agent's own clock:
 
     ledger = Ledger.of(status.findings)
-    ledger = ledger.observe(record, now=now, job=job, repaired_at=last_repair)
+    ledger = ledger.ingest_record(record, now=now, job=job, repaired_at=last_repair)
     ledger = ledger.lost(count, first=..., last=..., boot_id=...)
     ledger = ledger.clear_by_repair(at)    # or .clear_by_reset(device, at), .clear_by_reboot(boot_id, at)
     ledger = ledger.decay(now)
@@ -98,7 +98,7 @@ class Ledger:
         """Findings that nothing has cleared, oldest first."""
         return _standing(self.entries)
 
-    def observe(
+    def ingest_record(
         self,
         record: KernelRecord,
         *,
@@ -127,7 +127,7 @@ class Ledger:
         )
         ledger = ledger.decay(now)
         for judgement in told:
-            ledger = ledger.enter(judgement, seen, record.boot_id)
+            ledger = ledger.ingest_judgement(judgement, seen, record.boot_id)
         return ledger
 
     def _is_settled(self, device: str, record: KernelRecord, repaired_at: datetime | None, now: datetime) -> bool:
@@ -145,7 +145,7 @@ class Ledger:
             yield in_tier(judgement, tier(chosen)) if chosen else judgement
         yield from judge_line(self.policy.rules, text)
 
-    def enter(self, judgement: Judgement, seen: Evidence, boot_id: str = "") -> Ledger:
+    def ingest_judgement(self, judgement: Judgement, seen: Evidence, boot_id: str = "") -> Ledger:
         """Add a judgement of any source: a new finding, a repeat, or one more witness of a fault that is active."""
         if judgement.load is not None:
             return self._loaded(judgement.load, seen.at)
@@ -160,7 +160,7 @@ class Ledger:
                 return replace(self, tally=tally)
         if self.tries(judgement.rule):
             judgement = in_shadow(judgement)
-        return replace(self, entries=_entered(self.entries, judgement, seen, boot_id, self.policy), tally=tally)
+        return replace(self, entries=_ingested(self.entries, judgement, seen, boot_id, self.policy), tally=tally)
 
     def clear_by_reload(self, answered: Mapping[str, datetime]) -> Ledger:
         """
@@ -298,7 +298,7 @@ def _is_believed(record: KernelRecord, *, trust_user_space: bool) -> bool:
     return record.source not in TAGGED or is_of_its_device(record.text, record.tags)
 
 
-def _entered(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: str, policy: JudgePolicy) -> Entries:
+def _ingested(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: str, policy: JudgePolicy) -> Entries:
     if root := _root_of(entries, judgement, seen.at):
         return _put(entries, life.with_evidence(root, seen, boot_id))
     if told := _told_already(entries, judgement):
@@ -306,13 +306,13 @@ def _entered(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: st
     old = entries.get(f"{judgement.device}/{judgement.rule}")
     if old is not None and life.is_counted(old, seen, boot_id):
         return entries
-    finding = _advised(entries, _raised(old, judgement, seen, boot_id), seen.at)
+    finding = _advised(entries, _raised_or_repeated(old, judgement, seen, boot_id), seen.at)
     if finding.rule == RECOVERY_RULE:
         return _advise(_put(entries, finding), finding)
     return _put(entries, _suspicion(entries, finding, policy))
 
 
-def _raised(old: Finding | None, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
+def _raised_or_repeated(old: Finding | None, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
     if old is not None and old.cleared_at is None and (old.shadow == judgement.shadow or old.also):
         return life.repeated(old, judgement, seen, boot_id)
     finding = life.new_finding(judgement, seen, boot_id)

@@ -57,7 +57,7 @@ class _State:
         """The rule could be evaluated in its last run: the value that it compares with was there."""
         self.bad: Bad | None = None
 
-    def enter(self, why: str | None, reading: Reading, at: datetime, ahead: timedelta) -> None:
+    def update(self, why: str | None, reading: Reading, at: datetime, ahead: timedelta) -> None:
         """Bad because of *why*; good where it is empty; unchanged where it is None. A clock shows *at* - *ahead*."""
         self.is_known = why is not None
         if why is None:
@@ -117,7 +117,7 @@ class _Source:
         self.ahead = timedelta(0)
         self.samples = 0
 
-    def begin_look(self, at: datetime) -> datetime:
+    def begin_sample(self, at: datetime) -> datetime:
         """The time of a sample at *at*, which never goes back."""
         self.samples += 1
         self.ahead = max(self.ahead, self.now - at)
@@ -145,17 +145,17 @@ class Engine:
         self._bad: dict[str, list[Bad]] = {}
         """By source, because it is read after every sample and rarely changes."""
 
-    def take(self, sample: Sample) -> None:
+    def ingest(self, sample: Sample) -> None:
         """Record one sample. A source that could not be read changes nothing: its earlier results remain."""
         if sample.trouble:
             return
         source = self._sources.setdefault(sample.source, _Source(sample.at))
-        at = source.begin_look(sample.at)
+        at = source.begin_sample(sample.at)
         touched = []
         for reading in sample.readings:
             if reading.value in ALL_ONES:
                 _skip(source, reading)
-            elif one := self._take(source, reading):
+            elif one := self._ingest(source, reading):
                 touched.append(one)
         gone = _forget_what_is_gone(source)
         for one in touched:
@@ -163,7 +163,7 @@ class Engine:
                 if not isinstance(state.rule.test, OutOfLine):
                     others = self._values(source, one.reading)
                     why = verdicts.why_bad(state.rule.test, one.series, others, at)
-                    state.enter(why, one.reading, at, source.ahead)
+                    state.update(why, one.reading, at, source.ahead)
             one.is_new = False
         for name in {one.reading.name for one in touched}:
             _compare(source, name)
@@ -219,7 +219,7 @@ class Engine:
                     state.settle(until)
         self._bad.clear()
 
-    def _take(self, source: _Source, reading: Reading) -> _Followed | None:
+    def _ingest(self, source: _Source, reading: Reading) -> _Followed | None:
         """The series of *reading*, when there is something to judge."""
         rules = self._rules.get(reading.name)
         if rules is None:
@@ -236,7 +236,7 @@ class Engine:
             one.series.stay(at)
             return None
         one.reading = reading
-        one.series.take(reading.value, at)
+        one.series.ingest(reading.value, at)
         return one
 
     def _values(self, source: _Source, reading: Reading) -> dict[str, float | str]:
@@ -267,7 +267,7 @@ def _compare(source: _Source, name: str) -> None:
         if isinstance(test, OutOfLine):
             whys = verdicts.out_of_line(test, [one.series for one in everybody], source.now)
             for one, why in zip(everybody, whys, strict=True):
-                one.states[number].enter(why, one.reading, source.now, source.ahead)
+                one.states[number].update(why, one.reading, source.now, source.ahead)
 
 
 def _forget_what_is_gone(source: _Source) -> bool:

@@ -32,7 +32,7 @@ def reconcile(ledger: Ledger, engine: Engine, *, now: datetime, boot_id: str, jo
     for (_, _), bads in groupby(engine.bad(), key=lambda bad: (bad.device, bad.rule.name)):
         judgement, seen = judged(list(bads), job)
         if not _is_told(ledger, judgement):
-            ledger = ledger.enter(judgement, seen, boot_id)
+            ledger = ledger.ingest_judgement(judgement, seen, boot_id)
     over = {finding.id for finding in ledger.standing if _is_over(finding, engine, now)}
     return ledger.clear_recovered(over, now) if over else ledger
 

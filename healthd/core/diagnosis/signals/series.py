@@ -65,7 +65,7 @@ class Series:
         self.total = 0.0
         """By how much the counter has grown since it was first seen."""
 
-    def take(self, value: float | str, at: datetime) -> None:
+    def ingest(self, value: float | str, at: datetime) -> None:
         """Record what was read at *at*, which never goes back."""
         if value != self.value:
             self._change(value, at)
@@ -74,7 +74,7 @@ class Series:
         self._forget(at - self._keeps)
 
     def stay(self, at: datetime) -> None:
-        """The same as `take` for an unchanged value, where no window can end."""
+        """The same as `ingest` for an unchanged value, where no window can end."""
         self._value_at = at
 
     def grown(self, since: datetime) -> float:

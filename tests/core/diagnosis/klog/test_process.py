@@ -25,7 +25,7 @@ wires = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_chara
 def findings_of(text: str, source: str = "kmsg") -> list[Finding]:
     """What an agent makes of a record that the kernel wrote."""
     record = KernelRecord(sequence=1, at=NOON, text=text, source=source)
-    return Ledger().observe(record, now=NOON).standing
+    return Ledger().ingest_record(record, now=NOON).standing
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -101,7 +101,7 @@ AER = "pcieport 0000:40:01.1: AER: Uncorrected (Fatal) error received: 0000:41:0
 def test_a_line_about_a_device_without_its_tag_is_not_believed(source: str, tags: dict[str, str]) -> None:
     record = KernelRecord(sequence=1, at=NOON, text=AER, source=source, tags=tags)
 
-    assert Ledger().observe(record, now=NOON).standing == []
+    assert Ledger().ingest_record(record, now=NOON).standing == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_line_about_a_device_without_its_tag_is_not_believed(source: str, tags
 def test_a_line_with_its_tag_or_of_a_log_that_has_none_is(source: str, tags: dict[str, str]) -> None:
     record = KernelRecord(sequence=1, at=NOON, text=AER, source=source, tags=tags)
 
-    assert [finding.rule for finding in Ledger().observe(record, now=NOON).standing] == ["aer-fatal"]
+    assert [finding.rule for finding in Ledger().ingest_record(record, now=NOON).standing] == ["aer-fatal"]
 
 
 def test_the_corpus_has_thousands_of_lines() -> None:
@@ -123,4 +123,4 @@ def test_a_service_of_a_port_has_a_tag_of_its_own(tag: str) -> None:
     text = "pciehp 0000:40:01.1:pcie004: Slot(7): Link Down"
     record = KernelRecord(sequence=1, at=NOON, text=text, tags={"DEVICE": tag})
 
-    assert bool(Ledger().observe(record, now=NOON).standing) is tag.endswith(":pcie004")
+    assert bool(Ledger().ingest_record(record, now=NOON).standing) is tag.endswith(":pcie004")

@@ -39,7 +39,7 @@ class Bench:
     def sample(self, *readings: Reading, after: timedelta = MINUTE, source: str = "ib", trouble: str = "") -> list[Bad]:
         """What is bad after one more sample."""
         self.now += after
-        self.engine.take(Sample(source=source, at=self.now, readings=readings, trouble=trouble))
+        self.engine.ingest(Sample(source=source, at=self.now, readings=readings, trouble=trouble))
         return self.engine.bad()
 
     def good_since(self, rule: str, device: str = NIC) -> datetime | None:

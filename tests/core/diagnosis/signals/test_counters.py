@@ -105,7 +105,7 @@ def test_nonsense_between_true_values_never_makes_a_counter_grow_more_than_it_di
         true += grown
         for shown in [*nonsense, true]:
             at += timedelta(seconds=10)
-            series.take(shown, at)
+            series.ingest(shown, at)
 
     assert series.grown(START) <= true - (1 << 20)
     assert series.total == series.grown(START)
@@ -117,7 +117,7 @@ def test_counter_that_is_reset_again_and_again_never_grows_more_than_it_did(step
     for number, grown in enumerate(steps, start=1):
         shown = 0 if grown is None else shown + grown
         true += grown or 0
-        series.take(shown, START + number * MINUTE)
+        series.ingest(shown, START + number * MINUTE)
 
     assert 0 <= series.grown(START) <= true
 
@@ -211,7 +211,7 @@ def test_growth_that_nonsense_hid_until_after_a_repair_does_not_count() -> None:
 def test_total_counts_on_through_a_repair() -> None:
     series = Series(3, START, HOUR)
     series.settle(START + MINUTE)
-    series.take(5, START + 2 * MINUTE)
+    series.ingest(5, START + 2 * MINUTE)
 
     assert (series.total, list(series.growths)) == (2, [])
 
@@ -236,7 +236,7 @@ def test_evidence_says_how_much_and_where() -> None:
 def test_counter_that_always_counts_costs_no_more_memory() -> None:
     series = Series(0, START, HOUR)
     for second in range(1, 3000):
-        series.take(second, START + timedelta(seconds=second))
+        series.ingest(second, START + timedelta(seconds=second))
 
     assert len(series.growths) <= MOST
     assert series.grown(START) == 2999

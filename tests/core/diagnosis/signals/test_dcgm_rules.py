@@ -156,7 +156,7 @@ def test_fault_that_dcgm_told_first_takes_a_node_out_once_the_kernel_tells_it_to
     ledger = reconcile(Ledger(), bench.engine, now=bench.now, boot_id="b")
     line = KernelRecord(sequence=1, at=bench.now, text="NVRM: Xid (PCI:0000:53:00): 79, GPU has fallen off the bus.")
 
-    both = ledger.observe(line, now=bench.now)
+    both = ledger.ingest_record(line, now=bench.now)
 
     assert ledger.verdict()[0] is Verdict.DEGRADED
     assert both.verdict()[0] is Verdict.UNHEALTHY

@@ -40,7 +40,7 @@ class Node:
 
     def hears(self, text: str, sequence: int = 1) -> None:
         record = KernelRecord(sequence=sequence, at=self.bench.now, text=text, boot_id="boot", tags=tags_of(text))
-        self.ledger = self.ledger.observe(record, now=self.bench.now)
+        self.ledger = self.ledger.ingest_record(record, now=self.bench.now)
 
     @property
     def standing(self) -> list[Finding]:
