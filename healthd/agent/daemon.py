@@ -17,6 +17,8 @@ from functools import partial
 import structlog
 
 from healthd.agent.agent import Agent
+from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.judge import NodeFacts
 from healthd.agent.listen import Listener, common_cursor
 from healthd.agent.node_view import WatchedNode
 from healthd.agent.probing import Poll, Probe, Prober
@@ -26,7 +28,7 @@ from healthd.cluster.port import Cluster, ClusterError, Unusable
 from healthd.core.api import Device, KernelLogCursor, Nic
 from healthd.core.backoff import Backoff, Jitter
 from healthd.core.config import Config
-from healthd.core.diagnosis.blindness import Sources, expected_by
+from healthd.core.diagnosis.blindness import expected_by
 from healthd.core.diagnosis.klog import parse_message
 from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.tables import rules_of
@@ -97,22 +99,23 @@ class AgentDaemon:
         self._view = WatchedNode(cluster, clock, name, self._wake.set, jitter=jitter, metrics=self.metrics)
         self._announcer = Announcer(cluster, clock, component="healthd-agent", instance=name, metrics=self.metrics)
         self._agent = Agent(
-            name,
-            cluster,
-            clock,
-            boot_id=sources.boot_id,
-            policy=config.quarantine,
-            judge=config.judge,
-            rules=rules_of(config.judge),
-            metrics=self.metrics,
-            trust_user_space=config.kernel_log.trust_user_space,
-            sources=Sources(expected_by(config.probes)),
-            view=self._view,
-            jitter=jitter,
-            report_within=REPORT_WITHIN,
-            announce=self._announcer,
+            AgentDependencies(
+                node=NodeFacts(name=name, boot_id=sources.boot_id, trust_user_space=config.kernel_log.trust_user_space),
+                cluster=cluster,
+                clock=clock,
+                metrics=self.metrics,
+                quarantine=config.quarantine,
+                judge=config.judge,
+                rules=rules_of(config.judge),
+                expected=expected_by(config.probes),
+                view=self._view,
+                announce=self._announcer,
+                jitter=jitter,
+                report_within=REPORT_WITHIN,
+            )
         )
-        self._listener = Listener([self._agent], clock, self.metrics, self._wake.set)
+        self._state = self._agent.state
+        self._listener = Listener([self._state], clock, self.metrics, self._wake.set)
 
     def stop(self) -> None:
         """Stop soon. May be called from a signal handler of the event loop."""
@@ -165,7 +168,7 @@ class AgentDaemon:
         """Read the kernel log. When it cannot be read or breaks, try again from where reading stopped."""
         backoff = Backoff(FIRST_RETRY, LONGEST_RETRY, self._jitter)
         while True:
-            cursor = common_cursor([self._agent], self._sources.boot_id)
+            cursor = common_cursor([self._state], self._sources.boot_id)
             try:
                 kernel_log = await in_thread(partial(self._sources.open_kernel_log, cursor), "open kernel log")
             except CannotRead as refusal:
@@ -176,15 +179,15 @@ class AgentDaemon:
             await self._clock.sleep(backoff.next())
 
     async def _sample_probes(self) -> None:
-        probes = self._sources.make_probes(*self._agent.seen_this_boot)
-        self._agent.begin([probe.source for probe in probes], self._clock.now())
+        probes = self._sources.make_probes(*self._state.seen_this_boot)
+        self._state.begin([probe.source for probe in probes], self._clock.now())
         pods = Poll(
             name="pods", every=lambda: LOOK_AT_PODS, read=lambda _: self._sources.read_pods(), ingest=self._ingest_pods
         )
         await Prober(probes, self._clock, self._jitter, self.metrics, self._ingest_sample, also=[pods]).run()
 
     def _ingest_sample(self, sample: Sample) -> None:
-        if self._agent.ingest_sample(self._agent.expecting(sample), self._clock.now()):
+        if self._state.ingest_sample(self._state.expecting(sample), self._clock.now()):
             self._wake.set()
 
     async def _read_inventory(self) -> None:
@@ -194,10 +197,10 @@ class AgentDaemon:
         for gpu in found.unreadable:
             log.warning("gpu.unreadable", why=gpu)
         if found.devices:  # an empty list does not mean that known GPUs are gone
-            self._agent.set_gpus(found.devices)
+            self._state.set_gpus(found.devices)
         try:
             if nics := await in_thread(self._sources.read_nics, "ports"):
-                self._agent.set_nics(nics)
+                self._state.set_nics(nics)
         except OSError as error:
             log.warning("ports.unknown", why=str(error), so="the report lists no network ports")
         self._wake.set()
@@ -209,7 +212,7 @@ class AgentDaemon:
         self._pods_trouble = trouble
         if error is not None and not isinstance(error, CannotRead):
             raise error
-        if pods is not None and self._agent.ingest_pods(pods, self._clock.now()):
+        if pods is not None and self._state.ingest_pods(pods, self._clock.now()):
             self._wake.set()
 
     async def _say_last_words(self) -> None:

@@ -15,17 +15,14 @@ from typing import Any, NamedTuple
 import structlog
 
 from healthd.agent import budget_slots
+from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.node_view import NodeView
-from healthd.clock import Clock
 from healthd.cluster.nodes import patch_node
-from healthd.cluster.port import Cluster
 from healthd.core.api import Node
 from healthd.core.api.model import Finding
-from healthd.core.backoff import Backoff, Jitter
-from healthd.core.config import QuarantinePolicy
+from healthd.core.backoff import Backoff
 from healthd.core.node import quarantine
 from healthd.telemetry.events import NORMAL, WARNING
-from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -52,31 +49,25 @@ class Guard:
     Guards one node. *report* writes its health before it is given back. *say* publishes events.
 
     Errors of the cluster go to the caller, which tries again; an unfinished change is then finished or reverted.
-    *repair* is the command that marks the node as repaired.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
-        clock: Clock,
+        dependencies: AgentDependencies,
         view: NodeView,
-        policy: QuarantinePolicy,
-        metrics: Metrics,
-        jitter: Jitter,
         *,
         report: Report,
         say: Say,
-        repair: str,
     ) -> None:
-        self._cluster = cluster
-        self._clock = clock
+        self._cluster = dependencies.cluster
+        self._clock = dependencies.clock
         self._view = view
-        self._policy = policy
-        self._metrics = metrics
+        self._policy = dependencies.quarantine
+        self._metrics = dependencies.metrics
         self._report = report
         self._say = say
-        self._repair = repair
-        self._began = clock.now()
+        self._repair = dependencies.repair_command
+        self._began = self._clock.now()
         self._node_uid = ""
         self._slots: frozenset[str] | None = None
         """Budget slots that the node holds. None: unknown, after a start or a failed request."""
@@ -86,7 +77,7 @@ class Guard:
         """Why the node is not in quarantine, although a finding asks for it."""
         self._awaited = ""
         """Why the node is still in quarantine, although no finding asks for it."""
-        self._ask_again = Backoff(ASK_AGAIN, ASK_AT_LEAST, jitter)
+        self._ask_again = Backoff(ASK_AGAIN, ASK_AT_LEAST, dependencies.jitter)
         self.ask_at: datetime | None = None
         """While the budget is used up: when to ask for a slot again."""
 

@@ -36,16 +36,16 @@ def owns_everything(device: str) -> bool:  # noqa: ARG001 - the signature of `ow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class NodeFacts:
     """
-    What a judge knows of its node.
+    Facts about a node that its findings depend on.
 
     *owns* decides which PCI addresses belong to the node, and for `node` whether the node is the whole machine: where
     the GPUs of one machine are separate nodes, every agent reads the same kernel log. *job* names the job that runs on
     the node, so that repeats from different jobs can be distinguished.
     """
 
-    node: str
+    name: str
     boot_id: str
     owns: Callable[[str], bool] = owns_everything
     job: Callable[[], str] = str
@@ -55,8 +55,8 @@ class Bench:
 class Judge:
     """The findings of one node. *rules* are the rules about readings. The kernel log's rules are always applied."""
 
-    def __init__(self, bench: Bench, policy: JudgePolicy, rules: Iterable[Rule], metrics: Metrics) -> None:
-        self._bench = bench
+    def __init__(self, node: NodeFacts, policy: JudgePolicy, rules: Iterable[Rule], metrics: Metrics) -> None:
+        self._node = node
         self._metrics = metrics
         self._rules = {rule.name: rule for rule in rules}
         self._engine = Engine(self._rules.values())
@@ -84,7 +84,7 @@ class Judge:
 
     def load(self, findings: Iterable[Finding], now: datetime) -> None:
         """Load the findings of an earlier run, without those that a reboot cleared or that the policy leaves out."""
-        ledger = Ledger.of(findings, self._ledger.policy).clear_by_reboot(self._bench.boot_id, now)
+        ledger = Ledger.of(findings, self._ledger.policy).clear_by_reboot(self._node.boot_id, now)
         self._ledger = ledger.clear_left_out(now)
 
     def believe(self, finding: Finding) -> None:
@@ -114,14 +114,14 @@ class Judge:
                 self._ledger.ingest_record(
                     record,
                     now=now,
-                    job=self._bench.job(),
+                    job=self._node.job(),
                     repaired_at=self._repaired_before(now),
-                    trust_user_space=self._bench.trust_user_space,
+                    trust_user_space=self._node.trust_user_space,
                 )
             )
         self._keep(self._ledger.clear_by_reload(self._answered))
         if lost:
-            self._ledger = self._ledger.lost(lost, first=now, last=now, boot_id=self._bench.boot_id)
+            self._ledger = self._ledger.lost(lost, first=now, last=now, boot_id=self._node.boot_id)
         return self._ledger.entries != before
 
     def answered(self, gpus: Iterable[str], now: datetime) -> None:
@@ -135,7 +135,7 @@ class Judge:
             return False
         before = self._ledger.entries
         self._engine.ingest(sample)
-        self._keep(reconcile(self._ledger, self._engine, now=now, boot_id=self._bench.boot_id, job=self._bench.job()))
+        self._keep(reconcile(self._ledger, self._engine, now=now, boot_id=self._node.boot_id, job=self._node.job()))
         return self._ledger.entries != before
 
     def measure(self, nics: Sequence[Nic], now: datetime) -> list[Nic] | None:
@@ -176,18 +176,18 @@ class Judge:
         before = self._ledger
         if after is before:
             return
-        owns = self._bench.owns
+        owns = self._node.owns
         mine = {key: one for key, one in after.entries.items() if key in before.entries or owns(one.device)}
         self._ledger = replace(after, entries=mine)
         stood = {finding.id for finding in before.standing}
         stands = {finding.id for finding in self._ledger.standing}
         for finding in self._ledger.findings:
             if finding.id in stood - stands and finding.cleared_by == "reset":
-                log.info("finding.put_right", **_put_right(self._bench.node, finding))
+                log.info("finding.put_right", **_put_right(self._node.name, finding))
         for finding in self._ledger.standing:
             if finding.id not in stood:
                 self._metrics.findings_raised.labels(finding.rule).inc()
-                log.warning("finding.raised", node=self._bench.node, finding=finding.id, why=finding.message)
+                log.warning("finding.raised", node=self._node.name, finding=finding.id, why=finding.message)
 
 
 def _put_right(node: str, finding: Finding) -> dict[str, str]:

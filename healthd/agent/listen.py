@@ -1,8 +1,8 @@
 """
 Hand the kernel log to the agents of this machine.
 
-One reader serves all agents. A log that cannot be read is logged once, with the way to allow it. The agents go on with
-their other sources, and none of their nodes is reported healthy.
+One reader serves all their nodes. A log that cannot be read is logged once, with the way to allow it. The agents go on
+with their other sources, and none of their nodes is reported healthy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from healthd.agent.agent import Agent
+from healthd.agent.node_state import NodeState
 from healthd.clock import Clock
 from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
@@ -50,17 +50,17 @@ class Losses:
 
 
 class Listener:
-    """Reads one kernel log for *agents* and calls *on_change* when a finding changed. *also* receives all records."""
+    """Reads one kernel log for *nodes* and calls *on_change* when a finding changed. *also* receives all records."""
 
     def __init__(
         self,
-        agents: Sequence[Agent],
+        nodes: Sequence[NodeState],
         clock: Clock,
         metrics: Metrics,
         on_change: Callable[[], None],
         also: Callable[[Sequence[KernelRecord]], None] | None = None,
     ) -> None:
-        self._agents = agents
+        self._nodes = nodes
         self._clock = clock
         self._metrics = metrics
         self._on_change = on_change
@@ -105,8 +105,8 @@ class Listener:
         self._trouble = why
         self._decided.set()
         self._metrics.kernel_log_up.set(0)
-        for agent in self._agents:
-            agent.set_log_readable(False, why)
+        for node in self._nodes:
+            node.set_log_readable(False, why)
         log.error("kernel_log.blind", why=why, so="hardware faults that only the kernel log tells of are not seen")
         self._on_change()
 
@@ -116,8 +116,8 @@ class Listener:
         self._asked.clear()
         self._decided.set()
         self._metrics.kernel_log_up.set(1)
-        for agent in self._agents:
-            agent.set_log_readable(True)
+        for node in self._nodes:
+            node.set_log_readable(True)
         self._on_change()
         log.info("kernel_log.open", source=kernel_log.source)
         try:
@@ -136,7 +136,7 @@ class Listener:
             self._also(batch.records)
         if lost := self._losses.to_tell(batch.lost, now):
             log.warning("kernel_log.lost", records=lost)
-        changed = [agent.ingest_records(batch, now) for agent in self._agents]  # all agents: `any` stops at the first
+        changed = [node.ingest_records(batch, now) for node in self._nodes]  # all nodes: `any` stops at the first
         if any(changed):
             self._on_change()
         self._note_answer(batch.answered)  # after the records that came with it
@@ -173,9 +173,9 @@ async def _with_backlog_as_one(
         yield backlog
 
 
-def common_cursor(agents: Sequence[Agent], boot_id: str) -> KernelLogCursor:
-    """Where a reader for all *agents* begins: at the oldest of their cursors. Each agent skips the records it knows."""
-    cursors = [agent.cursor for agent in agents]
+def common_cursor(nodes: Sequence[NodeState], boot_id: str) -> KernelLogCursor:
+    """Where a reader for all *nodes* begins: at the oldest of their cursors. Each node skips the records it knows."""
+    cursors = [node.cursor for node in nodes]
     if any(cursor.boot_id != boot_id for cursor in cursors) or len({cursor.source for cursor in cursors}) != 1:
         return KernelLogCursor()
     return min(cursors, key=lambda cursor: cursor.sequence)

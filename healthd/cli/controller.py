@@ -23,7 +23,7 @@ from healthd.cluster.port import Unusable
 from healthd.cluster.remote import connect
 from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.controller.checkpoints.verifier_pods import VerifierPods, image_of
-from healthd.controller.daemon import ControllerDaemon
+from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
 from healthd.core.config import CheckpointsPolicy, Config
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.address import AddressError
@@ -77,14 +77,16 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
         )
         daemon = ControllerDaemon(
             config,
-            cluster,
-            clock,
-            ADAPTERS,
-            checkpoints,
-            identity=identity,
-            namespace=namespace or config.quarantine.namespace,
-            jitter=random.random,
-            looker=checkpoints,
+            ControllerDependencies(
+                identity=identity,
+                namespace=namespace or config.quarantine.namespace,
+                cluster=cluster,
+                clock=clock,
+                adapters=ADAPTERS,
+                checkpoints=checkpoints,
+                jitter=random.random,
+                looker=checkpoints,
+            ),
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

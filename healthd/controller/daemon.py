@@ -8,7 +8,8 @@ leads. For a moment two replicas may both act as leader; this does no harm, beca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -16,7 +17,7 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.leader import Candidacy, Deposed, lead
 from healthd.cluster.port import Cluster
-from healthd.controller.checkpoints.precheck import Prechecks
+from healthd.controller.checkpoints.precheck import PrecheckDependencies, Prechecks
 from healthd.controller.cluster_state import ClusterState
 from healthd.controller.dependencies import Dependencies
 from healthd.controller.fabric import Rails
@@ -24,6 +25,7 @@ from healthd.controller.informers import Informers
 from healthd.controller.ports import Checkpoints, Looker
 from healthd.controller.reconciler import Reconciler
 from healthd.controller.workqueue import WorkQueue, in_parallel
+from healthd.core.backoff import Jitter
 from healthd.core.config import Config
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import Announcer
@@ -38,25 +40,29 @@ LAST_WORDS = 0.5
 """Seconds in which a replica that has to stop may still send its last Events."""
 
 
-class ControllerDaemon:
-    """
-    One replica. *identity* is its own name; *namespace* holds the Lease; *jitter* draws from 0 to 1. With a *looker*,
-    the checkpoints of running gangs are checked, too.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerDependencies:
+    """What one replica of the controller gets from outside."""
 
-    def __init__(
-        self,
-        config: Config,
-        cluster: Cluster,
-        clock: Clock,
-        adapters: Mapping[str, GangAdapter[Any]],
-        checkpoints: Checkpoints,
-        *,
-        identity: str,
-        namespace: str,
-        jitter: Callable[[], float],
-        looker: Looker | None = None,
-    ) -> None:
+    identity: str
+    """The replica's own name."""
+    namespace: str
+    """The namespace of the Lease that the replicas compete for."""
+    cluster: Cluster
+    clock: Clock
+    adapters: Mapping[str, GangAdapter[Any]]
+    checkpoints: Checkpoints
+    looker: Looker | None = None
+    """Checks the checkpoints of running gangs. None: they are not checked."""
+    jitter: Jitter
+
+
+class ControllerDaemon:
+    """One replica of the controller."""
+
+    def __init__(self, config: Config, dependencies: ControllerDependencies) -> None:
+        cluster, clock, adapters = dependencies.cluster, dependencies.clock, dependencies.adapters
+        identity = dependencies.identity
         self.metrics = Metrics()
         isolation = Isolation(self.metrics)
         self.cluster_state = ClusterState(adapters, isolation)
@@ -64,10 +70,12 @@ class ControllerDaemon:
         self._cluster = cluster
         self._clock = clock
         self._adapters = adapters
-        self._checkpoints = checkpoints
-        self._looker = looker
-        self._candidacy = Candidacy.lasting(config.leader.lease, identity=identity, name=LEASE, namespace=namespace)
-        self._jitter = jitter
+        self._checkpoints = dependencies.checkpoints
+        self._looker = dependencies.looker
+        self._candidacy = Candidacy.lasting(
+            config.leader.lease, identity=identity, name=LEASE, namespace=dependencies.namespace
+        )
+        self._jitter = dependencies.jitter
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._announcer = Announcer(
@@ -133,12 +141,14 @@ class ControllerDaemon:
 
     def _prechecks(self, looker: Looker) -> Prechecks:
         return Prechecks(
-            self._cluster,
-            self._clock,
-            self.cluster_state,
-            self._adapters,
-            looker,
             self._config.precheck,
-            self.metrics,
-            self._announcer,
+            PrecheckDependencies(
+                cluster=self._cluster,
+                clock=self._clock,
+                cluster_state=self.cluster_state,
+                adapters=self._adapters,
+                looker=looker,
+                metrics=self.metrics,
+                announce=self._announcer,
+            ),
         )

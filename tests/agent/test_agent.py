@@ -9,6 +9,8 @@ import pytest
 
 from healthd.agent.agent import Agent
 from healthd.agent.budget_slots import held_slots, take_slots
+from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.judge import NodeFacts
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
 from healthd.core.api import (
@@ -51,16 +53,17 @@ class OneNode:
     async def agent(self) -> Agent:
         """A new life of the agent, that has taken up what the one before left."""
         agent = Agent(
-            "node-a",
-            self.through,
-            self.clock,
-            boot_id=self.boot_id,
-            policy=self.policy,
-            metrics=self.metrics,
-            rules=self.rules,
-            jitter=lambda: 1.0,
-            report_within=self.report_within,
-            announce=self._hear,
+            AgentDependencies(
+                node=NodeFacts(name="node-a", boot_id=self.boot_id),
+                cluster=self.through,
+                clock=self.clock,
+                metrics=self.metrics,
+                rules=self.rules,
+                jitter=lambda: 1.0,
+                report_within=self.report_within,
+                announce=self._hear,
+                quarantine=self.policy,
+            )
         )
         await agent.load(self.clock.now())
         return agent
@@ -80,7 +83,7 @@ class OneNode:
 
     async def sample(self, agent: Agent, *records: KernelRecord, lost: int = 0) -> None:
         """One round of the agent."""
-        agent.ingest_records(
+        agent.state.ingest_records(
             RecordBatch(records=records, last_sequence=len(self.records) - 1, lost=lost), self.clock.now()
         )
         await agent.cycle(self.clock.now())
@@ -152,7 +155,7 @@ async def test_a_line_that_a_process_wrote_to_the_log_is_no_evidence(one: OneNod
 
 async def test_a_log_that_cannot_be_read_makes_the_node_unknown_and_nothing_more(one: OneNode) -> None:
     agent = await one.agent()
-    agent.set_log_readable(False)
+    agent.state.set_log_readable(False)
     await one.sample(agent)
 
     assert await one.verdict() is Verdict.UNKNOWN
@@ -164,8 +167,8 @@ ON_THE_BUS = Sample(source="pcie", at=START, readings=[Reading("0000:3b:00.0", "
 
 async def test_gpus_on_the_bus_that_nvml_does_not_list_make_the_node_unknown_and_nothing_more(one: OneNode) -> None:
     agent = await one.agent()
-    agent.ingest_sample(ON_THE_BUS, START)
-    changed = agent.ingest_sample(Sample(source="nvml", at=START, empty="NVML: Driver Not Loaded"), START)
+    agent.state.ingest_sample(ON_THE_BUS, START)
+    changed = agent.state.ingest_sample(Sample(source="nvml", at=START, empty="NVML: Driver Not Loaded"), START)
     await one.sample(agent)
 
     node = await one.node()
@@ -181,10 +184,10 @@ async def test_gpus_on_the_bus_that_nvml_does_not_list_make_the_node_unknown_and
 
 async def test_sources_that_answer_for_the_first_time_make_one_write_together(one: OneNode) -> None:
     agent = await one.agent()
-    agent.begin(["pcie", "edac", "host"], START)
+    agent.state.begin(["pcie", "edac", "host"], START)
     await one.sample(agent)
     wakes = [
-        agent.ingest_sample(Sample(source=source, at=START, readings=[Reading("node", f"{source}.x", 0)]), START)
+        agent.state.ingest_sample(Sample(source=source, at=START, readings=[Reading("node", f"{source}.x", 0)]), START)
         for source in ("pcie", "edac", "host")
     ]
 
@@ -194,11 +197,11 @@ async def test_sources_that_answer_for_the_first_time_make_one_write_together(on
 
 async def test_a_source_that_told_something_is_missed_by_the_next_life_of_the_agent(one: OneNode) -> None:
     agent = await one.agent()
-    agent.ingest_sample(Sample(source="edac", at=START, readings=[Reading("node", "edac.corrected", 0)]), START)
+    agent.state.ingest_sample(Sample(source="edac", at=START, readings=[Reading("node", "edac.corrected", 0)]), START)
     await one.sample(agent)
     one.boot_id = "boot-2"
     agent = await one.agent()
-    agent.ingest_sample(Sample(source="edac", at=START), START)
+    agent.state.ingest_sample(Sample(source="edac", at=START), START)
     await one.sample(agent)
 
     assert await one.verdict() is Verdict.UNKNOWN
@@ -209,16 +212,16 @@ async def test_what_the_node_had_is_remembered_over_a_reboot_and_until_a_repair(
         return Sample(source="pcie", at=one.clock.now(), readings=[Reading("node", "pcie.gpus", count)])
 
     agent = await one.agent()
-    agent.ingest_sample(agent.expecting(gpus(8)), START)
+    agent.state.ingest_sample(agent.state.expecting(gpus(8)), START)
     await one.sample(agent)
     one.boot_id = "boot-2"
     agent = await one.agent()
-    remembered = agent.expecting(gpus(7)).readings
+    remembered = agent.state.expecting(gpus(7)).readings
     await one.repair(one.clock.now())
     await one.sample(agent)
 
     assert Reading("node", "pcie.gpus.before", 8) in remembered
-    assert agent.expecting(gpus(7)).readings == gpus(7).readings
+    assert agent.state.expecting(gpus(7)).readings == gpus(7).readings
 
 
 async def test_the_quarantine_ends_with_the_repair_and_the_slot_is_free_again(one: OneNode) -> None:
@@ -578,10 +581,12 @@ async def test_a_port_of_a_rail_is_published_with_what_its_counters_grew_by(one:
     one.rules = roce.RULES
     agent = await one.agent()
     rail, storage = [Nic(pci=pci, port=1, family="roce", rail=number) for pci, number in (("5c", 3), ("5d", None))]
-    agent.set_nics([rail, storage])
+    agent.state.set_nics([rail, storage])
     for step in range(14):
         shown = [Reading(pci, "roce.packet_seq_err", step * 1000, "port 1") for pci in ("5c", "5d")]
-        agent.ingest_sample(Sample(source="infiniband-counters", at=one.clock.now(), readings=shown), one.clock.now())
+        agent.state.ingest_sample(
+            Sample(source="infiniband-counters", at=one.clock.now(), readings=shown), one.clock.now()
+        )
         await agent.cycle(one.clock.now())
         one.clock.advance(timedelta(minutes=5))
     await agent.report_all(one.clock.now())

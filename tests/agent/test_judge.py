@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.agent.judge import Bench, Judge
+from healthd.agent.judge import Judge, NodeFacts
 from healthd.core.api.model import Action, Blame, Finding, Severity
 from healthd.core.config import JudgePolicy
 from healthd.core.diagnosis.findings import BY_DEFAULT
@@ -28,7 +28,7 @@ class Node:
     def __init__(self, *port: Rule) -> None:
         self.now = START
         rules = [*(port or [PORT_DOWN]), GPU_LOST]
-        self.judge = Judge(Bench(node="node-a", boot_id="boot-1"), BY_DEFAULT, rules, Metrics())
+        self.judge = Judge(NodeFacts(name="node-a", boot_id="boot-1"), BY_DEFAULT, rules, Metrics())
 
     def sees(self, link: str, *, minutes: float = 1) -> bool:
         """One more look at the port."""
@@ -169,7 +169,7 @@ def test_finding_of_a_rule_that_is_left_out_now_ends_with_the_next_life_of_the_a
     node.sees("down")
     node.sees("down")
     policy = JudgePolicy(off=("ib-port-down",))
-    after = Judge(Bench(node="node-a", boot_id="boot-1"), policy, [GPU_LOST], Metrics())
+    after = Judge(NodeFacts(name="node-a", boot_id="boot-1"), policy, [GPU_LOST], Metrics())
     after.load([*node.judge.findings, told_by_a_quarantine(GPU, "xid-79")], node.now)
 
     assert [finding.id for finding in after.findings if finding.cleared_at is None] == [f"{GPU}/xid-79"]

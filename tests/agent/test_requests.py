@@ -11,6 +11,8 @@ import pytest
 
 from healthd.agent.agent import CHECK_AGAIN, Agent
 from healthd.agent.budget_slots import take_slots
+from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.judge import NodeFacts
 from healthd.agent.node_view import STALE_AFTER, WatchedNode
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, Unavailable
@@ -61,15 +63,16 @@ class Watching:
     def another_life(self, *, jitter: Jitter = lambda: 0.0, report_within: timedelta = timedelta(0)) -> Agent:
         """The agent, as it is before it has loaded anything."""
         return Agent(
-            "node-a",
-            self.cluster,
-            self.clock,
-            boot_id="boot-1",
-            policy=self.policy,
-            metrics=self.metrics,
-            view=self.view,
-            jitter=jitter,
-            report_within=report_within,
+            AgentDependencies(
+                node=NodeFacts(name="node-a", boot_id="boot-1"),
+                cluster=self.cluster,
+                clock=self.clock,
+                metrics=self.metrics,
+                view=self.view,
+                jitter=jitter,
+                report_within=report_within,
+                quarantine=self.policy,
+            )
         )
 
     async def begin(self) -> None:
@@ -83,7 +86,7 @@ class Watching:
         """The kernel writes *text*, the last of *count* records."""
         self.sequence += count
         record = KernelRecord(sequence=self.sequence, at=self.clock.now(), text=text, boot_id="boot-1")
-        self.agent.ingest_records(RecordBatch(records=[record], last_sequence=self.sequence), self.clock.now())
+        self.agent.state.ingest_records(RecordBatch(records=[record], last_sequence=self.sequence), self.clock.now())
 
     async def look(self) -> timedelta:
         """One cycle, with all that the watch has told until then."""
@@ -336,7 +339,7 @@ async def test_a_record_that_was_judged_but_not_published_is_judged_by_the_next_
     watching.cluster.trouble = None
     watching.agent = watching.another_life()
     await watching.agent.load(watching.clock.now())
-    before = watching.agent.cursor.sequence
+    before = watching.agent.state.cursor.sequence
     watching.hear(count=0)
     await watching.look()
 
@@ -382,11 +385,11 @@ async def test_a_storm_of_the_same_fault_is_written_twice_a_minute(watching: Wat
 
 
 async def test_pods_that_come_and_go_are_published_as_proof(watching: Watching) -> None:
-    watching.agent.ingest_pods([PodTasks("uid-of-a-pod", 3)], watching.clock.now())
+    watching.agent.state.ingest_pods([PodTasks("uid-of-a-pod", 3)], watching.clock.now())
     await watching.look_until(timedelta(seconds=3))
     assert (await watching.truth.get(NodeHealth, "node-a")).status.live_pods == ["uid-of-a-pod"]
 
-    watching.agent.ingest_pods([], watching.clock.now())
+    watching.agent.state.ingest_pods([], watching.clock.now())
     await watching.look_until(timedelta(seconds=3))
 
     status = (await watching.truth.get(NodeHealth, "node-a")).status
@@ -394,11 +397,11 @@ async def test_pods_that_come_and_go_are_published_as_proof(watching: Watching) 
 
 
 async def test_the_next_life_knows_which_pods_were_alive(watching: Watching) -> None:
-    watching.agent.ingest_pods([PodTasks("uid-of-a-pod", 3)], watching.clock.now())
+    watching.agent.state.ingest_pods([PodTasks("uid-of-a-pod", 3)], watching.clock.now())
     await watching.look_until(timedelta(seconds=3))
     watching.agent = watching.another_life()
     await watching.agent.load(watching.clock.now())
-    watching.agent.ingest_pods([], watching.clock.now())
+    watching.agent.state.ingest_pods([], watching.clock.now())
     await watching.look_until(timedelta(seconds=3))
 
     assert [end.uid for end in (await watching.truth.get(NodeHealth, "node-a")).status.gone_pods] == ["uid-of-a-pod"]

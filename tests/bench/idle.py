@@ -54,6 +54,8 @@ def whole_run(folder: str) -> list[str]:
 async def be_an_agent(store: Path) -> None:
     """What an agent's process is made of, until it is killed."""
     from healthd.agent.agent import Agent
+    from healthd.agent.dependencies import AgentDependencies
+    from healthd.agent.judge import NodeFacts
     from healthd.agent.listen import Listener
     from healthd.clock import SystemClock
     from healthd.cluster.embedded import EmbeddedCluster
@@ -69,8 +71,16 @@ async def be_an_agent(store: Path) -> None:
     with EmbeddedCluster.open(store, clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
         await cluster.create(Node(metadata=ObjectMeta(name="node-1")))
         policy = QuarantinePolicy(cordon=False)
-        agent = Agent("node-1", cluster, clock, boot_id=boot_id, policy=policy, metrics=metrics)
-        listener = Listener([agent], clock, metrics, wake.set)
+        agent = Agent(
+            AgentDependencies(
+                node=NodeFacts(name="node-1", boot_id=boot_id),
+                cluster=cluster,
+                clock=clock,
+                metrics=metrics,
+                quarantine=policy,
+            )
+        )
+        listener = Listener([agent.state], clock, metrics, wake.set)
         async with asyncio.TaskGroup() as group:
             group.create_task(cycle_on_change(cluster, clock, [Node], agent.cycle, wake))
             group.create_task(listener.ingest_log(open_kmsg(clock=clock, boot_id=boot_id)))

@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from healthd.agent.agent import Agent
+from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.judge import NodeFacts
 from healthd.agent.listen import Listener
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
@@ -131,16 +133,15 @@ async def measure(log: RealLog, path: Path, count: int) -> list[Round]:
         await cluster.create(Node(metadata=ObjectMeta(name=NODE)))
         policy, wake = QuarantinePolicy(), asyncio.Event()
         agent = Agent(
-            NODE,
-            cluster,
-            clock,
-            boot_id=boot_id,
-            policy=policy,
-            metrics=Metrics(),
-            owns=f"{BUS}.0".__eq__,
-            trust_user_space=True,
+            AgentDependencies(
+                node=NodeFacts(name=NODE, boot_id=boot_id, owns=f"{BUS}.0".__eq__, trust_user_space=True),
+                cluster=cluster,
+                clock=clock,
+                metrics=Metrics(),
+                quarantine=policy,
+            )
         )
-        listener = Listener([agent], clock, Metrics(), wake.set)
+        listener = Listener([agent.state], clock, Metrics(), wake.set)
         kmsg = open_kmsg(clock=clock, boot_id=boot_id, trust_user_space=True)
         async with asyncio.TaskGroup() as group:
             loops = [

@@ -9,7 +9,7 @@ from typing import Any
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster, NotFound, Unavailable
-from healthd.controller.daemon import LEASE, ControllerDaemon
+from healthd.controller.daemon import LEASE, ControllerDaemon, ControllerDependencies
 from healthd.controller.ports import Checkpoints
 from healthd.core.api import ANNOTATION_RESTART, Job, Lease, Node, Pod, Recovery
 from healthd.core.config import Config
@@ -80,13 +80,15 @@ class Stage:
         seen: Cluster = cluster
         self.daemons[name] = ControllerDaemon(
             Config(),
-            seen,
-            self.clock,
-            ADAPTERS,
-            checkpoints or SeenCheckpoints({}),
-            identity=name,
-            namespace="healthd-system",
-            jitter=lambda: 0.5,
+            ControllerDependencies(
+                identity=name,
+                namespace="healthd-system",
+                cluster=seen,
+                clock=self.clock,
+                adapters=ADAPTERS,
+                checkpoints=checkpoints or SeenCheckpoints({}),
+                jitter=lambda: 0.5,
+            ),
         )
         self._replicas[name] = asyncio.create_task(self.daemons[name].run())
         await settle()

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from healthd.cluster.port import Cluster, NotFound
-from healthd.controller.daemon import ControllerDaemon
+from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
 from healthd.controller.informers import ASK_AGAIN, TOO_OLD
 from healthd.core.api import (
     JobSet,
@@ -125,13 +125,15 @@ async def test_a_replica_that_has_not_seen_the_cluster_is_not_ready_and_does_not
     stage.links["a"].cut = True
     blind = ControllerDaemon(
         Config(),
-        _typed(stage.links["a"]),
-        stage.clock,
-        ADAPTERS,
-        SeenCheckpoints({}),
-        identity="blind",
-        namespace="healthd-system",
-        jitter=lambda: 0.5,
+        ControllerDependencies(
+            identity="blind",
+            namespace="healthd-system",
+            cluster=_typed(stage.links["a"]),
+            clock=stage.clock,
+            adapters=ADAPTERS,
+            checkpoints=SeenCheckpoints({}),
+            jitter=lambda: 0.5,
+        ),
     )
     running = asyncio.create_task(blind.run())
     await settle()

@@ -10,6 +10,8 @@ from datetime import timedelta
 import pytest
 
 from healthd.agent.agent import Agent
+from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.judge import NodeFacts
 from healthd.clock import SystemClock
 from healthd.core.api import ANNOTATION_REPAIRED, Lease, Node, NodeHealth
 from healthd.core.api.model import KernelRecord, Verdict
@@ -406,10 +408,19 @@ async def test_the_real_agent_may_do_all_that_it_does(broken: Broken) -> None:
         metrics = Metrics()
         announcer = Announcer(cluster, clock, component="healthd-agent", instance=broken.node, metrics=metrics)
         policy = QuarantinePolicy()
-        agent = Agent(broken.node, cluster, clock, boot_id="boot-1", policy=policy, metrics=metrics, announce=announcer)
+        agent = Agent(
+            AgentDependencies(
+                node=NodeFacts(name=broken.node, boot_id="boot-1"),
+                cluster=cluster,
+                clock=clock,
+                metrics=metrics,
+                announce=announcer,
+                quarantine=policy,
+            )
+        )
         await agent.load(clock.now())
         fault = KernelRecord(sequence=1, at=clock.now(), text=OFF_THE_BUS, boot_id="boot-1")
-        agent.ingest_records(RecordBatch(records=[fault], last_sequence=1), clock.now())
+        agent.state.ingest_records(RecordBatch(records=[fault], last_sequence=1), clock.now())
         await agent.cycle(clock.now())
         out = await cluster.get(Node, broken.node)
         slots = (await cluster.list(Lease, namespace=SYSTEM, labels={"healthd.dev/node": broken.node})).items

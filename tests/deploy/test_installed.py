@@ -9,10 +9,12 @@ from contextlib import aclosing
 import pytest
 
 from healthd.agent.agent import Agent
+from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.judge import NodeFacts
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
 from healthd.controller.checkpoints.mounted import FileCheckpoints
-from healthd.controller.daemon import ControllerDaemon
+from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
 from healthd.core.api import ANNOTATION_ATTEMPT, LABEL_SPARE, Node, Recovery
 from healthd.core.api.model import KernelRecord, Phase
 from healthd.core.config import Config, QuarantinePolicy
@@ -104,23 +106,33 @@ def running(installed: ControlPlane, namespace: str) -> list[Json]:
 def a_controller(cluster: Cluster) -> ControllerDaemon:
     return ControllerDaemon(
         Config(),
-        cluster,
-        SystemClock(),
-        ADAPTERS,
-        FileCheckpoints(),
-        identity="a test",
-        namespace=SYSTEM,
-        jitter=random.random,
+        ControllerDependencies(
+            identity="a test",
+            namespace=SYSTEM,
+            cluster=cluster,
+            clock=SystemClock(),
+            adapters=ADAPTERS,
+            checkpoints=FileCheckpoints(),
+            jitter=random.random,
+        ),
     )
 
 
 async def break_gpu(cluster: Cluster, node: str) -> None:
     """The agent of *node* reads in its kernel log that a GPU is lost."""
     clock = SystemClock()
-    agent = Agent(node, cluster, clock, boot_id="boot-1", policy=QuarantinePolicy(), metrics=Metrics())
+    agent = Agent(
+        AgentDependencies(
+            node=NodeFacts(name=node, boot_id="boot-1"),
+            cluster=cluster,
+            clock=clock,
+            metrics=Metrics(),
+            quarantine=QuarantinePolicy(),
+        )
+    )
     await agent.load(clock.now())
     record = KernelRecord(sequence=1, at=clock.now(), text=OFF_THE_BUS, boot_id="boot-1")
-    agent.ingest_records(RecordBatch(records=[record], last_sequence=1), clock.now())
+    agent.state.ingest_records(RecordBatch(records=[record], last_sequence=1), clock.now())
     await agent.cycle(clock.now())
 
 

@@ -18,7 +18,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
 from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.controller.checkpoints.verifier_pods import VerifierPods, image_of
-from healthd.controller.daemon import ControllerDaemon
+from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
 from healthd.core.api import ChosenCheckpoint, RejectedCheckpoint
 from healthd.core.api.model import Phase
 from healthd.core.checkpoint.restart_cost import at_stake
@@ -76,7 +76,16 @@ def a_controller(cluster: Cluster, name: str, at: Path, pod: str) -> ControllerD
 
     checkpoints = VerifierPods(FileCheckpoints(at), cluster, clock, config.checkpoints, own_image)
     return ControllerDaemon(
-        config, cluster, clock, ADAPTERS, checkpoints, identity=name, namespace=SYSTEM, jitter=random.random
+        config,
+        ControllerDependencies(
+            identity=name,
+            namespace=SYSTEM,
+            cluster=cluster,
+            clock=clock,
+            adapters=ADAPTERS,
+            checkpoints=checkpoints,
+            jitter=random.random,
+        ),
     )
 
 
@@ -141,14 +150,16 @@ async def test_a_gang_that_runs_is_told_what_is_wrong_with_its_saving(
         config = Config(precheck=PrecheckPolicy(every=timedelta(seconds=5)))
         daemon = ControllerDaemon(
             config,
-            cluster,
-            SystemClock(),
-            ADAPTERS,
-            files,
-            identity="third",
-            namespace=SYSTEM,
-            jitter=random.random,
-            looker=files,
+            ControllerDependencies(
+                identity="third",
+                namespace=SYSTEM,
+                cluster=cluster,
+                clock=SystemClock(),
+                adapters=ADAPTERS,
+                checkpoints=files,
+                jitter=random.random,
+                looker=files,
+            ),
         )
         runs = asyncio.create_task(daemon.run())
         events = f"/api/v1/namespaces/{namespace}/events?fieldSelector=reason=CheckpointRefused"

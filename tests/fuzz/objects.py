@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.embedded import store as kept
-from healthd.controller.daemon import ControllerDaemon
+from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
 from healthd.core.api import ANNOTATION_ATTEMPT, RESOURCES, Job, Node, Pod, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.config import BreakerPolicy, Config
@@ -220,13 +220,15 @@ class Fuzz:
                 breaker=BreakerPolicy(per_other_namespace=0, unhealthy_share=1),
                 http=replace(config.http, address=""),
             ),
-            self.cluster,
-            self.clock,
-            adapters,
-            SeenCheckpoints(_NoStores()),
-            identity="a",
-            namespace="healthd-system",
-            jitter=lambda: 0.5,
+            ControllerDependencies(
+                identity="a",
+                namespace="healthd-system",
+                cluster=self.cluster,
+                clock=self.clock,
+                adapters=adapters,
+                checkpoints=SeenCheckpoints(_NoStores()),
+                jitter=lambda: 0.5,
+            ),
         )
         self.report = Report()
 

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 
 from healthd.agent.agent import Agent
 from healthd.agent.daemon import REPORT_WITHIN
+from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.judge import NodeFacts
 from healthd.agent.node_view import WatchedNode
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.loop import cycle_on_change
@@ -52,15 +54,16 @@ class Member:
         self._wake = asyncio.Event()
         self._view = WatchedNode(cluster, clock, name, self._wake.set, jitter=random.random, metrics=metrics)
         self.agent = Agent(
-            name,
-            cluster,
-            clock,
-            boot_id=BOOT,
-            policy=policy,
-            metrics=metrics,
-            view=self._view,
-            jitter=random.random,
-            report_within=REPORT_WITHIN,
+            AgentDependencies(
+                node=NodeFacts(name=name, boot_id=BOOT),
+                cluster=cluster,
+                clock=clock,
+                metrics=metrics,
+                view=self._view,
+                jitter=random.random,
+                report_within=REPORT_WITHIN,
+                quarantine=policy,
+            )
         )
         self.ready = asyncio.Event()
 
@@ -68,12 +71,12 @@ class Member:
         """The kernel of this node writes *text* to its log."""
         self._sequence += 1
         record = KernelRecord(sequence=self._sequence, at=self._clock.now(), text=text, boot_id=BOOT)
-        self.agent.ingest_records(RecordBatch(records=[record], last_sequence=self._sequence), self._clock.now())
+        self.agent.state.ingest_records(RecordBatch(records=[record], last_sequence=self._sequence), self._clock.now())
         self._wake.set()
 
     def see_processes(self, *pods: str) -> None:
         """The pods with these uids have processes on this node, and no others have."""
-        if self.agent.ingest_pods([PodTasks(uid, 2) for uid in pods], self._clock.now()):
+        if self.agent.state.ingest_pods([PodTasks(uid, 2) for uid in pods], self._clock.now()):
             self._wake.set()
 
     async def run(self) -> None:

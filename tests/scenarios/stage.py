@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 
 from healthd.agent.agent import Agent
+from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.judge import NodeFacts
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.dependencies import Dependencies
 from healthd.controller.ports import NoActivity, UnknownWitnesses
@@ -340,13 +342,14 @@ class Stage:
         machine, conduct = self.machines.all[name], self.watchdog.conducts[name]
         conduct.begin_life()
         agent = Agent(
-            name,
-            SeesRepairs(self.truth.seen_by(f"agent {name}"), conduct, self.clock.now),
-            self.clock,
-            boot_id=machine.boot_id,
-            policy=self.config.quarantine,
-            rules=tuple(known_rules().values()),
-            metrics=METRICS,
+            AgentDependencies(
+                node=NodeFacts(name=name, boot_id=machine.boot_id),
+                cluster=SeesRepairs(self.truth.seen_by(f"agent {name}"), conduct, self.clock.now),
+                clock=self.clock,
+                rules=tuple(known_rules().values()),
+                metrics=METRICS,
+                quarantine=self.config.quarantine,
+            )
         )
         is_loaded = False
 
@@ -355,7 +358,7 @@ class Stage:
             if not is_loaded:
                 await agent.load(now)
                 is_loaded = True
-            agent.ingest_records(_unread(machine, agent), now)
+            agent.state.ingest_records(_unread(machine, agent), now)
             conduct.show(agent, self._looks(name, now), now)
             again = await agent.cycle(now)
             return min(again, LOOKS_EVERY) if name in self._shown else again
@@ -446,7 +449,7 @@ class IsOvertaken:
 
 
 def _unread(machine: Machine, agent: Agent) -> RecordBatch:
-    first = agent.cursor.sequence + 1 if agent.cursor.boot_id == machine.boot_id else 0
+    first = agent.state.cursor.sequence + 1 if agent.state.cursor.boot_id == machine.boot_id else 0
     return RecordBatch(records=machine.records[first:], last_sequence=len(machine.records) - 1)
 
 

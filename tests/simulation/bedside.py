@@ -15,6 +15,8 @@ from datetime import timedelta
 from typing import Any
 
 from healthd.agent.agent import Agent
+from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.judge import NodeFacts
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError
 from healthd.core.api import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Node, NodeHealth
@@ -208,15 +210,16 @@ class Bedside:
         cluster = SeesRepairs(FaultyCluster(view, self._luck, self.note), self.conduct, self._now)
         clock = BackwardClock(self.clock, self)
         agent = self._parts.agent(
-            NAME,
-            cluster,
-            clock,
-            boot_id=self.machine.boot_id,
-            policy=self.config.quarantine,
-            judge=JudgePolicy(shadow=self.shadow),
-            rules=self.rules,
-            metrics=METRICS,
-            jitter=self.dice.random,
+            AgentDependencies(
+                node=NodeFacts(name=NAME, boot_id=self.machine.boot_id),
+                cluster=cluster,
+                clock=clock,
+                judge=JudgePolicy(shadow=self.shadow),
+                rules=self.rules,
+                metrics=METRICS,
+                jitter=self.dice.random,
+                quarantine=self.config.quarantine,
+            )
         )
         self.conduct.begin_life()
         is_loaded = False
@@ -226,11 +229,11 @@ class Bedside:
             if not is_loaded:
                 await agent.load(clock.now())
                 is_loaded = True
-                self.conduct.stands(agent.findings)
+                self.conduct.stands(agent.state.findings)
             self._show(agent)
             await agent.cycle(clock.now())
-            self.conduct.stands(agent.findings)
-            self.conduct.check_repair(agent.findings, clock.now())
+            self.conduct.stands(agent.state.findings)
+            self.conduct.check_repair(agent.state.findings, clock.now())
 
         return sample
 
@@ -245,31 +248,37 @@ class Bedside:
         if kernel_first:
             self._tell_kernel(agent)
         for sample, truth in self.instruments.looks_and_truth(now, sources):
-            before = agent.findings
-            agent.ingest_sample(sample, now)
-            self._note_change(before, agent.findings)
-            self.conduct.looked(sample, before, agent.findings, now, truth)
+            before = agent.state.findings
+            agent.state.ingest_sample(sample, now)
+            self._note_change(before, agent.state.findings)
+            self.conduct.looked(sample, before, agent.state.findings, now, truth)
             if self.dice.random() < 0.2:
                 self._show_again(agent, sample)
         if not kernel_first:
             self._tell_kernel(agent)
 
     def _show_again(self, agent: Agent, sample: Sample) -> None:
-        before = agent.findings
-        agent.ingest_sample(sample, self._now())
-        expect(14, list(before) == list(agent.findings), f"the same sample of {sample.source} again changed a finding")
+        before = agent.state.findings
+        agent.state.ingest_sample(sample, self._now())
+        expect(
+            14,
+            list(before) == list(agent.state.findings),
+            f"the same sample of {sample.source} again changed a finding",
+        )
 
     def _tell_kernel(self, agent: Agent) -> None:
-        first = agent.cursor.sequence + 1 if agent.cursor.boot_id == self.machine.boot_id else 0
+        first = agent.state.cursor.sequence + 1 if agent.state.cursor.boot_id == self.machine.boot_id else 0
         records = self.machine.records
-        agent.ingest_records(RecordBatch(records=records[first:], last_sequence=len(records) - 1), self._now())
-        self.conduct.heard(agent.findings)
+        agent.state.ingest_records(RecordBatch(records=records[first:], last_sequence=len(records) - 1), self._now())
+        self.conduct.heard(agent.state.findings)
         if self._fault is not None:
             # Heard only after a clock that was set back had caught up: as if it came before a repair. An agent hears
             # within a second, and a clock that is behind the repair tells it.
-            repairs = [self.watchdog.repaired_at.get(NAME, START), *(one.cleared_at for one in agent.findings)]
+            repairs = [self.watchdog.repaired_at.get(NAME, START), *(one.cleared_at for one in agent.state.findings)]
             heard_late = any(at is not None and self._fault <= at <= self._now() for at in repairs)
-            stands = heard_late or any(one.cleared_at is None and one.last_at >= self._fault for one in agent.findings)
+            stands = heard_late or any(
+                one.cleared_at is None and one.last_at >= self._fault for one in agent.state.findings
+            )
             self._fault = None
             expect(14, stands, f"{NAME}: the kernel told of a fault after the last repair, and nothing stands")
 

@@ -163,9 +163,9 @@ class Conduct:
     def show(self, agent: Agent, samples: Iterable[Sample], now: datetime) -> None:
         """Let *agent* judge *samples*."""
         for sample in samples:
-            before = agent.findings
-            agent.ingest_sample(sample, now)
-            self.looked(sample, before, agent.findings, now)
+            before = agent.state.findings
+            agent.state.ingest_sample(sample, now)
+            self.looked(sample, before, agent.state.findings, now)
 
     def heard(self, after: Sequence[Finding]) -> None:
         """Kernel records were judged."""

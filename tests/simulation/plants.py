@@ -13,15 +13,16 @@ import msgspec
 from msgspec.structs import replace
 
 from healthd.agent.agent import Agent
+from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.guard import Guard, Guarded
-from healthd.agent.judge import Bench, Judge
+from healthd.agent.judge import Judge
+from healthd.agent.node_state import NodeState
 from healthd.cluster.nodes import patch_node
-from healthd.cluster.port import Cluster
 from healthd.controller.dependencies import Dependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_QUARANTINE, Attempt, FencedPod, Node, Recovery
 from healthd.core.api.model import Finding
-from healthd.core.config import Config, JudgePolicy
+from healthd.core.config import Config
 from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
@@ -108,11 +109,11 @@ class _DoubtsNothing(_ResumesFromTorn):
         return await self._checkpoints.latest(root, newer_than, recovery)
 
 
-class _TrustsOldSamples(Agent):
+class _TrustsOldSamples(NodeState):
     """Takes a source in trouble for one that still shows what it showed last."""
 
-    def __init__(self, *rest: Any, **options: Any) -> None:
-        super().__init__(*rest, **options)
+    def __init__(self, *rest: Any) -> None:
+        super().__init__(*rest)
         self._last: dict[str, Sample] = {}
 
     def ingest_sample(self, sample: Sample, now: datetime) -> bool:
@@ -155,8 +156,8 @@ def _guarded_by(guard: type[Guard]) -> Any:
     """Agents with another guard, that is made like theirs."""
 
     class Guarding(Agent):
-        def __init__(self, *rest: Any, **options: Any) -> None:
-            super().__init__(*rest, **options)
+        def __init__(self, dependencies: AgentDependencies) -> None:
+            super().__init__(dependencies)
             self._guard.__class__ = guard
 
     return Guarding
@@ -166,25 +167,33 @@ def _judged_by(judge: type[Judge]) -> Any:
     """Agents with another judge."""
 
     class Judged(Agent):
-        def __init__(self, node_name: str, *rest: Any, **options: Any) -> None:
-            super().__init__(node_name, *rest, **options)
-            bench = Bench(node=node_name, boot_id=options["boot_id"])
-            self._judge = judge(bench, options["judge"], options["rules"], options["metrics"])
+        def __init__(self, dependencies: AgentDependencies) -> None:
+            super().__init__(dependencies)
+            self.state._judge = judge(dependencies.node, dependencies.judge, dependencies.rules, dependencies.metrics)
 
     return Judged
+
+
+class _Trusting(Agent):
+    """An agent that trusts old samples."""
+
+    def __init__(self, dependencies: AgentDependencies) -> None:
+        super().__init__(dependencies)
+        judge, sources = self.state._judge, self.state._sources
+        self.state = _TrustsOldSamples(dependencies.node.boot_id, judge, sources, dependencies.clock)
 
 
 def _with_rules(change: Callable[[Rule], Rule]) -> Any:
     """Agents whose rules are all changed."""
 
-    def make(*rest: Any, rules: Sequence[Rule], **options: Any) -> Agent:
-        return Agent(*rest, rules=tuple(map(change, rules)), **options)
+    def make(dependencies: AgentDependencies) -> Agent:
+        return Agent(dataclasses.replace(dependencies, rules=tuple(map(change, dependencies.rules))))
 
     return make
 
 
-def _without_shadow(*rest: Any, judge: JudgePolicy, **options: Any) -> Agent:
-    return Agent(*rest, judge=replace(judge, shadow=()), **options)
+def _without_shadow(dependencies: AgentDependencies) -> Agent:
+    return Agent(dataclasses.replace(dependencies, judge=replace(dependencies.judge, shadow=())))
 
 
 def _slower(rule: Rule) -> Rule:
@@ -200,8 +209,8 @@ def _controller(through: type[_Through]) -> Any:
 
 
 def _agent(through: type[_Through]) -> Any:
-    def make(name: str, cluster: Cluster, *rest: Any, **options: Any) -> Agent:
-        return Agent(name, through(cluster), *rest, **options)
+    def make(dependencies: AgentDependencies) -> Agent:
+        return Agent(dataclasses.replace(dependencies, cluster=through(dependencies.cluster)))
 
     return make
 
@@ -224,7 +233,7 @@ PLANTS: dict[str, Parts] = {
 }
 
 AT_THE_BEDSIDE: dict[str, Parts] = {
-    "trust-old-samples": Parts(agent=_TrustsOldSamples),
+    "trust-old-samples": Parts(agent=_Trusting),
     "believe-at-first-sight": Parts(agent=_with_rules(lambda rule: replace(rule, holds=timedelta(0)))),
     "forgive-late": Parts(agent=_with_rules(_slower)),
     "overrule-the-kernel": Parts(agent=_judged_by(_EndsAll)),

@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 
 from healthd.agent.agent import Agent
+from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.judge import NodeFacts
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.controller.dependencies import Dependencies
@@ -81,7 +83,7 @@ GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator="Exists")
 class Parts:
     """The programs under test; a planted bug is another one in its place."""
 
-    agent: Callable[..., Agent] = Agent
+    agent: Callable[[AgentDependencies], Agent] = Agent
     controller: Callable[..., Reconciler] = Reconciler
 
 
@@ -262,15 +264,16 @@ class Simulation:
                 conduct.begin_life()
             used = version_of(self.versions, cluster) if self.is_updating else cluster
             agent = self.parts.agent(
-                name,
-                SeesRepairs(used, conduct, clock.now) if conduct else used,
-                clock,
-                boot_id=machine.boot_id,
-                policy=self.config.quarantine,
-                judge=JudgePolicy(shadow=self.shadow),
-                rules=self.rules.get(name, ()),
-                metrics=METRICS,
-                jitter=self.readings.random,
+                AgentDependencies(
+                    node=NodeFacts(name=name, boot_id=machine.boot_id),
+                    cluster=SeesRepairs(used, conduct, clock.now) if conduct else used,
+                    clock=clock,
+                    judge=JudgePolicy(shadow=self.shadow),
+                    rules=self.rules.get(name, ()),
+                    metrics=METRICS,
+                    jitter=self.readings.random,
+                    quarantine=self.config.quarantine,
+                )
             )
             rereads = self.dice.random() < 0.3
             loaded = False
@@ -282,20 +285,24 @@ class Simulation:
                     loaded = True
                 if conduct is not None:
                     conduct.show(agent, self._looks(name, clock.now()), clock.now())
-                agent.set_log_readable(name not in self.unreadable)
+                agent.state.set_log_readable(name not in self.unreadable)
                 if name not in self.unreadable:
-                    first = 0 if rereads or agent.cursor.boot_id != machine.boot_id else agent.cursor.sequence + 1
+                    first = (
+                        0
+                        if rereads or agent.state.cursor.boot_id != machine.boot_id
+                        else agent.state.cursor.sequence + 1
+                    )
                     rereads = False
-                    agent.ingest_records(
+                    agent.state.ingest_records(
                         RecordBatch(records=machine.records[first:], last_sequence=len(machine.records) - 1),
                         clock.now(),
                     )
                 if self.on_cluster:
-                    agent.ingest_pods(processes_on(machine), clock.now())
+                    agent.state.ingest_pods(processes_on(machine), clock.now())
                 await agent.cycle(clock.now())
                 if conduct is not None:
-                    conduct.stands(agent.findings)
-                    conduct.check_repair(agent.findings, clock.now())
+                    conduct.stands(agent.state.findings)
+                    conduct.check_repair(agent.state.findings, clock.now())
 
             return sample
 

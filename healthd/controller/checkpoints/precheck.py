@@ -52,28 +52,32 @@ AT_ONCE = 4
 TICK = timedelta(seconds=5)
 
 
-class Prechecks:
-    """Checks every gang of *cluster_state* once in `policy.every`, while the gang has no active recovery."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrecheckDependencies:
+    """What the checks of running gangs get from outside."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        clock: Clock,
-        cluster_state: ClusterState,
-        adapters: Mapping[str, GangAdapter[Any]],
-        looker: Looker,
-        policy: PrecheckPolicy,
-        metrics: Metrics,
-        announce: Announce = silently,
-    ) -> None:
-        self._cluster = cluster
-        self._clock = clock
-        self._cluster_state = cluster_state
-        self._adapters = adapters
-        self._looker = looker
+    cluster: Cluster
+    clock: Clock
+    cluster_state: ClusterState
+    """The gangs to check."""
+    adapters: Mapping[str, GangAdapter[Any]]
+    looker: Looker
+    metrics: Metrics
+    announce: Announce = silently
+
+
+class Prechecks:
+    """Checks every gang of the cluster state once in `policy.every`, while the gang has no active recovery."""
+
+    def __init__(self, policy: PrecheckPolicy, dependencies: PrecheckDependencies) -> None:
         self._policy = policy
-        self._metrics = metrics
-        self._announce = announce
+        self._cluster = dependencies.cluster
+        self._clock = dependencies.clock
+        self._cluster_state = dependencies.cluster_state
+        self._adapters = dependencies.adapters
+        self._looker = dependencies.looker
+        self._metrics = dependencies.metrics
+        self._announce = dependencies.announce
         self._due: dict[str, datetime] = {}
         self._under_way: dict[str, str] = {}
         """Gangs whose check runs now: uid to namespace."""

@@ -105,7 +105,6 @@ class ProcessRunner:
         log_dir: Path,
         environ: Mapping[str, str],
         terminal: TextIO | None = None,
-        oom: OomKills | None = None,
         saves_in: Path | None = None,
     ) -> None:
         """*saves_in*: where ranks save. A rank that fails while that disk is full is reported as failed by it."""
@@ -121,7 +120,7 @@ class ProcessRunner:
         self._closing = False
         self._trouble = Once()
         self._one_cycle = asyncio.Lock()
-        self._oom = oom or OomKills.here()
+        self._oom = OomKills.here()
         self._written = (*([saves_in] if saves_in else []), log_dir)
 
     async def run(self) -> None:

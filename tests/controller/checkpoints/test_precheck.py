@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.controller.checkpoints.precheck import AT_ONCE, Prechecks
+from healthd.controller.checkpoints.precheck import AT_ONCE, PrecheckDependencies, Prechecks
 from healthd.controller.cluster_state import ClusterState
 from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
@@ -81,7 +81,16 @@ class Hall:
     def watch(self) -> None:
         """Begin to look."""
         checks = Prechecks(
-            self.cluster, self.clock, self.cluster_state, ADAPTERS, self, self.policy, self.metrics, self.announce
+            self.policy,
+            PrecheckDependencies(
+                cluster=self.cluster,
+                clock=self.clock,
+                cluster_state=self.cluster_state,
+                adapters=ADAPTERS,
+                looker=self,
+                metrics=self.metrics,
+                announce=self.announce,
+            ),
         )
         self._task = asyncio.create_task(checks.run())
 
