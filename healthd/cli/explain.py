@@ -31,9 +31,8 @@ from healthd.core.checkpoint.restart_cost import Stake, at_stake
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import blamed, gang_text, kind_named
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER, Terms
-from healthd.core.report.calm import tell_calm
 from healthd.core.report.explain import Explanation, explain
-from healthd.core.report.explain_text import Section, columns, row, tell
+from healthd.core.report.explain_text import Section, columns, row, tell, tell_without_incident
 from healthd.local.state import runs_dir
 
 T = TypeVar("T", Node, NodeHealth)
@@ -86,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         _print(lambda width: [*tell(story, width=width, terms=recorded.terms), *_logs(story, recorded.state)])
     elif recorded.gang is not None:
         gang, stake = recorded.gang, recorded.stake
-        _print(lambda width: tell_calm(gang, stake, width=width))
+        _print(lambda width: tell_without_incident(gang, stake, width=width))
     elif recorded.recoveries:
         _print_table([columns(recorded.terms), *map(row, recorded.recoveries)])
     else:

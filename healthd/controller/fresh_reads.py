@@ -38,11 +38,10 @@ from healthd.cluster.port import Cluster, Invalid, NotFound
 from healthd.controller.cluster_state import ClusterState, ObjectKey, latest_first
 from healthd.core.api import LABEL_GANG, Cause, GangRef, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.api.model import ENDED, Phase
-from healthd.core.recovery.conflicting_pods import occupant
 from healthd.core.recovery.fence import is_another_boot
 from healthd.core.recovery.gang import GangView, Root, members
 from healthd.core.recovery.recovery_status import label_value
-from healthd.core.recovery.replacement_nodes import deserted, refused
+from healthd.core.recovery.replacement_nodes import deserted, occupant, refused
 from healthd.core.recovery.spares import is_spare
 from healthd.gangs.adapter import GangAdapter
 

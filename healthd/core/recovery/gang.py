@@ -230,7 +230,7 @@ class GangView:
     busy: Collection[str] = ()
     """Nodes with members of gangs that have not ended: as spares they are the last choice, whatever the labels say."""
     occupied: Mapping[str, str] = field(default_factory=dict)
-    """Spares that were checked and have a conflicting pod: node -> the pod (`core.recovery.conflicting_pods`)."""
+    """Spares that were checked and have a conflicting pod: node -> the pod (`replacement_nodes.occupant`)."""
     heard: Callable[[str], WitnessReport] = no_witness_report
     """How much the witnesses of a node have reported."""
     is_silent: Callable[[str], bool] = none_silent

@@ -5,19 +5,26 @@ Nothing reserves the nodes of a gang while it is stopped, so a pod of another ow
 their nodes but may run on any of them: it does not matter which node is taken, only how many. A node that is only not
 in use yet is no reason for a spare: when the scheduler refuses a member for another cause (a quota, a volume), a spare
 does not help, and all spares would be used for nothing.
+
+A node can also be unusable as a spare: a label and a taint do not evict running pods. A pod that ran on the node before
+it became a spare stays, and so does a pod that tolerates every taint. When such a pod holds the GPUs, the gang that
+claimed the spare would wait for them without end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from healthd.core.api import ANNOTATION_PLACEMENT, Pod, RecoveryStatus
+from healthd.core.api import ANNOTATION_PLACEMENT, Node, Pod, RecoveryStatus
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.gang import GangView, members
+from healthd.core.recovery.gang import GangView, members, will_not_run
 from healthd.core.recovery.spares import choose, is_fit, origin, read_claim
 
 MOST_LEFT = 50
 """Planned nodes without a member. With more, the scheduler is not done yet, or it refuses all members for one cause."""
+OF_THE_NODE = frozenset({"DaemonSet", "Node"})
+"""Kinds of owners whose pods run on every node, also on a spare. A Node owns its static pods."""
 
 
 SPARE_AFTER = timedelta(seconds=20)
@@ -80,6 +87,19 @@ def is_claimed(spare: str, bad: str, view: GangView, recovery: str) -> bool:
     )
 
 
+def occupant(node: Node, pods: Iterable[Pod]) -> str:
+    """
+    A pod of *pods* that makes *node* unusable as a spare, as `namespace/name`; empty: there is none.
+
+    Such a pod holds devices of a kind that the node has. Small cluster services that tolerate every taint hold no
+    device and do not conflict. On a node without devices every pod counts, except the pods that belong to the node.
+    """
+    devices = {resource for resource in node.status.capacity if "/" in resource}
+    there = (pod for pod in pods if not will_not_run(pod) and not _is_of_the_node(pod))
+    names = (f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in there if not devices or devices & _held(pod))
+    return min(names, default="")
+
+
 def _refused_since(pod: Pod) -> datetime | None:
     said = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
     if said is None or pod.spec.node_name or (said.status, said.reason) != ("False", "Unschedulable"):
@@ -98,3 +118,13 @@ def _claimed(status: RecoveryStatus, view: GangView, recovery: str) -> dict[str,
 def _is_lost(name: str, view: GangView) -> bool:
     fit = is_fit(view.nodes.get(name), view.health.get(name), view.sign_on(name))
     return not fit or view.taken is None or name in view.taken
+
+
+def _is_of_the_node(pod: Pod) -> bool:
+    return any(owner.controller and owner.kind in OF_THE_NODE for owner in pod.metadata.owner_references)
+
+
+def _held(pod: Pod) -> set[str]:
+    """The devices that *pod* holds. A limit without a request counts as a request."""
+    asked = (amounts for c in pod.spec.containers for amounts in (c.resources.requests, c.resources.limits))
+    return {name for amounts in asked for name, amount in amounts.items() if "/" in name and amount != "0"}

@@ -1,5 +1,6 @@
 """
-Puts an explanation into words for the person on call: cause, decision, actions, proof, and what is left to do.
+Puts an explanation into words for the person on call: cause, decision, actions, proof, and what is left to do. For a
+gang without an incident: what a fault would cost.
 
 Plain text; the caller may print the titles in bold. Text from outside (kernel log, paths) is made safe for a terminal
 here.
@@ -14,10 +15,12 @@ from typing import NamedTuple
 
 from healthd.core.api import ANNOTATION_REPAIRED, Attempt, ChosenCheckpoint, Recovery
 from healthd.core.api.model import ENDED, CauseKind, Phase
+from healthd.core.api.save_stats import NO_SAVES
 from healthd.core.checkpoint.precheck import spoken
 from healthd.core.checkpoint.restart_cost import Stake, tell_stake
 from healthd.core.printable import printable
-from healthd.core.recovery.recovery_status import running_since
+from healthd.core.recovery.gang import Ending, Root, left_stopped
+from healthd.core.recovery.recovery_status import gang_text, running_since
 from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.report.explain import BadNode, CauseDetail, Explanation, milliseconds
 from healthd.core.untrusted import number_or
@@ -50,6 +53,20 @@ def tell(story: Explanation, *, width: int = 100, terms: Terms = KUBERNETES) -> 
 def next_fault(stake: Stake, width: int, terms: Terms = KUBERNETES) -> Section:
     """The section with the cost of the next fault."""
     return Section("The next fault", [line for told in tell_stake(stake, terms) for line in wrap(told, width)])
+
+
+def tell_without_incident(root: Root, stake: Stake | None, *, width: int = 100) -> list[Section]:
+    """
+    A gang without an incident: a headline, and what a fault would cost. When that is unknown, the text gives the reason
+    if the root shows one.
+    """
+    headline = Section(f"{_gang_in_words(root)}: no recovery so far", [])
+    if stake is not None:
+        return [headline, next_fault(stake, width, root.terms)]
+    return [
+        headline,
+        Section("The next fault", list(wrap(f"what it would cost is not known: {_why_unknown(root)}", width))),
+    ]
 
 
 def row(recovery: Recovery) -> tuple[str, ...]:
@@ -350,3 +367,28 @@ def wrap(text: str, width: int, *, indent: int = 2, hanging: int = 2) -> Sequenc
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _gang_in_words(root: Root) -> str:
+    if root.terms is KUBERNETES:
+        return f"{gang_text(root.ref)} in {root.ref.namespace}"
+    return f"{root.terms.gang} {root.ref.name}"
+
+
+def _why_unknown(root: Root) -> str:
+    options, doctor = root.options, f"`healthd doctor {gang_text(root.ref)}`"
+    if root.invalid:
+        return f"healthd does nothing to this {root.terms.gang}, as it cannot be read: {'; '.join(root.invalid)}"
+    if root.ending is not Ending.NOT_ENDED or root.deleting:
+        return f"the {root.terms.gang} has ended"
+    if why := left_stopped(root, ()):
+        return why
+    if root.suspended or not root.has_begun:
+        return f"the {root.terms.gang} does not run"
+    if not options.restart or not options.checkpoint:
+        return f"healthd was not asked to restart it, or not told where it saves; {doctor} says what to do"
+    if root.saves == NO_SAVES and root.terms is not KUBERNETES:
+        return "its checkpoints have not been looked at since it started; that takes a minute or two"
+    if root.saves == NO_SAVES:
+        return "nobody has looked at its checkpoints yet, or the controller cannot read them where it is"
+    return f"nothing tells when it was set going; {doctor} may know more"

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api import Container, ContainerResources, Node, NodeStatus, OwnerReference, Pod, PodStatus
-from healthd.core.recovery.conflicting_pods import occupant
+from healthd.core.recovery.replacement_nodes import occupant
 from tests.builders import a_node, a_pod
 from tests.fakes import START
 

@@ -9,7 +9,7 @@ import pytest
 from healthd.core.api.save_stats import Save, Saves
 from healthd.core.checkpoint.restart_cost import at_stake
 from healthd.core.recovery.gang import Ending, GangOptions
-from healthd.core.report.calm import tell_calm
+from healthd.core.report.explain_text import tell_without_incident
 from tests.core.gangs import a_root
 from tests.fakes import START
 
@@ -18,7 +18,11 @@ LOOKED_AT = Saves(watched_since=START)
 
 def told(**fields: Any) -> list[str]:
     root = a_root(**fields)
-    return [line for section in tell_calm(root, at_stake(root, START)) for line in [section.title, *section.lines]]
+    return [
+        line
+        for section in tell_without_incident(root, at_stake(root, START))
+        for line in [section.title, *section.lines]
+    ]
 
 
 def test_what_the_first_fault_would_cost_is_told() -> None:
