@@ -80,6 +80,7 @@ from healthd.core.api.nodes import (
     Toleration,
 )
 from healthd.core.api.pod_packs import (
+    FencedPod,
     is_same,
 )
 from healthd.core.api.pods import (
@@ -104,7 +105,6 @@ from healthd.core.api.recoveries import (
     Attempt,
     Cause,
     ChosenCheckpoint,
-    FencedPod,
     FenceOverride,
     GangRef,
     PodHint,

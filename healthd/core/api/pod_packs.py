@@ -1,5 +1,6 @@
 """
-The pods of a large gang as one text: an object has a limit of some 1.5 MB, and thousands of pods would fill it.
+The old pods of a gang, as the fence sees them. Those of a large gang are stored as one text: an object has a limit of
+some 1.5 MB, and thousands of pods would fill it.
 
 Column by column, binary and compressed, a pod takes some 50 bytes instead of 400. Most of that is what cannot be
 compressed: its uid, and while its end is not proven the boot and the machine that it was on. Of these a digest is
@@ -16,14 +17,12 @@ import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
-from healthd.core.untrusted import inflated
-
-if TYPE_CHECKING:
-    from healthd.core.api.recoveries import FencedPod
+from healthd.core.api.meta import Slim
+from healthd.core.untrusted import Moment, inflated
 
 PACKED_ABOVE = 500
 """Pods. Fewer are written so that people can read them."""
@@ -48,6 +47,29 @@ _LATEST = 253_402_300_799
 Cells = Annotated[list[Annotated[str, msgspec.Meta(max_length=LONGEST_CELL)]], msgspec.Meta(max_length=MOST_PODS)]
 Places = Annotated[dict[str, str], msgspec.Meta(max_length=MOST_PODS)]
 Identities = bytes | Annotated[list[bytes], msgspec.Meta(max_length=MOST_PODS)]
+
+
+class FencedPod(Slim, frozen=True, kw_only=True):
+    """A pod of a stopped attempt. *proof* says how we know that it can no longer write; empty while we do not."""
+
+    name: str
+    """Its name, which a later pod may have again."""
+    uid: str
+    """The pod itself."""
+    node: str
+    """Where it ran; empty: it never got a node."""
+    index: str = ""
+    """Its place in the gang; empty where members have none."""
+    since: Moment | None = None
+    """When it was made or, where its kubelet said so, started there."""
+    boot_id: str = ""
+    """The boot of its machine, as the kubelet first told it."""
+    agent_boot_id: str = ""
+    """The same, as the agent first told it."""
+    machine: str = ""
+    """The system UUID of its machine: another machine may take the name of the node."""
+    proof: str = ""
+    """How we know that it can no longer write; empty while we do not."""
 
 
 class _Columns(msgspec.Struct):
@@ -87,14 +109,14 @@ def packed(pods: Sequence[FencedPod], placement: Mapping[str, str]) -> str:
     return base64.b64encode(zlib.compress(msgspec.msgpack.encode(columns))).decode()
 
 
-def unpacked(text: str, kind: type[FencedPod]) -> tuple[list[FencedPod], dict[str, str]]:
+def unpacked(text: str) -> tuple[list[FencedPod], dict[str, str]]:
     """The pods, and the placement. Raises ValueError where *text* is none of ours."""
     try:
         columns = msgspec.msgpack.decode(inflated(text, MOST_BYTES), type=_Columns)
         count = len(columns.name)
         cells = {name: _apart(getattr(columns, name), count) for name in _COLUMNS}
         cells["uid"] = [_uid(cell, is_packed=isinstance(columns.uid, list)) for cell in cells["uid"]]
-        pods = [_pod(kind, *row) for row in zip(*cells.values(), strict=True)]
+        pods = [_pod(*row) for row in zip(*cells.values(), strict=True)]
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ValueError(f"the packed pods of a recovery cannot be read: {error}") from error
     if columns.left is None:
@@ -109,7 +131,6 @@ def is_same(recorded: str, now: str) -> bool:
 
 
 def _pod(
-    kind: type[FencedPod],
     name: str,
     uid: str,
     node: str,
@@ -120,7 +141,7 @@ def _pod(
 ) -> FencedPod:
     boot, agent, machine = map(_text_of, identities)
     agent = boot if identities[1] == _SAME else agent
-    return kind(
+    return FencedPod(
         name=_with(name, f"-{index}"),
         uid=uid,
         node=node,

@@ -8,7 +8,7 @@ import msgspec
 
 from healthd.core.api.meta import Condition, ObjectMeta, Slim
 from healthd.core.api.model import CauseKind, Phase
-from healthd.core.api.pod_packs import PACKED_ABOVE, packed, unpacked
+from healthd.core.api.pod_packs import PACKED_ABOVE, FencedPod, packed, unpacked
 from healthd.core.printable import printable
 from healthd.core.untrusted import AttemptNumber, Moment, Step
 
@@ -64,29 +64,6 @@ class TimelineEntry(Slim, frozen=True, kw_only=True):
     """When it began."""
     message: str = ""
     """Why."""
-
-
-class FencedPod(Slim, frozen=True, kw_only=True):
-    """A pod of a stopped attempt. *proof* says how we know that it can no longer write; empty while we do not."""
-
-    name: str
-    """Its name, which a later pod may have again."""
-    uid: str
-    """The pod itself."""
-    node: str
-    """Where it ran; empty: it never got a node."""
-    index: str = ""
-    """Its place in the gang; empty where members have none."""
-    since: Moment | None = None
-    """When it was made or, where its kubelet said so, started there."""
-    boot_id: str = ""
-    """The boot of its machine, as the kubelet first told it."""
-    agent_boot_id: str = ""
-    """The same, as the agent first told it."""
-    machine: str = ""
-    """The system UUID of its machine: another machine may take the name of the node."""
-    proof: str = ""
-    """How we know that it can no longer write; empty while we do not."""
 
 
 class FenceOverride(Slim, frozen=True, kw_only=True):
@@ -232,7 +209,7 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """In memory there are only pods; `stored` packs them. Raises ValueError for a text that is none of ours."""
         if self.packed:
-            pods, placement = unpacked(self.packed, FencedPod)
+            pods, placement = unpacked(self.packed)
             msgspec.structs.force_setattr(self, "pods", pods)
             msgspec.structs.force_setattr(self, "placement", placement)
             msgspec.structs.force_setattr(self, "packed", "")
