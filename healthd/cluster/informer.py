@@ -12,10 +12,9 @@ import builtins
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import structlog
-from msgspec.structs import replace
 
 from healthd.clock import Clock
 from healthd.cluster.port import (
@@ -32,11 +31,11 @@ from healthd.cluster.port import (
     Unusable,
 )
 from healthd.cluster.selection import selection
-from healthd.cluster.store import Key, Store, Stored, Watched
-from healthd.core.api import RESOURCES, Pod, Slim
+from healthd.cluster.store import Change, Key, Store, Watched
+from healthd.core.api import RESOURCES, Slim
 from healthd.core.backoff import Backoff, no_jitter
 
-__all__ = ["Change", "Informer", "Watched", "without_containers"]
+__all__ = ["Change", "Informer", "Watched"]
 
 log = structlog.get_logger(__name__)
 
@@ -45,24 +44,6 @@ T = TypeVar("T", bound=Slim)
 _SAID = 1000
 """Unreadable objects that were logged already, and are remembered."""
 _FIRST_RETRY, _LAST_RETRY = timedelta(seconds=1), timedelta(seconds=30)
-
-
-def without_containers(pod: Pod) -> Pod:
-    """A pod with what decisions about gangs use: its node and its status. Less than half the memory."""
-    return replace(pod, spec=replace(pod.spec, containers=[]))
-
-
-class Change(NamedTuple):
-    """An object that was added, changed or deleted, as a watch or a new list showed it."""
-
-    kind: type[Slim]
-    key: Key
-    obj: Any
-    """Its state now; None: it is gone."""
-    last: Any
-    """The last known state of an object that is gone: it was deleted, or another of the same name has replaced it."""
-    version: str
-    """The resource version of this change."""
 
 
 class Informer:
@@ -129,10 +110,6 @@ class Informer:
         store = self._store(kind)
         return Listed(store.select(namespace, selection(kind, labels, fields)), self._kept[kind].version)
 
-    def indexed(self, kind: type[T], index: str, value: str) -> builtins.list[T]:
-        """The objects under *value* of an index; others are not read. Raises Unavailable before the first list."""
-        return self._store(kind).indexed(index, value)
-
     def _store(self, kind: type[T]) -> Store[T]:
         kept = self._kept.get(kind)
         if kept is None:
@@ -162,11 +139,11 @@ class Informer:
         listed = await self._cluster.list(kept.kind, namespace=what.namespace, labels=what.labels, fields=what.fields)
         now = self._clock.now()
         unreadable = {Key(each.namespace, each.name) for each in listed.unreadable}
-        changed = kept.store.replace(listed.items, unreadable=unreadable)
+        changed = kept.store.replace(listed.items, listed.resource_version, unreadable=unreadable)
         kept.heard(listed.resource_version, now)
         kept.synced.set()
-        for stored in changed:
-            self._notify(kept, stored)
+        for change in changed:
+            self._notify(change)
         for each in listed.unreadable:
             self._tell_unreadable(each)
 
@@ -185,11 +162,11 @@ class Informer:
             self._tell_unreadable(event.unreadable)
             last = kept.store.get(Key(event.unreadable.namespace, event.unreadable.name))
             if event.is_gone and last is not None:
-                self._notify(kept, kept.store.drop(last))
+                self._notify(kept.store.drop(last, kept.version))
         if event.obj is None:
             return
         take = kept.store.drop if event.type is EventType.DELETED else kept.store.put
-        self._notify(kept, take(event.obj))
+        self._notify(take(event.obj, kept.version))
 
     def _tell_unreadable(self, unreadable: Unreadable) -> None:
         """Log once for each object and reason: each new list reports the object again."""
@@ -201,8 +178,7 @@ class Informer:
         while len(self._said_unreadable) > _SAID:
             del self._said_unreadable[next(iter(self._said_unreadable))]
 
-    def _notify(self, kept: _Kept, stored: Stored) -> None:
-        change = Change(kept.kind, *stored, version=kept.version)
+    def _notify(self, change: Change) -> None:
         for tell in self._listeners:
             tell(change)
 

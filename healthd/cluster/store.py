@@ -36,14 +36,17 @@ class Watched(Generic[T]):
     """Removes fields that are never read here, before an object is stored."""
 
 
-class Stored(NamedTuple):
-    """The result of one change in the store."""
+class Change(NamedTuple):
+    """An object that was added, changed or deleted, as a watch or a new list showed it."""
 
+    kind: type[Slim]
     key: Key
     obj: Any
     """Its state now; None: it is gone."""
     last: Any
     """The last known state of an object that is gone: it was deleted, or another of the same name has replaced it."""
+    version: str
+    """The resource version of this change."""
 
 
 class Store(Generic[T]):
@@ -82,7 +85,7 @@ class Store(Generic[T]):
         """The objects under *value* of an index, ordered by namespace and name."""
         return [obj for _, obj in sorted(self._indexes[index].get(value, {}).items(), key=lambda item: item[0])]
 
-    def put(self, obj: T) -> Stored:
+    def put(self, obj: T, version: str) -> Change:
         """Store the newest state of an object. With another uid under the same name, the old object was deleted."""
         obj = self.watched.trim(obj) if self.watched.trim else obj
         key = key_of(obj)
@@ -96,15 +99,15 @@ class Store(Generic[T]):
             for value in values(obj):
                 self._indexes[index][value][key] = obj
         is_another = former is not None and _meta(former).uid != _meta(obj).uid
-        return Stored(key, obj, former if is_another else None)
+        return Change(self.watched.kind, key, obj, former if is_another else None, version)
 
-    def drop(self, obj: T) -> Stored:
+    def drop(self, obj: T, version: str) -> Change:
         """Remove *obj*, which is gone; *obj* is its last state."""
         obj = self.watched.trim(obj) if self.watched.trim else obj
         self._remove(key_of(obj))
-        return Stored(key_of(obj), None, obj)
+        return Change(self.watched.kind, key_of(obj), None, obj, version)
 
-    def replace(self, items: Iterable[T], *, unreadable: Collection[Key] = ()) -> list[Stored]:
+    def replace(self, items: Iterable[T], version: str, *, unreadable: Collection[Key] = ()) -> list[Change]:
         """
         Replace all objects with *items*. Returns what changed; a missing object was deleted between two watch events.
 
@@ -112,8 +115,8 @@ class Store(Generic[T]):
         """
         fresh = {key_of(obj): obj for obj in items}
         vanished = [obj for key, obj in self._objects.items() if key not in fresh and key not in unreadable]
-        gone = [self.drop(obj) for obj in vanished]
-        return gone + [self.put(obj) for key, obj in fresh.items() if not self._has(key, obj)]
+        gone = [self.drop(obj, version) for obj in vanished]
+        return gone + [self.put(obj, version) for key, obj in fresh.items() if not self._has(key, obj)]
 
     def _has(self, key: Key, obj: T) -> bool:
         held = self._objects.get(key)

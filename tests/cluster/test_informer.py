@@ -9,9 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.informer import Change, Informer, Watched, without_containers
+from healthd.cluster.informer import Change, Informer, Watched
 from healthd.cluster.port import Gone, NotFound, Unavailable
 from healthd.cluster.store import Key
 from healthd.core.api import LABEL_GANG, Pod
@@ -136,9 +137,9 @@ async def test_index_follows_every_change(cluster: EmbeddedCluster, link: Link, 
         await cluster.delete(Pod, "c", namespace="default")
         await settle()
 
-        assert names(informer.indexed(Pod, "gang", "one")) == ["a"]
-        assert names(informer.indexed(Pod, "gang", "two")) == ["b"]
-        assert informer.indexed(Pod, "gang", "three") == []
+        assert names(informer._store(Pod).indexed("gang", "one")) == ["a"]
+        assert names(informer._store(Pod).indexed("gang", "two")) == ["b"]
+        assert informer._store(Pod).indexed("gang", "three") == []
 
 
 async def test_it_tells_what_changed(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
@@ -233,6 +234,10 @@ async def test_what_it_never_heard_of_grows_stale_too(cluster: EmbeddedCluster, 
         assert not informer.is_synced
         assert first == timedelta(0)
         assert informer.stale_for(clock.now()) == MINUTE
+
+
+def without_containers(pod: Pod) -> Pod:
+    return replace(pod, spec=replace(pod.spec, containers=[]))
 
 
 async def test_trimmed_objects_are_kept_trimmed(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
