@@ -74,10 +74,6 @@ class Judge:
         """Whether a finding has this id, active or cleared."""
         return finding in self._ledger.entries
 
-    def finding(self, finding: str) -> Finding:
-        """The finding with this id. Raises KeyError."""
-        return self._ledger.entries[finding]
-
     def verdict(self, blind: Mapping[str, str]) -> tuple[Verdict, str]:
         """The verdict of all active findings, with the worst as the reason. *blind*: why sources have no readings."""
         return self._ledger.verdict(blind)

@@ -94,11 +94,6 @@ class Prober:
         """By name: the start of a read that has not returned."""
         self._fault: Exception | None = None
 
-    @property
-    def troubles(self) -> dict[str, str]:
-        """By source: why it cannot be read. Its readings are unknown."""
-        return dict(self._troubles)
-
     async def run(self) -> None:
         """Run until cancelled. Raises what *ingest* raised."""
         worker = Worker("probes")

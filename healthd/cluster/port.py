@@ -29,7 +29,7 @@ class ClusterError(Exception):
         ├── Gone             410: the watch history no longer reaches back that far; list again
         ├── Invalid          400, 422: the object, patch or selector is not acceptable; says which field and why
         ├── Forbidden        403: the caller may not do this; says who, what and where
-        ├── TooManyRequests  429: an eviction that a disruption budget forbids, or an overloaded server
+        ├── TooManyRequests  429: an overloaded server
         ├── Unavailable      no answer, or a time-out: a write may or may not have taken effect
         └── Unusable         it will never answer again: the process that gets it must end
     """
@@ -183,8 +183,4 @@ class Cluster(Reader, Protocol):
         it with *grace_seconds* 0; an object with finalizers stays until the last one is patched away.
         Raises NotFound, Conflict.
         """
-        ...
-
-    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        """Evict a pod: it is marked `DisruptionTarget`, then deleted. Raises NotFound, TooManyRequests."""
         ...

@@ -109,14 +109,6 @@ class GangAdapter(ABC, Generic[T]):
         del cluster
         return root
 
-    async def roots(self, cluster: Reader) -> list[Root]:
-        """Every root of this kind; none when the kind is not installed."""
-        try:
-            objects = (await cluster.list(self.kind, labels=self.labels)).items
-        except NotFound:
-            return []
-        return [await self.complete(cluster, root) for obj in objects if (root := self.read(obj))]
-
     async def find(self, cluster: Reader, ref: GangRef) -> Root | None:
         """The root as it is now; None when it is gone or another object has its name."""
         try:

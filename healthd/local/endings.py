@@ -16,7 +16,6 @@ EARLY = timedelta(seconds=5)
 """The ranks of a gang end together. Rank 0 may save a last time, so one rank that ends first is no alarm."""
 AT_ITS_END = timedelta(seconds=1)
 """Between a rank's last save and its end: file systems store coarser times than healthd."""
-NO_CHECKPOINT = ChosenCheckpoint()
 
 
 def doubts(

@@ -35,10 +35,6 @@ class CountingCluster:
         """Noted as `delete Kind`."""
         return await self._pass_on("delete", kind, *where, **given)
 
-    async def evict(self, *where: Any, **given: Any) -> None:
-        """Agents evict nothing."""
-        raise NotImplementedError
-
     async def create(self, obj: Any) -> Any:
         """Noted as `create Kind`."""
         await self._note(f"create {type(obj).__name__}")

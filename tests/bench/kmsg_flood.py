@@ -82,7 +82,6 @@ class Result:
     """As the reader counted."""
     missing: int
     """The truth: what was put in and not read. Must equal *lost*."""
-    overruns: int
     batches: int
     flood_s: float
     lines_per_s: int
@@ -127,7 +126,7 @@ async def measure(flood: Flood, log: RealLog, command: list[str]) -> Result:
     reading = asyncio.create_task(_read(reader, log, tally, begun, flood.work_ms / 1000))
     log.write("NVRM: flood begins")
     await begun.wait()
-    overruns, cpu, before = reader.overruns, time.process_time(), _kib("VmRSS")
+    cpu, before = time.process_time(), _kib("VmRSS")
     written, seconds = await write_flood(flood, command, log.tag)
     log.write("NVRM: flood ends")
     async with asyncio.timeout(DEADLINE):
@@ -142,14 +141,13 @@ async def measure(flood: Flood, log: RealLog, command: list[str]) -> Result:
         read=tally.read,
         lost=tally.lost,
         missing=written + others + 1 - tally.read,
-        overruns=reader.overruns - overruns,
         batches=tally.batches,
         flood_s=round(seconds, 3),
         lines_per_s=round(written / seconds),
         cpu_s=round(cpu, 3),
         rss_before_kib=before,
         rss_peak_kib=_kib("VmHWM"),
-        priority=reader.priority,
+        priority=reader._urgency.priority,
         writer=Path(command[0]).name,
     )
 

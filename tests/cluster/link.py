@@ -55,9 +55,6 @@ class Link:
     async def delete(self, kind: type[T], name: str, **how: Any) -> None:
         await self._through(self._cluster.delete(kind, name, **how))
 
-    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        await self._through(self._cluster.evict(name, namespace, grace_seconds=grace_seconds))
-
     async def watch(
         self,
         kind: type[T],

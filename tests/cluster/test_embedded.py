@@ -18,6 +18,7 @@ from healthd.cluster.embedded.watch import FOREIGN_TICK
 from healthd.cluster.port import Event, EventType, Gone, Invalid, Unavailable
 from healthd.core.api import ChosenCheckpoint, Lease, Node, Pod, Recovery
 from tests.builders import a_job, a_lease, a_node, a_pod, a_recovery
+from tests.cluster.fakes import compact
 from tests.fakes import ManualClock, counting_uids, settle
 
 
@@ -169,7 +170,7 @@ async def test_history_is_bounded(cluster: EmbeddedCluster) -> None:
 async def test_version_just_before_the_oldest_kept_can_be_watched_from(cluster: EmbeddedCluster) -> None:
     before = (await cluster.create(a_node())).metadata.resource_version
     await relabel(cluster, 2)
-    cluster.compact(str(int(before) + 1))
+    compact(cluster, str(int(before) + 1))
 
     event = await anext(cluster.watch(Node, since=before))
 
@@ -186,7 +187,7 @@ async def test_removed_dependents_leave_no_trace(cluster: EmbeddedCluster) -> No
 
 async def test_compaction_of_everything_keeps_the_counter(cluster: EmbeddedCluster) -> None:
     node = await cluster.create(a_node())
-    cluster.compact("1000000")
+    compact(cluster, "1000000")
     patched = await cluster.patch(Node, "node-a", {"spec": {"unschedulable": True}})
 
     assert int(patched.metadata.resource_version) == int(node.metadata.resource_version) + 1

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
-from healthd.cluster.remote import Access, Fixed, connect
+from healthd.cluster.remote import Access, connect
+from tests.cluster.fakes import FixedConnection
 from tests.deploy.manifests import DEPLOY
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
@@ -76,7 +77,7 @@ async def as_holder_of(control_plane: ControlPlane, token: str) -> AsyncIterator
     """The cluster, as whoever has *token*."""
     tls = ssl.create_default_context(cafile=str(control_plane.authority))
     access = Access(url=control_plane.url, source="a test", authorization=f"Bearer {token}", tls=tls)
-    async with connect(Fixed(access), clock=SystemClock(), jitter=random.random) as cluster:
+    async with connect(FixedConnection(access), clock=SystemClock(), jitter=random.random) as cluster:
         yield cluster
 
 

@@ -89,10 +89,6 @@ class Mortal:
         await self._cluster.delete(kind, name, **options)
         self._die("after", f"{RESOURCES[kind].kind}:delete")
 
-    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        """As the real one."""
-        await self._cluster.evict(name, namespace, grace_seconds=grace_seconds)
-
     def _die(self, when: str, what: str) -> None:
         self._writes += when == "before"
         if when == self._when and self._what in (what, f"write:{self._writes}"):

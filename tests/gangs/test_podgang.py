@@ -16,6 +16,7 @@ from healthd.core.recovery.gang import Ending, Mount, Root, attempt_of, index_of
 from healthd.gangs.podgang import PodGangAdapter
 from tests.builders import a_job, a_pod
 from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster, mounting
+from tests.gangs.roots import roots_of
 
 ADAPTER = PodGangAdapter()
 ENABLED = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": "file:///data"}
@@ -85,7 +86,7 @@ async def test_pods_that_nobody_asked_restarts_for_are_no_gang(cluster: Embedded
     await make(cluster, "rank-0", annotations={"healthd.dev/restart": "no"})
     await ADAPTER.discover(cluster, "default", "train", list((await pods(cluster)).values()))
 
-    assert await ADAPTER.roots(cluster) == []
+    assert await roots_of(ADAPTER, cluster) == []
 
 
 async def test_the_gang_is_what_was_there_with_the_options_of_its_pods(cluster: EmbeddedCluster) -> None:

@@ -7,11 +7,14 @@ from datetime import timedelta
 import pytest
 
 from healthd.core.api import ChosenCheckpoint, ContainerState, ContainerStatus, Pod, PodStatus, Terminated
-from healthd.local.endings import EARLY, NO_CHECKPOINT, doubts, left_early, unsaved
+from healthd.local.endings import EARLY, doubts, left_early, unsaved
 from tests.builders import a_pod
 from tests.fakes import START
 
 LOST = "rank 0 ended 8 s before the last one, and nothing was saved after that"
+
+
+NO_CHECKPOINT = ChosenCheckpoint()
 
 
 def at_step(step: int, saved_after: float = 0.0) -> ChosenCheckpoint:

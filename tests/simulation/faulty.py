@@ -128,9 +128,6 @@ class FaultyCluster:
         )
         await self._call(f"delete {kind.__name__} {name}", call, writes=True)
 
-    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        await self._call(f"evict {name}", self._truth.evict(name, namespace, grace_seconds=grace_seconds), writes=True)
-
     async def _call(self, what: str, call: Coroutine[Any, Any, A], *, writes: bool) -> A:
         try:
             await TURN
@@ -196,7 +193,4 @@ class StaleCache:
         raise AssertionError("the controller wrote to the informer that it notices with")
 
     async def delete(self, kind: type[T], name: str, **_: Any) -> None:
-        raise AssertionError("the controller wrote to the informer that it notices with")
-
-    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
         raise AssertionError("the controller wrote to the informer that it notices with")

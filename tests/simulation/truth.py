@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Event, Fields, Labels, Listed, NotFound
 from healthd.cluster.selection import selection
-from healthd.core.api import Pod, Slim
+from healthd.core.api import Slim
+from tests.cluster.fakes import compact
 from tests.simulation.turns import at_once
 
 T = TypeVar("T", bound=Slim)
@@ -155,13 +156,8 @@ class Truth:
             after = None
         self._tell(Write(self._by, kind, before, after))
 
-    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        before = await self.get(Pod, name, namespace)
-        await self._cluster.evict(name, namespace, grace_seconds=grace_seconds)
-        self._lists.forget(Write(self._by, Pod, before, None))
-
     def compact(self, before: str) -> None:
-        self._cluster.compact(before)
+        compact(self._cluster, before)
 
 
 def _where(obj: Any) -> tuple[str, str]:

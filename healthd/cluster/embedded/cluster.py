@@ -24,7 +24,7 @@ from healthd.cluster.embedded.store import Key, Store
 from healthd.cluster.embedded.watch import Watchers, selected
 from healthd.cluster.port import AlreadyExists, Event, EventType, Fields, Invalid, Labels, Listed, NotFound, Unreadable
 from healthd.cluster.selection import selectable, selection
-from healthd.core.api import RESOURCES, AnyObject, Pod, Resource, Slim, to_wire
+from healthd.core.api import RESOURCES, AnyObject, Resource, Slim, to_wire
 
 T = TypeVar("T", bound=Slim)
 
@@ -181,22 +181,6 @@ class EmbeddedCluster:
             old = _WIRE.decode(self._body(resource, key))
             rules.check_preconditions(resource, old, uid=uid, resource_version=resource_version)
             self._delete(key, old, grace_seconds)
-
-    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        """Evict a pod: it is marked `DisruptionTarget`, then deleted. Raises NotFound."""
-        resource = RESOURCES[Pod]
-        key = Key(resource.plural, namespace, name)
-        with self._writing():
-            old = _WIRE.decode(self._body(resource, key))
-            marked = rules.evicted(old, now=self._clock.now())
-            if marked is not old:
-                marked = _WIRE.decode(self._replace(key, old, marked))
-            self._delete(key, marked, grace_seconds)
-
-    def compact(self, before: str) -> None:
-        """Delete history older than version *before*, as an API server does by itself every few minutes."""
-        with self._store.transaction():
-            self._store.trim(_parsed_version(before) - 1)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

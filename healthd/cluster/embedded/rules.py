@@ -159,22 +159,6 @@ def _grace_period(resource: Resource, body: Wire, asked: int | None) -> int:
     return own if asked is None else asked
 
 
-def evicted(body: Wire, *, now: datetime) -> Wire:
-    """The pod with the condition that says why it is deleted; the same pod when it already has the condition."""
-    conditions = body.get("status", {}).get("conditions", [])
-    if any(condition["type"] == "DisruptionTarget" and condition["status"] == "True" for condition in conditions):
-        return body
-    condition = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting",
-        "lastTransitionTime": msgspec.to_builtins(now),
-    }
-    others = [condition for condition in conditions if condition["type"] != "DisruptionTarget"]
-    return {**body, "status": {**body.get("status", {}), "conditions": [*others, condition]}}
-
-
 def _second(moment: datetime) -> Any:
     """A time as in the metadata of an object: cut off to full seconds."""
     return msgspec.to_builtins(moment.replace(microsecond=0))

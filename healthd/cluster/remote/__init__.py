@@ -9,8 +9,8 @@ and the credentials come from `in_cluster` for pods, `kubeconfig` for people. On
 from __future__ import annotations
 
 from healthd.cluster.remote.cluster import RemoteCluster, connect
-from healthd.cluster.remote.connection import Access, Connection, Fixed
+from healthd.cluster.remote.connection import Access, Connection
 from healthd.cluster.remote.http import Limits
 from healthd.cluster.remote.in_cluster import in_cluster
 
-__all__ = ["Access", "Connection", "Fixed", "Limits", "RemoteCluster", "connect", "in_cluster"]
+__all__ = ["Access", "Connection", "Limits", "RemoteCluster", "connect", "in_cluster"]

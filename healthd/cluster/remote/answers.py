@@ -18,7 +18,6 @@ from healthd.cluster.port import (
     Unavailable,
 )
 
-_DISRUPTION_BUDGET = "DisruptionBudget"
 _UNKNOWN = "the server could not find the requested resource"
 _LONGEST_WORDS = 2000
 """Limit for an answer that is not a Status: this is enough to recognize an HTML page of a proxy."""
@@ -27,8 +26,6 @@ _LONGEST_WORDS = 2000
 class Cause(msgspec.Struct, frozen=True):
     """One cause of a refusal, and the field that it is about."""
 
-    reason: str = ""
-    message: str = ""
     field: str = ""
 
 
@@ -36,7 +33,6 @@ class Details(msgspec.Struct, frozen=True, rename="camel"):
     """What a refusal is about."""
 
     causes: list[Cause] | None = None
-    retry_after_seconds: int = 0
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -74,11 +70,6 @@ def failure(status: Status, where: str) -> ClusterError:
     if words == _UNKNOWN:
         words = f"{where}: {words}: does this cluster know the kind?"
     return Unavailable(f"{where}: {status.code}: {words}") if kind is Unavailable else kind(words)
-
-
-def is_refused_by_budget(status: Status) -> bool:
-    """A PodDisruptionBudget forbids this eviction: this is no overload, and a retry soon does not help."""
-    return any(cause.reason == _DISRUPTION_BUDGET for cause in status.causes)
 
 
 def is_another_uid(status: Status) -> bool:

@@ -31,7 +31,7 @@ from healthd.cluster.remote.answers import failure, is_another_uid
 from healthd.cluster.remote.connection import Connection
 from healthd.cluster.remote.http import Http, Limits, Refused, Request
 from healthd.cluster.remote.watching import follow
-from healthd.core.api import RESOURCES, Pod, Slim
+from healthd.core.api import RESOURCES, Slim
 
 log = structlog.get_logger(__name__)
 
@@ -148,11 +148,6 @@ class RemoteCluster:
         """Ask for deletion, graceful where a kubelet or a finalizer must act first. Raises NotFound, Conflict."""
         body = wire.deletion_body(uid=uid, resource_version=resource_version, grace_seconds=grace_seconds)
         await self._call("DELETE", self._object(kind, name, namespace), body=body)
-
-    async def evict(self, name: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        """Evict a pod: it is marked `DisruptionTarget`, then deleted. Raises NotFound, TooManyRequests."""
-        body = wire.eviction_body(name, namespace, grace_seconds=grace_seconds)
-        await self._call("POST", self._object(Pod, name, namespace, "eviction"), query=_WRITING, body=body)
 
     async def _pages(self, kind: type[T], where: str, query: dict[str, str]) -> Listed[T]:
         items: builtins.list[T] = []

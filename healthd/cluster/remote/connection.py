@@ -33,15 +33,3 @@ class Connection(Protocol):
         Raises Unusable for a configuration that cannot work, Unavailable where trying again may help.
         """
         ...
-
-
-class Fixed:
-    """A `Connection` whose access never changes."""
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-
-    async def access(self, *, fresh: bool = False) -> Access:
-        """Always the same access."""
-        del fresh
-        return self._access

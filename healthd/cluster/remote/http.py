@@ -17,7 +17,7 @@ import aiohttp
 
 from healthd.clock import Clock
 from healthd.cluster.port import Unavailable
-from healthd.cluster.remote.answers import Status, is_refused_by_budget, parse_status
+from healthd.cluster.remote.answers import Status, parse_status
 from healthd.cluster.remote.connection import Access, Connection
 
 
@@ -112,7 +112,7 @@ class Http:
             if response.status == 401 and not is_renewed:
                 is_renewed = True
                 continue
-            pause = self._pause(response, status)
+            pause = self._pause(response)
             if pause is None or self._clock.now() + pause > until:
                 raise Refused(status, _where(request, access))
             await self._clock.sleep(pause)
@@ -149,9 +149,9 @@ class Http:
             raise
         self._is_distrusted = False
 
-    def _pause(self, response: aiohttp.ClientResponse, status: Status) -> timedelta | None:
+    def _pause(self, response: aiohttp.ClientResponse) -> timedelta | None:
         """How long to wait before a retry to a busy server; None when it is not busy and the refusal is final."""
-        if response.status != 429 or is_refused_by_budget(status):
+        if response.status != 429:
             return None
         asked = response.headers.get("Retry-After", "1")
         seconds = int(asked) if asked.isascii() and asked.isdigit() else 1

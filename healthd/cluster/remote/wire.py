@@ -139,13 +139,6 @@ def deletion_body(*, uid: str, resource_version: str, grace_seconds: int | None)
     return _ENCODER.encode(options)
 
 
-def eviction_body(name: str, namespace: str, *, grace_seconds: int | None) -> bytes:
-    """The body of an eviction, with the options of a deletion."""
-    options = {} if grace_seconds is None else {"deleteOptions": {"gracePeriodSeconds": grace_seconds}}
-    metadata = {"name": name, "namespace": namespace}
-    return _ENCODER.encode({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, **options})
-
-
 def _with_exact_times(kind: type[Slim], body: dict[str, Any]) -> dict[str, Any]:
     """The times of a Lease have a type of their own: the server reads them only with microseconds."""
     spec = body.get("spec")

@@ -213,11 +213,6 @@ class CheckpointReads:
             if not self._waiting[place]:
                 del self._waiting[place]
 
-    @property
-    def waits(self) -> bool:
-        """Whether a requested read has not begun yet."""
-        return bool(self._waiting)
-
     # Run in the background -------------------------------------------------------------------------------------------
 
     async def run(self, wake: Callable[[GangKey], None]) -> None:

@@ -220,14 +220,6 @@ def _one_of(growth: tuple[tuple[str, int], ...]) -> dict[str, int]:
     return dict(growth)
 
 
-def look_across(health: Mapping[str, NodeHealth], now: datetime) -> Fabric:
-    """The result over all nodes, in one call."""
-    survey = Survey()
-    for name, one in health.items():
-        survey.enter(name, one, now)
-    return survey.compare()
-
-
 def _of_node(nics: Sequence[Nic], track: Track) -> float:
     """
     The usual power among the ports of one node that match *track*; with few such ports -NODE_FAR, which excludes none.

@@ -26,7 +26,7 @@ from healthd.core.api.model import KernelRecord
 from healthd.core.diagnosis.readings import RecordBatch
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
 from healthd.probes.klog.log import Mailbox, known_sequence
-from healthd.probes.klog.priority import AdaptivePriority, Priority, ThreadScheduling
+from healthd.probes.klog.priority import AdaptivePriority, ThreadScheduling
 from healthd.probes.klog.record import KernelTime, may_matter, microseconds_of, parse_record
 from healthd.probes.klog.ring import Drained, End, Read, Ring, Wanted, to_oldest
 
@@ -115,16 +115,6 @@ class Kmsg:
     def boot_id(self) -> str:
         """The boot that the records belong to."""
         return self._boot_id
-
-    @property
-    def priority(self) -> Priority:
-        """The best priority that the scheduler has granted the reader. `realtime` is requested at the first burst."""
-        return self._urgency.priority
-
-    @property
-    def overruns(self) -> int:
-        """How often the kernel reported that it had overwritten the next record before it was read."""
-        return self._ring.overruns
 
     async def batches(self) -> AsyncGenerator[RecordBatch, None]:
         """Every record that may matter, once, in order. May run only once."""

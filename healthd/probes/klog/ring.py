@@ -74,8 +74,6 @@ class Ring:
         self._wanted = wanted
         self._read = read
         self.last_sequence = last_sequence
-        self.overruns = 0
-        """How often the kernel reported that it had overwritten the next record."""
 
     def drain(self) -> Drained:
         """Read up to CHUNK records without waiting. Raises OSError when the source is broken."""
@@ -98,8 +96,8 @@ class Ring:
             for _ in range(CHUNK):
                 try:
                     append(read(fd, RECORD_SIZE))
-                except BrokenPipeError:
-                    self.overruns += 1
+                except BrokenPipeError:  # the kernel had overwritten the next record: a hole in the numbers shows it
+                    continue
         except BlockingIOError:
             return End.DRY
         return End.CLOSED if chunk and not chunk[-1] else End.MORE

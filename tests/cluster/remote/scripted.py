@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from healthd.cluster.remote import Access, Fixed, Limits, RemoteCluster, connect
+from healthd.cluster.remote import Access, Limits, RemoteCluster, connect
+from tests.cluster.fakes import FixedConnection
 from tests.fakes import START
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -124,7 +125,7 @@ async def talking(
 ) -> AsyncIterator[tuple[RemoteCluster, Scripted]]:
     """A cluster whose API server gives these answers. Waits between tries take no time."""
     async with serving(*answers) as server:
-        connection = Fixed(Access(server.url, "a test", authorization="Bearer secret"))
+        connection = FixedConnection(Access(server.url, "a test", authorization="Bearer secret"))
         jitter = random.Random(1).random
         async with (
             connect(connection, clock=clock or Hasty(), jitter=jitter, limits=limits) as cluster,

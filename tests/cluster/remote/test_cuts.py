@@ -14,10 +14,10 @@ import pytest
 from healthd.clock import SystemClock
 from healthd.cluster.informer import Informer, Watched
 from healthd.cluster.leader import Candidacy, Deposed, lead
-from healthd.cluster.port import Forbidden, TooManyRequests, Unavailable
+from healthd.cluster.port import Forbidden, Unavailable
 from healthd.cluster.remote import Limits, RemoteCluster, connect, in_cluster
-from healthd.core.api import Lease, Node, Pod
-from tests.builders import a_lease, a_node, a_pod
+from healthd.core.api import Lease, Node
+from tests.builders import a_lease
 from tests.cluster.remote.conftest import Road, remote
 from tests.lab.control_plane import STRANGER, ControlPlane
 
@@ -253,25 +253,3 @@ async def test_list_is_whole_and_in_order_whatever_its_pages(
         listed = await paging.list(Lease, namespace=namespace)
 
     assert listed.items == (await cluster.list(Lease, namespace=namespace)).items
-
-
-async def test_eviction_that_a_disruption_budget_forbids_is_refused(
-    cluster: RemoteCluster, control_plane: ControlPlane, namespace: str
-) -> None:
-    await cluster.create(a_node(f"node-{namespace}"))
-    await cluster.create(a_pod("p", namespace=namespace, node=f"node-{namespace}", labels={"app": "p"}))
-    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    await cluster.patch(Pod, "p", {"status": ready}, namespace=namespace, subresource="status")
-    control_plane.apply(BUDGET.replace("NAMESPACE", namespace))
-    control_plane.kubectl("-n", namespace, "wait", "pdb/p", "--for=jsonpath={.status.currentHealthy}=1")
-
-    with pytest.raises(TooManyRequests, match="disruption budget"):
-        await cluster.evict("p", namespace)
-
-
-BUDGET = """
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata: {name: p, namespace: NAMESPACE}
-spec: {minAvailable: 1, selector: {matchLabels: {app: p}}}
-"""

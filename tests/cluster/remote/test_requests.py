@@ -19,12 +19,12 @@ from healthd.cluster.port import (
     TooManyRequests,
     Unavailable,
 )
-from healthd.cluster.remote import Access, Connection, Fixed, connect
+from healthd.cluster.remote import Access, Connection, connect
 from healthd.core.api import Lease, Node, Pod, Recovery
+from tests.cluster.fakes import FixedConnection
 from tests.cluster.remote.scripted import LIMITS, Answer, Hasty, refuses, says, serving, talking, tells
 
 NODE = {"metadata": {"name": "n", "resourceVersion": "7"}}
-BUDGET = {"causes": [{"reason": "DisruptionBudget", "message": "needs 1 healthy pod"}]}
 
 
 @pytest.mark.parametrize(
@@ -102,15 +102,6 @@ async def test_server_that_stays_busy_is_not_asked_for_ever() -> None:
     assert sum(clock.slept, timedelta(0)) <= LIMITS.throttled
 
 
-async def test_eviction_refused_by_a_budget_is_not_tried_again() -> None:
-    refusal = {"code": 429, "message": "Cannot evict pod as it would violate the pod's disruption budget."}
-    async with talking(says(429, {**refusal, "details": BUDGET}, Retry_After="10")) as (cluster, server):
-        with pytest.raises(TooManyRequests, match="disruption budget"):
-            await cluster.evict("p", "ns")
-
-    assert len(server.asked) == 1
-
-
 class Renewing:
     """A connection whose first token has expired."""
 
@@ -173,7 +164,9 @@ async def test_name_that_does_not_resolve_is_unavailable() -> None:
 
 
 async def expect_unavailable(url: str, words: str) -> None:
-    async with connect(Fixed(Access(url, "a test")), clock=Hasty(), jitter=lambda: 0.5, limits=LIMITS) as cluster:
+    async with connect(
+        FixedConnection(Access(url, "a test")), clock=Hasty(), jitter=lambda: 0.5, limits=LIMITS
+    ) as cluster:
         with pytest.raises(Unavailable, match=words):
             await cluster.get(Node, "n")
 

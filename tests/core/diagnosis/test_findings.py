@@ -320,17 +320,9 @@ def test_a_record_older_than_a_repair_that_had_nothing_to_clear_changes_nothing(
     assert log.rules == []
 
 
-def test_a_reset_clears_only_what_it_puts_right_on_that_gpu() -> None:
-    log = Log().xid(48).xid(54, at=1).xid(48, on=OTHER, at=2)
-
-    log.ledger = log.ledger.clear_by_reset(GPU, when(60))
-
-    assert [finding.id for finding in log.ledger.standing] == [f"{GPU}/xid-54", f"{OTHER}/xid-48"]
-
-
 def test_a_fault_that_comes_back_after_its_remedy_asks_for_a_new_part() -> None:
     log = Log().xid(48)
-    log.ledger = log.ledger.clear_by_reset(GPU, when(60))
+    log.says(LOADED, at=600)
 
     log.xid(48, at=3600)
 

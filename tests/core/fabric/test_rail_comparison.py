@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from healthd.core.api import Nic, NodeHealth, NodeHealthStatus, ObjectMeta
-from healthd.core.fabric.rail_comparison import Congestion, Fabric, Track, look_across
+from healthd.core.fabric.rail_comparison import Congestion, Fabric, Survey, Track
 from healthd.core.node.reporting import SILENT_AFTER
 from tests.fakes import START
 
@@ -36,7 +36,10 @@ def nodes(powers: PowersOf, *, count: int = 125, rails: int = 8) -> dict[str, No
 
 
 def seen(health: Mapping[str, NodeHealth]) -> Fabric:
-    return look_across(health, START)
+    survey = Survey()
+    for name, one in health.items():
+        survey.enter(name, one, START)
+    return survey.compare()
 
 
 def who(fabric: Fabric) -> list[tuple[str, int, str]]:

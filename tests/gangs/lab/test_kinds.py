@@ -11,6 +11,7 @@ from healthd.core.recovery.gang import GangView, index_of, members
 from healthd.gangs import ADAPTERS
 from tests.gangs.lab import manifests
 from tests.gangs.lab.theatre import Theatre
+from tests.gangs.roots import roots_of
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -57,7 +58,7 @@ async def test_every_pod_is_claimed_by_its_gang_alone(theatre: Theatre, which: s
     assert all(ADAPTERS[kind].root_name(pod) == "train" for pod in pods)
     assert all(ADAPTERS[kind].root_uid(pod) in ("", root.ref.uid) for pod in pods)
     assert {index_of(pod) for pod in pods} - {""} == set(root.seats)
-    everything = [(name, found) for name, each in ADAPTERS.items() for found in await each.roots(theatre.cluster)]
+    everything = [(name, found) for name, each in ADAPTERS.items() for found in await roots_of(each, theatre.cluster)]
     assert [name for name, found in everything if found.ref.namespace == theatre.namespace] == [kind]
 
 

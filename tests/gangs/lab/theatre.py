@@ -13,6 +13,7 @@ from healthd.cluster.port import Cluster, Conflict, NotFound
 from healthd.core.api import ChosenCheckpoint, Pod
 from healthd.core.recovery.gang import Root, StartHint, attempt_of, will_not_run
 from healthd.gangs import ADAPTERS
+from tests.gangs.roots import roots_of
 from tests.lab.control_plane import ControlPlane
 from tests.lab.simulated import SimulatedNodes
 
@@ -50,7 +51,7 @@ class Theatre:
 
     async def root(self, kind: str, name: str = "train") -> Root:
         """The root as it stands."""
-        found = [root for root in await ADAPTERS[kind].roots(self.cluster) if self._is_mine(root, name)]
+        found = [root for root in await roots_of(ADAPTERS[kind], self.cluster) if self._is_mine(root, name)]
         assert len(found) == 1, f"{len(found)} roots of kind {kind} are called {name}"
         return found[0]
 

@@ -163,7 +163,6 @@ class Flaky:
         self.get = inner.get
         self.list = inner.list
         self.watch = inner.watch
-        self.evict = inner.evict
 
     async def create(self, obj: Any) -> Any:
         return await self._write(self._inner.create(obj))

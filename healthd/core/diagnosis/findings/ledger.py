@@ -6,7 +6,7 @@ The agent holds one ledger and replaces it at each change. `now` is the time of 
     ledger = Ledger.of(status.findings)
     ledger = ledger.ingest_record(record, now=now, job=job, repaired_at=last_repair)
     ledger = ledger.lost(count, first=..., last=..., boot_id=...)
-    ledger = ledger.clear_by_repair(at)    # or .clear_by_reset(device, at), .clear_by_reboot(boot_id, at)
+    ledger = ledger.clear_by_repair(at)    # or .clear_by_reboot(boot_id, at)
     ledger = ledger.decay(now)
     verdict, message = ledger.verdict(blind)
     status.findings = ledger.findings
@@ -240,14 +240,6 @@ class Ledger:
             return finding.last_at <= at or is_ahead or (bool(late) and is_only_read)
 
         return replace(self, entries=_cleared(self.entries, "repair", at, is_put_right))
-
-    def clear_by_reset(self, device: str, at: datetime) -> Ledger:
-        """Clear what a reset of *device* at *at* clears."""
-
-        def is_put_right(finding: Finding) -> bool:
-            return finding.device == device and finding.last_at <= at and finding.action in RESET_CLEARS
-
-        return replace(self, entries=_cleared(self.entries, "reset", at, is_put_right))
 
     def clear_by_reboot(self, boot_id: str, at: datetime) -> Ledger:
         """Clear what a reboot clears, of every boot but *boot_id*, the present one. *at*: when it was noticed."""
