@@ -96,19 +96,9 @@ class LocalRuntime:
         self._log = RunLog(spec, cluster, clock, self._checkpoints, runs, self._notifier.tell)
         self._stop = StopRequest()
         self._objects = RunObjects(spec.name, cluster, clock, self._stop)
-        self._start = RunStart(
-            spec=spec,
-            cluster=cluster,
-            clock=clock,
-            objects=self._objects,
-            stop=self._stop,
-            checkpoints=self._checkpoints,
-            folder=self._folder,
-            run_log=self._log,
-            start_fresh=config.recovery.start_fresh,
-        )
+        self._start = self._make_start()
         self._agents_wake = asyncio.Event()
-        self._agents = [self._agent_of(slot) for slot in machine.slots]
+        self._agents = [self._make_agent(slot) for slot in machine.slots]
         self._runner = ProcessRunner(
             cluster,
             clock,
@@ -126,27 +116,8 @@ class LocalRuntime:
         )
         self._witnesses = LocalWitnesses(self._listener, self._agents)
         self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
-        dependencies = Dependencies(
-            cluster=cluster,
-            clock=clock,
-            adapters=ADAPTERS,
-            checkpoints=self._checkpoints,
-            metrics=self.metrics,
-            activity=self._runner,
-            witnesses=self._witnesses,
-        )
-        self._controller = Reconciler(dependencies, config)
-        self._prechecks = Prechecks(
-            config.precheck,
-            PrecheckDependencies(
-                cluster=cluster,
-                clock=clock,
-                cluster_state=self._controller.cluster_state,
-                adapters=ADAPTERS,
-                looker=self._checkpoints,
-                metrics=self.metrics,
-            ),
-        )
+        self._controller = self._make_controller()
+        self._prechecks = self._make_prechecks()
 
     def stop(self) -> None:
         """
@@ -257,7 +228,7 @@ class LocalRuntime:
             await self._listener.ingest_log(kernel_log)
         await asyncio.Event().wait()  # the kernel log cannot be read any more, but the run continues
 
-    def _agent_of(self, slot: Slot) -> Agent:
+    def _make_agent(self, slot: Slot) -> Agent:
         owned = frozenset(device.pci for device in slot.devices)
         facts = NodeFacts(
             name=slot.name,
@@ -277,4 +248,42 @@ class LocalRuntime:
                 inventory=slot.devices,
                 repair=f"healthd repair {slot.name} --state {shlex.quote(str(self.spec.state))}",
             )
+        )
+
+    def _make_start(self) -> RunStart:
+        return RunStart(
+            spec=self.spec,
+            cluster=self.cluster,
+            clock=self._clock,
+            objects=self._objects,
+            stop=self._stop,
+            checkpoints=self._checkpoints,
+            folder=self._folder,
+            run_log=self._log,
+            start_fresh=self._config.recovery.start_fresh,
+        )
+
+    def _make_controller(self) -> Reconciler:
+        dependencies = Dependencies(
+            cluster=self.cluster,
+            clock=self._clock,
+            adapters=ADAPTERS,
+            checkpoints=self._checkpoints,
+            metrics=self.metrics,
+            activity=self._runner,
+            witnesses=self._witnesses,
+        )
+        return Reconciler(dependencies, self._config)
+
+    def _make_prechecks(self) -> Prechecks:
+        return Prechecks(
+            self._config.precheck,
+            PrecheckDependencies(
+                cluster=self.cluster,
+                clock=self._clock,
+                cluster_state=self._controller.cluster_state,
+                adapters=ADAPTERS,
+                looker=self._checkpoints,
+                metrics=self.metrics,
+            ),
         )

@@ -8,6 +8,7 @@ import hashlib
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from healthd.cluster.remote import connect
 from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from healthd.core.api import Node
 from tests.builders import a_node
+from tests.cluster import fakes
 from tests.fakes import START, ManualClock, counting_uids
 from tests.lab.control_plane import ControlPlane, Options
 from tests.simulation.truth import Truth
@@ -70,8 +72,10 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 @pytest.fixture
 def compact(cluster: Cluster, request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Makes the cluster forget its history before a version."""
-    if isinstance(cluster, EmbeddedCluster | Truth):
+    if isinstance(cluster, Truth):
         return cluster.compact
+    if isinstance(cluster, EmbeddedCluster):
+        return partial(fakes.compact, cluster)
     real: ControlPlane = request.getfixturevalue("api_server")
 
     def restart(_: str) -> None:

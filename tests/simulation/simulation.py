@@ -458,7 +458,7 @@ class Simulation:
         self.go(actor)
         while self.luck.is_out or self.stores.random() < self.store_speed:
             life = self._lives.get(actor.name)
-            if actor.is_under_way or life is None or not (life.reads.waits or self._is_reading(actor)):
+            if actor.is_under_way or life is None or not (life.reads._waiting or self._is_reading(actor)):
                 return
             self._go_reads(actor)
             self.go(actor)
