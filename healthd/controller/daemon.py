@@ -19,7 +19,7 @@ from healthd.cluster.leader import Candidacy, Deposed, lead
 from healthd.cluster.port import Cluster
 from healthd.controller.checkpoints.precheck import PrecheckDependencies, Prechecks
 from healthd.controller.cluster_state import ClusterState
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.fabric import Rails
 from healthd.controller.informers import Informers
 from healthd.controller.ports import Checkpoints, Looker
@@ -112,7 +112,7 @@ class ControllerDaemon:
 
     async def _work(self) -> None:
         """Do the leader's work. It starts anew each time this replica leads: it may have been away for long."""
-        dependencies = Dependencies(
+        dependencies = ReconcilerDependencies(
             cluster=self._cluster,
             clock=self._clock,
             adapters=self._adapters,

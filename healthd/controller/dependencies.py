@@ -17,7 +17,7 @@ from healthd.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dependencies:
+class ReconcilerDependencies:
     """The reconciler's surroundings. What is left out does nothing, or nothing at the same time."""
 
     cluster: Cluster

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from healthd.controller.checkpoints.recovery_reads import RecoveryReads
 from healthd.controller.cluster_state import ClusterState
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.fresh_reads import FreshReader, phase_of
 from healthd.core.api import Cause, GangRef, Recovery
 from healthd.core.api.model import Phase
@@ -52,7 +52,7 @@ class Observer:
     """Observes one gang after the other. The searches for checkpoints that a snapshot needs begin here (*reads*)."""
 
     def __init__(
-        self, dependencies: Dependencies, cluster_state: ClusterState, config: Config, reads: RecoveryReads
+        self, dependencies: ReconcilerDependencies, cluster_state: ClusterState, config: Config, reads: RecoveryReads
     ) -> None:
         self._clock = dependencies.clock
         self._adapters = dependencies.adapters

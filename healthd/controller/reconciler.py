@@ -24,7 +24,7 @@ from healthd.controller.act import perform, point_hint, record
 from healthd.controller.checkpoints.background_reads import CheckpointReads
 from healthd.controller.checkpoints.recovery_reads import RecoveryReads
 from healthd.controller.cluster_state import ClusterState, GangKey
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.events import emit_events
 from healthd.controller.garbage_collector import GarbageCollector
 from healthd.controller.informers import read_everything
@@ -58,7 +58,7 @@ class Reconciler:
     """
 
     def __init__(
-        self, dependencies: Dependencies, config: Config, *, cluster_state: ClusterState | None = None
+        self, dependencies: ReconcilerDependencies, config: Config, *, cluster_state: ClusterState | None = None
     ) -> None:
         self.cluster_state = cluster_state or ClusterState(dependencies.adapters)
         self._is_fed = cluster_state is not None

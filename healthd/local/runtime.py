@@ -24,7 +24,7 @@ from healthd.clock import Clock
 from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster
 from healthd.controller.checkpoints.precheck import PrecheckDependencies, Prechecks
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import (
     ANNOTATION_STOPPED_BY,
@@ -264,7 +264,7 @@ class LocalRuntime:
         )
 
     def _make_controller(self) -> Reconciler:
-        dependencies = Dependencies(
+        dependencies = ReconcilerDependencies(
             cluster=self.cluster,
             clock=self._clock,
             adapters=ADAPTERS,

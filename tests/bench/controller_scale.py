@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from healthd.controller.cluster_state import ClusterState
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_RESTART, Job, JobStatus, Node, Pod, PodStatus
 from healthd.core.config import Config
@@ -51,7 +51,7 @@ async def _measure() -> dict[str, Any]:
     load = time.perf_counter() - began
     gc.collect()
     clock = ManualClock()
-    dependencies = Dependencies(
+    dependencies = ReconcilerDependencies(
         cluster=_Nobody(),
         clock=clock,
         adapters=ADAPTERS,

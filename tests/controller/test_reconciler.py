@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from healthd.controller.cluster_state import ClusterState, ObjectKey
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.informers import read_everything
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
@@ -140,7 +140,7 @@ async def test_a_step_is_as_new_as_the_answer_of_the_store() -> None:
     del stage._loops["controller"]
     await stage.run_for(minutes=5)
     store = SlowStore(stage.trainers.stores, stage.clock)
-    dependencies = Dependencies(
+    dependencies = ReconcilerDependencies(
         cluster=stage.cluster, clock=stage.clock, adapters=ADAPTERS, checkpoints=store, metrics=METRICS
     )
     slow = Reconciler(dependencies, stage.config)
@@ -238,7 +238,7 @@ class Elsewhere(SeenCheckpoints):
 async def test_a_gang_waits_for_what_is_verified_elsewhere() -> None:
     stage = Stage(ranks=2, spares=1)
     await stage.run_for(minutes=5)
-    dependencies = Dependencies(
+    dependencies = ReconcilerDependencies(
         cluster=stage.truth.seen_by("controller"),
         clock=stage.clock,
         adapters=ADAPTERS,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from healthd.cluster.port import Unavailable
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_CHECKPOINT, ChosenCheckpoint
@@ -70,7 +70,7 @@ class Slow:
         self.stage.add_loop("controller", self._look)
 
     def _new(self) -> Reconciler:
-        dependencies = Dependencies(
+        dependencies = ReconcilerDependencies(
             cluster=self.stage.truth.seen_by("controller"),
             clock=self.stage.clock,
             adapters=ADAPTERS,

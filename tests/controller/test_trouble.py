@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
 from healthd.controller.cluster_state import ClusterState, GangKey, ObjectKey
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.controller.schedule import RETRY, RETRY_MOST
 from healthd.controller.workqueue import APART, WorkQueue
@@ -80,7 +80,7 @@ class Stage:
             job = a_job(name, annotations=notes, uid=f"uid-{name}", resource_version=str(number))
             self.cluster_state.upsert(job)
         nobody: Any = None
-        dependencies = Dependencies(
+        dependencies = ReconcilerDependencies(
             cluster=nobody,
             clock=self.clock,
             adapters=ADAPTERS,
@@ -246,7 +246,7 @@ class Unshowable(Metrics):
 
 async def test_metrics_that_cannot_be_shown_stand_before_no_work() -> None:
     stage, metrics = Stage(), Unshowable()
-    dependencies = Dependencies(
+    dependencies = ReconcilerDependencies(
         cluster=EmbeddedCluster.open(None, clock=stage.clock, new_uid=counting_uids()),
         clock=stage.clock,
         adapters=ADAPTERS,

@@ -19,7 +19,7 @@ from healthd.agent.agent import Agent
 from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.judge import NodeFacts
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.ports import NoActivity, UnknownWitnesses
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import (
@@ -264,7 +264,7 @@ class Stage:
     ) -> Loop:
         """The loop of a controller, through *cluster* if given."""
         view = self.truth.seen_by(name)
-        dependencies = Dependencies(
+        dependencies = ReconcilerDependencies(
             cluster=cluster or view,
             clock=self.clock,
             adapters=ADAPTERS,

@@ -18,7 +18,7 @@ from healthd.agent.guard import Guard, Guarded
 from healthd.agent.judge import Judge
 from healthd.agent.node_state import NodeState
 from healthd.cluster.nodes import patch_node
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_QUARANTINE, Attempt, FencedPod, Node, Recovery
 from healthd.core.api.model import Finding
@@ -201,7 +201,7 @@ def _slower(rule: Rule) -> Rule:
 
 
 def _controller(through: type[_Through]) -> Any:
-    def make(dependencies: Dependencies, config: Config, **options: Any) -> Reconciler:
+    def make(dependencies: ReconcilerDependencies, config: Config, **options: Any) -> Reconciler:
         seen: Any = through(dependencies.cluster)
         return Reconciler(dataclasses.replace(dependencies, cluster=seen), config, **options)
 
@@ -216,7 +216,7 @@ def _agent(through: type[_Through]) -> Any:
 
 
 def _careless(through: type[_ResumesFromTorn]) -> Any:
-    def make(dependencies: Dependencies, config: Config, **options: Any) -> Reconciler:
+    def make(dependencies: ReconcilerDependencies, config: Config, **options: Any) -> Reconciler:
         seen = through(dependencies.checkpoints)
         return Reconciler(dataclasses.replace(dependencies, checkpoints=seen), config, **options)
 

@@ -21,7 +21,7 @@ from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.judge import NodeFacts
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import (
     ANNOTATION_QUARANTINE,
@@ -323,7 +323,7 @@ class Simulation:
         def live() -> Callable[[], Coroutine[Any, Any, Any]]:
             clock = SkewedClock(self.clock, _offset(self.dice) + self.clocks.get(name, timedelta(0)))
             informer, feed = StaleCache(view), Feed(view, self.last_words) if self.on_cluster else None
-            dependencies = Dependencies(
+            dependencies = ReconcilerDependencies(
                 cluster=version_of(self.versions, cluster) if self.is_updating else cluster,
                 clock=clock,
                 adapters=ADAPTERS,

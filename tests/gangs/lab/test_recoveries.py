@@ -16,7 +16,7 @@ import pytest
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
 from healthd.controller.cluster_state import ClusterState
-from healthd.controller.dependencies import Dependencies
+from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.informers import Informers
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
@@ -109,7 +109,7 @@ class Replicas:
 
     def new(self, cluster: Any) -> Reconciler:
         """One more replica."""
-        dependencies = Dependencies(
+        dependencies = ReconcilerDependencies(
             cluster=cluster,
             clock=CLOCK,
             adapters=ADAPTERS,
