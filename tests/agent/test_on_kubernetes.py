@@ -26,6 +26,7 @@ from healthd.probes.klog import opener as opener_file
 from tests.builders import a_node
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import connected
+from tests.sysfs import Sysfs
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -74,6 +75,7 @@ class RealAgent:
         self._opener = await asyncio.create_subprocess_exec(python, "-I", "-S", *opener, stderr=asyncio.subprocess.PIPE)
         assert self._opener.stderr is not None
         await self._opener.stderr.readline()
+        Sysfs(self._folder / "sys")
         config = self._folder / "healthd.yaml"
         config.write_text(f"kernel_log: {{source: kmsg, socket: {socket}}}\nhost_root: {self._folder}\n")
         options = ["--node", self.name, "--config", str(config), "--kubeconfig", str(self._kubeconfig)]
