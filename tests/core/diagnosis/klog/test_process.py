@@ -37,6 +37,7 @@ def test_a_forged_line_is_about_a_process_or_nothing(form: str) -> None:
     assert not any(finding.quarantines for finding in made)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.sampled_from(FORMATS), comms, files)
 def test_whatever_a_process_is_called_it_is_no_fault_of_a_device(form: str, comm: str, file: str) -> None:

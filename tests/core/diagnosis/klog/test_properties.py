@@ -62,6 +62,7 @@ def test_any_text_is_read_or_left(text: str) -> None:
     assert message is None or judge(message).severity in set(Severity)
 
 
+@pytest.mark.slow
 @small
 @given(st.sampled_from(MESSAGES), st.text(max_size=40))
 def test_what_follows_a_message_never_changes_its_kind_to_an_error_code(text: str, tail: str) -> None:
@@ -113,6 +114,7 @@ def test_any_bytes_are_a_record_or_none(raw: bytes) -> None:
     assert parse_record(raw, boot_id="boot", time=time) is None or b";" in raw
 
 
+@pytest.mark.slow
 @small
 @given(st.text().filter(lambda text: "\\x" not in text))
 def test_text_without_escapes_stays_as_it_is(text: str) -> None:
