@@ -35,6 +35,7 @@ from healthd.core.api.meta import (
 )
 from healthd.core.api.names import (
     ANNOTATION_ATTEMPT,
+    ANNOTATION_BELOW_PEERS,
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_CLAIM,
@@ -66,6 +67,7 @@ from healthd.core.api.names import (
     LABEL_GANG,
     LABEL_HINT,
     LABEL_NODE,
+    LABEL_PEERS,
     LABEL_RESTARTED,
     LABEL_SPARE,
     TAINT_QUARANTINED,
@@ -152,6 +154,7 @@ from healthd.core.api.workloads import (
 
 __all__ = [
     "ANNOTATION_ATTEMPT",
+    "ANNOTATION_BELOW_PEERS",
     "ANNOTATION_CHECKPOINT",
     "ANNOTATION_CHECKPOINT_FORMAT",
     "ANNOTATION_CLAIM",
@@ -183,6 +186,7 @@ __all__ = [
     "LABEL_GANG",
     "LABEL_HINT",
     "LABEL_NODE",
+    "LABEL_PEERS",
     "LABEL_RESTARTED",
     "LABEL_SPARE",
     "RESOURCES",
