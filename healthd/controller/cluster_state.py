@@ -30,6 +30,7 @@ from healthd.core.api import (
     Slim,
 )
 from healthd.core.api.model import ENDED
+from healthd.core.fabric.peer_comparison import models_of
 from healthd.core.fabric.rail_comparison import compared
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.gang import GangView, Root, is_terminal, with_seats
@@ -423,7 +424,8 @@ def _noted(obj: Any) -> Any:
     """The object without the fields that are never read from the cluster state: ten thousand inventories are 50 MB."""
     if not isinstance(obj, NodeHealth):
         return obj
-    return replace(obj, status=replace(obj.status, inventory=[], nics=compared(obj.status.nics)))
+    status = obj.status
+    return replace(obj, status=replace(status, inventory=models_of(status.inventory), nics=compared(status.nics)))
 
 
 def _key_of(obj: Any) -> ObjectKey:
