@@ -15,11 +15,12 @@ import msgspec
 from healthd.agent.judge import Judge
 from healthd.agent.publish import repaired_at
 from healthd.clock import Clock
-from healthd.core.api import Device, KernelLogCursor, Nic, Node, NodeHealthStatus, RepairSeen
+from healthd.core.api import ANNOTATION_BELOW_PEERS, Device, KernelLogCursor, Nic, Node, NodeHealthStatus, RepairSeen
 from healthd.core.api.model import Finding
 from healthd.core.diagnosis.blindness import KERNEL_LOG, Sources
 from healthd.core.diagnosis.node_shape import NO_SHAPE, expecting, grown
-from healthd.core.diagnosis.readings import RecordBatch, Sample
+from healthd.core.diagnosis.readings import NODE, RecordBatch, Sample
+from healthd.core.diagnosis.signals.peers import BELOW_PEERS, peers_sample
 from healthd.core.node import quarantine
 from healthd.core.node.pod_liveness import PodLives, PodTasks
 
@@ -144,6 +145,7 @@ class NodeState:
         self._blind = self._why_blind(now)
         self._note_repair(node)
         self._judge.fade(now)
+        self._ingest_peers(node, now)
 
     def measure_ports(self, now: datetime) -> None:
         """Update how fast the counters of the ports grow, when the next measurement is due."""
@@ -182,6 +184,11 @@ class NodeState:
         )
         if known.repair_seen is not None:
             self._judge.repaired(known.repair_seen.at)
+
+    def _ingest_peers(self, node: Node, now: datetime) -> None:
+        """Judge what the controller says of this node beside its peers."""
+        if ANNOTATION_BELOW_PEERS in node.metadata.annotations or self._judge.knows(f"{NODE}/{BELOW_PEERS.name}"):
+            self._judge.ingest_sample(peers_sample(node, now), now)
 
     def _note_repair(self, node: Node) -> None:
         """Also a repair from the time when this agent was down, or one stamped by a clock that is ahead of this one."""

@@ -22,6 +22,7 @@ from healthd.controller.cluster_state import ClusterState
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.fabric import Rails
 from healthd.controller.informers import Informers
+from healthd.controller.peers import Peers
 from healthd.controller.ports import Checkpoints, Looker
 from healthd.controller.reconciler import Reconciler
 from healthd.controller.workqueue import WorkQueue, in_parallel
@@ -130,6 +131,7 @@ class ControllerDaemon:
                 if self._looker is not None:
                     group.create_task(self._prechecks(self._looker).run(), name="prechecks")
                 group.create_task(self._rails().run(), name="rails")
+                group.create_task(self._peers().run(), name="peers")
                 group.create_task(
                     WorkQueue(controller, self._clock, self._wake, self._informers.trouble).run(), name="tending"
                 )
@@ -138,6 +140,11 @@ class ControllerDaemon:
 
     def _rails(self) -> Rails:
         return Rails(self._clock, self.cluster_state, self.metrics, self._announcer, self._informers.trouble)
+
+    def _peers(self) -> Peers:
+        return Peers(
+            self._cluster, self._clock, self.cluster_state, self.metrics, self._announcer, self._informers.trouble
+        )
 
     def _prechecks(self, looker: Looker) -> Prechecks:
         return Prechecks(

@@ -263,6 +263,12 @@ class Metrics:
             ["rail"],
             registry=registry,
         )
+        self.nodes_below_peers = Gauge(
+            "healthd_nodes_below_peers",
+            "Nodes that have less of a part than nodes of the same kind, since their first boot.",
+            ["part"],
+            registry=registry,
+        )
         self.fabric_congested = Gauge(
             "healthd_fabric_congested",
             "Nodes that are in the congestion of a rail; 0 while it is not congested as a whole.",
@@ -380,6 +386,12 @@ class Metrics:
             for rail, count in counts.items():
                 gauge.labels(str(rail)).set(count)
 
+    def show_below_peers(self, counts: Mapping[str, int]) -> None:
+        """Set how many nodes are short of each part; a part that is not named: none."""
+        self.nodes_below_peers.clear()
+        for part, count in counts.items():
+            self.nodes_below_peers.labels(part).set(count)
+
     def show_held(self, counts: Mapping[Hold, int]) -> None:
         """Set how many recoveries are held for each reason; a reason that is not named: none."""
         for reason in Hold:
@@ -397,6 +409,7 @@ class Metrics:
         self.show_gangs(())
         self.show_saves(())
         self.show_fabric({}, {})
+        self.show_below_peers({})
         self.show_held({})
         self.show_breaker(())
 

@@ -14,6 +14,7 @@ from healthd.agent.judge import NodeFacts
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
 from healthd.core.api import (
+    ANNOTATION_BELOW_PEERS,
     ANNOTATION_QUARANTINE,
     ANNOTATION_REPAIRED,
     Lease,
@@ -25,7 +26,7 @@ from healthd.core.api import (
 from healthd.core.api.model import KernelRecord, Verdict
 from healthd.core.config import GiveBack, QuarantinePolicy
 from healthd.core.diagnosis.readings import Reading, RecordBatch, Sample
-from healthd.core.diagnosis.signals import roce
+from healthd.core.diagnosis.signals import peers, roce
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_node
@@ -108,6 +109,10 @@ class OneNode:
         """How many findings of each rule were counted."""
         samples = [sample for metric in self.metrics.findings_raised.collect() for sample in metric.samples]
         return {sample.labels["rule"]: sample.value for sample in samples}
+
+    async def say_below_peers(self, what: str | None) -> None:
+        """The controller writes what the node has less of, or that this is over."""
+        await self.cluster.patch(Node, "node-a", {"metadata": {"annotations": {ANNOTATION_BELOW_PEERS: what}}})
 
     async def repair(self, at: datetime) -> None:
         """A technician says that the node was repaired."""
@@ -536,6 +541,34 @@ async def test_a_repair_counts_from_the_fault_also_where_the_quarantine_alone_is
     await one.sample(await one.agent())
 
     assert not await one.is_quarantined()
+
+
+# What the controller says of a node beside its peers
+
+
+async def test_a_node_below_its_peers_is_degraded_and_stays_in_service(one: OneNode) -> None:
+    one.rules = peers.RULES
+    agent = await one.agent()
+    await one.say_below_peers("7 GPUs on the PCI bus (its peers: 8)")
+    await one.sample(agent)
+    status = (await one.cluster.get(NodeHealth, "node-a")).status
+
+    assert status.verdict is Verdict.DEGRADED
+    assert "7 GPUs on the PCI bus (its peers: 8)" in status.findings[0].evidence[-1].text
+    assert not await one.is_quarantined()
+
+
+async def test_a_node_that_is_no_longer_below_its_peers_is_healthy_again(one: OneNode) -> None:
+    one.rules = peers.RULES
+    agent = await one.agent()
+    await one.say_below_peers("7 GPUs on the PCI bus (its peers: 8)")
+    await one.sample(agent)
+    await one.say_below_peers(None)
+    for _ in range(4):
+        one.clock.advance(timedelta(seconds=30))
+        await one.sample(agent)
+
+    assert await one.verdict() is Verdict.HEALTHY
 
 
 # What people are told

@@ -5,30 +5,42 @@ Ten thousand nodes of eight ports with four counters each, once quiet, once with
 counters busy at random. The clocks are CPU time: `survey_ms` of the whole comparison, which others interrupt after each
 250 nodes; `longest_ms` the longest stretch that nobody interrupts; `note_us` of taking one report into the cluster
 state, of which `census_mb` is what Python holds for all of them.
+
+Beside that, what it pays to compare the hardware of nodes with their peers, 5,000 nodes and again 10,000: `first_ms` of
+the first comparison, `pass_ms` of one in which nothing changed, `changed_ms` of one after a tenth of all nodes and
+reports changed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
 from healthd.controller.cluster_state import ClusterState
 from healthd.controller.fabric import AT_ONCE
-from healthd.core.api import Nic, NodeHealth, NodeHealthStatus, ObjectMeta
+from healthd.controller.peers import Peers
+from healthd.core.api import Device, Nic, Node, NodeHealth, NodeHealthStatus, ObjectMeta, Shape
+from healthd.core.api.model import Verdict
 from healthd.core.fabric.counter_rates import WATCHED
 from healthd.core.fabric.rail_comparison import Survey
 from healthd.gangs import ADAPTERS
+from healthd.telemetry.metrics import Metrics
 from tests.bench._figures import machine
+from tests.fakes import ManualClock
 
 NODES, RAILS = 10_000, 8
 COUNTERS = WATCHED["roce"][:4]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
+NO_CLUSTER: Any = None
+"""Nothing is written."""
 
 Powers = Callable[[int, int], int]
 
@@ -42,7 +54,8 @@ def main() -> None:
         "half_busy": lambda *_: draw.choice((0, 0, 0, 14, 15, 20)),
     }
     figures = {name: measure(powers) for name, powers in fabrics.items()}
-    print(json.dumps({**figures, "nodes": NODES, "ports": NODES * RAILS, "machine": machine()}, indent=2))
+    peers = {f"peers_of_{count}": measure_peers(count) for count in (5_000, NODES)}
+    print(json.dumps({**figures, **peers, "nodes": NODES, "ports": NODES * RAILS, "machine": machine()}, indent=2))
 
 
 def measure(powers: Powers) -> dict[str, float]:
@@ -65,6 +78,35 @@ def measure(powers: Powers) -> dict[str, float]:
         "outliers": len(found.outliers),
         "congested": len(found.congested),
     }
+
+
+def measure_peers(count: int) -> dict[str, float]:
+    """The comparison of *count* nodes with their peers, in eight instance types; one of them has seven GPUs."""
+    cluster_state = ClusterState(ADAPTERS)
+    enter_peers(cluster_state, range(count), version=1)
+    peers = Peers(NO_CLUSTER, ManualClock(NOW), cluster_state, Metrics())
+    spans, short = [], 0
+    for version in (2, 3, 4):
+        if version == 4:
+            enter_peers(cluster_state, range(0, count, 10), version)
+        began = time.process_time()
+        short = len(asyncio.run(peers.compare()))
+        spans.append(round(1e3 * (time.process_time() - began), 1))
+    first, unchanged, changed = spans
+    return {"first_ms": first, "pass_ms": unchanged, "changed_ms": changed, "short": short}
+
+
+def enter_peers(cluster_state: ClusterState, numbers: Iterable[int], version: int) -> None:
+    """Nodes and what their agents publish."""
+    rates = {f"ib 0000:{16 + rail:02x}:00.0 port 1": 400.0 for rail in range(RAILS)}
+    for number in numbers:
+        meta = ObjectMeta(name=f"node-{number:05}", uid=f"uid-{number}", resource_version=str(version))
+        labels = {"node.kubernetes.io/instance-type": f"type-{number % 8}"}
+        cluster_state.upsert(Node(metadata=msgspec.structs.replace(meta, labels=labels)))
+        best = Shape(gpus=7 if number == 7 else 8, rdma_devices=8, memory_kb=2_113_000_000 + number, rates=rates)
+        gpus = [Device(pci=f"0000:{index:02x}:00.0", name="NVIDIA H100 80GB HBM3") for index in range(8)]
+        status = NodeHealthStatus(best=best, inventory=gpus, seen_at=NOW, verdict=Verdict.HEALTHY)
+        cluster_state.upsert(NodeHealth(metadata=meta, status=status))
 
 
 def take_in(reports: list[bytes]) -> tuple[ClusterState, float, float]:

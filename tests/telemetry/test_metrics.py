@@ -37,6 +37,7 @@ CONTRACT = {
     "healthd_gang_attempt": {"namespace", "gang"},
     "healthd_gang_step": {"namespace", "gang"},
     "healthd_kernel_log_up": set(),
+    "healthd_nodes_below_peers": {"part"},
     "healthd_probe_up": {"source"},
     "healthd_kernel_records_lost_total": set(),
     "healthd_kernel_records_total": set(),
@@ -94,6 +95,7 @@ def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.show_gangs([a_root(progress=Progress(step=1))])
     metrics.show_saves([GangSaves("default", "g", NOW, timedelta(1), timedelta(1), [Concern.LATE])])
     metrics.show_fabric({3: 1}, {3: 0})
+    metrics.show_below_peers({"gpus": 1})
     metrics.findings_raised.labels("xid-79").inc()
     metrics.loop_succeeded("agent", NOW)
     metrics.api_errors.labels("Unavailable").inc()
