@@ -1,8 +1,8 @@
-"""JSON merge patches (RFC 7386): what to send so that one wire object becomes another."""
+"""JSON merge patches (RFC 7386): what to send so that one wire object becomes another. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -25,3 +25,18 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         else:
             patch[key] = value
     return patch
+
+
+def with_unknown_fields(items: Iterable[Any], stored: Iterable[Any], kind: type[msgspec.Struct]) -> list[Any]:
+    """
+    *items* of a list that a patch replaces, each as it is *stored* where nothing of it changes.
+
+    A later version of Kubernetes may have added fields that *kind* does not name. They stay. Items are compared by the
+    fields that *kind* names. Raises ValidationError for a stored item that is no *kind*.
+    """
+    unchanged = [(msgspec.convert(item, kind), item) for item in stored]
+    found = []
+    for item in items:
+        wanted = msgspec.convert(item, kind)
+        found.append(next((whole for known, whole in unchanged if known == wanted), item))
+    return found

@@ -75,6 +75,7 @@ from healthd.core.api.names import (
 )
 from healthd.core.api.nodes import (
     Node,
+    NodeManifest,
     NodeSpec,
     NodeStatus,
     NodeSystemInfo,
@@ -229,6 +230,7 @@ __all__ = [
     "Node",
     "NodeHealth",
     "NodeHealthStatus",
+    "NodeManifest",
     "NodeSpec",
     "NodeStatus",
     "NodeSystemInfo",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from healthd.core.api.meta import Condition, ObjectMeta, Slim
@@ -58,3 +60,10 @@ class Node(Slim, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+class NodeManifest(Slim, frozen=True, kw_only=True):
+    """A node with its *spec* as it was read: for a write to a list, which a patch replaces as a whole."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from healthd.core.api.events import Occurrence
 from healthd.core.api.health import NodeHealth
 from healthd.core.api.leases import Lease
 from healthd.core.api.meta import Slim
-from healthd.core.api.nodes import Node
+from healthd.core.api.nodes import Node, NodeManifest
 from healthd.core.api.pods import Pod
 from healthd.core.api.recoveries import Recovery
 from healthd.core.api.reviews import LocalSubjectAccessReview, SubjectAccessReview
@@ -45,6 +45,7 @@ RESOURCES: dict[type[Slim], Resource] = {
     JobSet: Resource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", namespaced=True, has_status=True),
     StatefulSet: Resource("apps/v1", "StatefulSet", "statefulsets", namespaced=True, has_status=True),
     PodGang: Resource("healthd.dev/v1alpha1", "PodGang", "podgangs", namespaced=True, has_status=False),
+    NodeManifest: Resource("v1", "Node", "nodes", namespaced=False, has_status=True),
     PodManifest: Resource("v1", "Pod", "pods", namespaced=True, has_status=True),
     JobManifest: Resource("batch/v1", "Job", "jobs", namespaced=True, has_status=True),
     JobSetManifest: Resource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", namespaced=True, has_status=True),
