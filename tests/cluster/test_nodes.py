@@ -44,7 +44,8 @@ async def write(cluster: Any, make: Any) -> None:
 
 async def taints(cluster: EmbeddedCluster) -> list[dict[str, Any]]:
     """As they are stored."""
-    return (await cluster.get(NodeManifest, "node-a")).spec.get("taints", [])
+    found: list[dict[str, Any]] = (await cluster.get(NodeManifest, "node-a")).spec.get("taints", [])
+    return found
 
 
 async def test_a_quarantine_keeps_the_taints_of_others_as_they_are(cluster: EmbeddedCluster) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Event, Fields, Labels, Listed, NotFound
 from healthd.cluster.selection import selection
-from healthd.core.api import Slim
+from healthd.core.api import RESOURCES, Slim
 from tests.cluster.fakes import compact
 from tests.simulation.turns import at_once
 
@@ -53,7 +53,8 @@ class Lists:
         """What a write may have changed. With an object that is deleted others go."""
         if write.after is None or write.after.metadata.deletion_timestamp is not None:
             self._known.clear()
-        self._known.pop(write.kind, None)
+        plural = RESOURCES[write.kind].plural  # of which there may be another struct
+        self._known = {kind: known for kind, known in self._known.items() if RESOURCES[kind].plural != plural}
 
 
 class Truth:
