@@ -33,6 +33,8 @@ def detected(s: Situation) -> Decision:
     """A fault was observed: decides whether to stop the gang for it now."""
     first = s.status.causes[0]
     passes = blames_node(first) or first.kind is CauseKind.HANG
+    if s.stopped_by_us:  # the record is older than the stop: it was deleted, and made again from a cache
+        return s.enter(Phase.STOPPING, f"the {s.terms.gang} was stopped already", pods=members_to_fence(s))
     if not s.faults and (passes or s.status.phase is Phase.HELD):
         return s.enter(Phase.SUPERSEDED, f"the fault was gone before the {s.terms.gang} was stopped")
     unquarantined = [c.node for c in s.faults if blames_node(c) and not _is_out_of_service(s, c.node)]

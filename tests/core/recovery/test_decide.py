@@ -151,6 +151,14 @@ def test_a_fault_that_is_gone_before_the_stop_restarts_nobody(kind: CauseKind) -
     assert entered(decided(recovery, a_root()))[0] is Phase.SUPERSEDED
 
 
+def test_a_record_that_is_older_than_the_stop_goes_on_with_the_stop() -> None:
+    recovery = a_recovery_in(Phase.DETECTED)
+
+    decision = decided(recovery, a_root(suspended=True, stopped_by=recovery.metadata.name))
+
+    assert entered(decision) == (Phase.STOPPING, "the gang was stopped already")
+
+
 def test_a_bad_node_that_could_not_be_quarantined_holds_the_recovery_and_the_gang_runs_on() -> None:
     fault = a_cause(node="node-1")
 
