@@ -80,6 +80,8 @@ class ClusterState:
         self.quarantined_nodes: set[str] = set()
         self.fenced_pods: set[ObjectKey] = set()
         """Pods with healthd's finalizer."""
+        self.lost_recoveries: dict[GangKey, Recovery] = {}
+        """The last state of recoveries that were deleted before they were over. They count as active."""
         self._adapters = adapters
         self._isolation = isolation or Isolation()
         self._objects: dict[type[Slim], dict[ObjectKey, Any]] = defaultdict(dict)
@@ -166,6 +168,8 @@ class ClusterState:
         """The gangs to reconcile at *key*: the gang that exists, and any before it whose recovery is not over."""
         recoveries = self._recoveries.get(key, {}).values()
         active = {each.spec.gang.uid: each.spec.gang for each in recoveries if each.status.phase not in ENDED}
+        if (lost := self.lost_recoveries.get(key)) is not None:
+            active[lost.spec.gang.uid] = lost.spec.gang
         root = self.roots.get(key)
         if root is not None and root.options.restart:
             active[root.ref.uid] = root.ref
@@ -222,7 +226,7 @@ class ClusterState:
 
     def active_recoveries(self) -> Iterable[Recovery]:
         """The recoveries that have not ended."""
-        return self._active.values()
+        return [*self._active.values(), *self.lost_recoveries.values()]
 
     def of_gang(self, ref: GangRef) -> list[Recovery]:
         """All recoveries of a gang, the latest first."""
@@ -230,7 +234,12 @@ class ClusterState:
 
     def active(self, ref: GangRef) -> Recovery | None:
         """The recovery of a gang that is not over."""
-        return next((r for r in self.of_gang(ref) if r.status.phase not in ENDED), None)
+        return next((r for r in self.of_gang(ref) if r.status.phase not in ENDED), self.lost(ref))
+
+    def lost(self, ref: GangRef) -> Recovery | None:
+        """The last state of the gang's recovery that was deleted before it was over."""
+        lost = self.lost_recoveries.get(key_of(ref))
+        return lost if lost is not None and lost.spec.gang.uid == ref.uid else None
 
     def busy_nodes(self) -> set[str]:
         """Nodes with a pod of any gang, where the pod has not ended."""
@@ -327,8 +336,17 @@ class ClusterState:
             self._recoveries[key_of(after.spec.gang)][key] = after
             if after.status.phase not in ENDED:
                 self._active[key] = after
+        self._note_lost(before, after)
         if (one := after or before) is not None:
             self.dirty_keys.add(key_of(one.spec.gang))
+
+    def _note_lost(self, before: Recovery | None, after: Recovery | None) -> None:
+        if after is None and before is not None and before.status.timeline and before.status.phase not in ENDED:
+            self.lost_recoveries[key_of(before.spec.gang)] = before
+        elif after is not None and after.status.timeline:
+            lost = self.lost(after.spec.gang)
+            if lost is not None and lost.metadata.name == after.metadata.name:
+                del self.lost_recoveries[key_of(after.spec.gang)]
 
     def _place_root(self, adapter: GangAdapter[Any], before: Any, after: Any) -> None:
         old = adapter.read(before) if before is not None else None

@@ -23,11 +23,12 @@ from healthd.cluster.port import AlreadyExists, ClusterError, Conflict, NotFound
 from healthd.controller.act import perform, point_hint, record
 from healthd.controller.checkpoints.background_reads import CheckpointReads
 from healthd.controller.checkpoints.recovery_reads import RecoveryReads
-from healthd.controller.cluster_state import ClusterState, GangKey
+from healthd.controller.cluster_state import ClusterState, GangKey, key_of
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.events import emit_events
 from healthd.controller.garbage_collector import GarbageCollector
 from healthd.controller.informers import read_everything
+from healthd.controller.lost_recoveries import is_needed, make_again
 from healthd.controller.metrics import measure_move, measure_world
 from healthd.controller.observer import Observer, Snapshot
 from healthd.controller.progress import ProgressRecorder
@@ -152,6 +153,7 @@ class Reconciler:
             self._report_unknown_kind(gang)
             return self._look_every
         with self.reads.attending(gang):
+            await self._restore(gang)
             recovery = self.cluster_state.active(gang)
             seen = await self._observer.cached(gang, recovery)
             self._report_ignored(seen.root)
@@ -167,6 +169,15 @@ class Reconciler:
             return self._stagger(gang)
         recovery = await self._open(gang)
         return await self._advance(recovery, None) if recovery else self._look_every
+
+    async def _restore(self, gang: GangRef) -> None:
+        """Make the gang's recovery again, if somebody deleted it and the gang still needs it. Raises ClusterError."""
+        lost = self.cluster_state.lost(gang)
+        if lost is None:
+            return
+        if is_needed(lost, await self._adapters[gang.kind].find(self._cluster, gang)):
+            self.cluster_state.upsert(await make_again(self._cluster, lost, self._clock.now()))
+        self.cluster_state.lost_recoveries.pop(key_of(gang), None)
 
     def _stagger(self, gang: GangRef) -> timedelta:
         """Gangs with nothing to do are reconciled spread over time, not all at the same moment."""

@@ -22,6 +22,7 @@ from healthd.core.api import (
     Recovery,
     RecoveryStatus,
     Taint,
+    TimelineEntry,
 )
 from healthd.core.api.model import Phase, Verdict
 from healthd.gangs import ADAPTERS
@@ -301,3 +302,47 @@ def test_nothing_is_kept_of_members_that_were_forgotten() -> None:
         cluster_state.remove(other, 5)
 
     assert set(cluster_state.view(gang_ref(JOB)).resized_away) == set()
+
+
+# Recoveries that somebody deletes
+
+
+GOING_ON = RecoveryStatus(phase=Phase.STOPPING, timeline=[TimelineEntry(phase=Phase.STOPPING, at=START, message="")])
+
+
+def test_a_recovery_that_is_deleted_before_it_is_over_counts_as_active() -> None:
+    cluster_state = a_cluster_state(JOB, stored(a_recovery(gang=JOB, status=GOING_ON), 2))
+    cluster_state.remove(stored(a_recovery(gang=JOB, status=GOING_ON), 3))
+    lost = cluster_state.active(gang_ref(JOB))
+
+    assert lost is not None
+    assert lost.status == GOING_ON
+    assert list(cluster_state.active_recoveries()) == [lost]
+    assert TRAIN in cluster_state.dirty_keys
+
+
+def test_it_is_looked_after_until_it_was_made_again_with_its_record() -> None:
+    cluster_state = a_cluster_state(JOB, stored(a_recovery(gang=JOB, status=GOING_ON), 2))
+    cluster_state.remove(stored(a_recovery(gang=JOB, status=GOING_ON), 3))
+    cluster_state.upsert(stored(a_recovery(gang=JOB), 4, uid="another"))
+    unfinished = cluster_state.lost(gang_ref(JOB))
+    cluster_state.upsert(stored(a_recovery(gang=JOB, status=GOING_ON), 5, uid="another"))
+
+    assert unfinished is not None
+    assert cluster_state.lost(gang_ref(JOB)) is None
+    assert len(list(cluster_state.active_recoveries())) == 1
+
+
+def test_a_recovery_that_was_deleted_after_its_end_is_gone() -> None:
+    over = msgspec.structs.replace(GOING_ON, phase=Phase.RECOVERED)
+    cluster_state = a_cluster_state(JOB, stored(a_recovery(gang=JOB, status=over), 2))
+    cluster_state.remove(stored(a_recovery(gang=JOB, status=over), 3))
+
+    assert cluster_state.active(gang_ref(JOB)) is None
+
+
+def test_the_gang_of_a_lost_recovery_is_looked_at_also_when_it_is_gone() -> None:
+    cluster_state = a_cluster_state(stored(a_recovery(gang=JOB, status=GOING_ON), 2))
+    cluster_state.remove(stored(a_recovery(gang=JOB, status=GOING_ON), 3))
+
+    assert cluster_state.gangs(TRAIN) == [gang_ref(JOB)]

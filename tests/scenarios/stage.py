@@ -253,6 +253,11 @@ class Stage:
         for name in self.machines.all:
             self.restart_agent(name)
 
+    def delete_recoveries(self) -> None:
+        """A person deletes every recovery, under a controller that lives on."""
+        for each in self.recoveries():
+            at_once(self.truth.delete(Recovery, each.metadata.name, namespace=each.metadata.namespace))
+
     def delete_slots(self) -> None:
         """A person deletes every slot of the budget that is taken."""
         for slot in at_once(self.truth.list(Lease)).items:

@@ -1,0 +1,48 @@
+"""
+Make a recovery again that somebody deleted before it was over.
+
+Its gang may be stopped, and only its record says which pods must have ended before the gang may start again, and which
+spares it has. The cache has the last state of the deleted object. The recovery goes on from there, under its old name:
+the marks on the gang and the claims on the spares stay valid, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import structlog
+from msgspec.structs import replace
+
+from healthd.cluster.port import AlreadyExists, Cluster
+from healthd.controller.act import record
+from healthd.core.api import ObjectMeta, Recovery, RecoveryStatus
+from healthd.core.recovery.gang import Ending, Root
+
+log = structlog.get_logger()
+
+
+def is_needed(lost: Recovery, root: Root | None) -> bool:
+    """Whether the gang of *lost*, freshly read, still needs it. A user ends a recovery by switching restarts off."""
+    if root is None or root.deleting or root.ending is not Ending.NOT_ENDED or not root.options.restart:
+        return False
+    return root.attempt <= lost.status.attempt
+
+
+async def make_again(cluster: Cluster, lost: Recovery, now: datetime) -> Recovery:
+    """
+    The recovery as it was when it was deleted.
+
+    Two writes: one that was interrupted between them is completed by the next call, of this controller or another.
+    Raises Conflict when another controller is faster, and the other errors of the cluster.
+    """
+    meta = lost.metadata
+    again = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=meta.annotations)
+    try:
+        made = await cluster.create(replace(lost, metadata=again, status=RecoveryStatus()))
+    except AlreadyExists:
+        made = await cluster.get(Recovery, meta.name, meta.namespace)
+    if made.status.timeline:
+        return made  # another controller was faster
+    made = await record(cluster, made, lost.status, now)
+    log.warning("recovery.made_again", recovery=meta.name, phase=lost.status.phase, why="somebody deleted it")
+    return made

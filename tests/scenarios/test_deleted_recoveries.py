@@ -1,0 +1,152 @@
+"""Somebody deletes recoveries by hand, under a controller that lives on: each goes on from where it was."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from healthd.core.api import Recovery
+from healthd.core.api.model import Phase
+from tests.scenarios.stage import Stage
+
+WAY = (Phase.STOPPING, Phase.FENCING, Phase.CHOOSING, Phase.RESERVING, Phase.STARTING, Phase.CONFIRMING)
+
+
+class SomebodyDeletes:
+    """The cluster of a controller: as soon as a recovery is recorded to be in *phase*, it is deleted, once."""
+
+    def __init__(self, stage: Stage, phase: Phase) -> None:
+        self._stage = stage
+        self._cluster: Any = stage.truth.seen_by("controller")
+        self._phase = phase
+        self.is_done = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def patch(self, kind: type[Any], name: str, *args: Any, **options: Any) -> Any:
+        """A write of the controller."""
+        written = await self._cluster.patch(kind, name, *args, **options)
+        if kind is Recovery and written.status.phase is self._phase and not self.is_done:
+            self.is_done = True
+            self._stage.delete_recoveries()
+        return written
+
+
+def a_stage(spares: int = 1) -> Stage:
+    return Stage(ranks=2, spares=spares)
+
+
+@pytest.mark.parametrize("phase", WAY)
+async def test_a_gang_is_restarted_once_whose_recovery_is_deleted_in_any_phase(phase: Phase) -> None:
+    stage = a_stage()
+    somebody = SomebodyDeletes(stage, phase)
+    stage.add_loop("controller", stage.new_controller("controller", somebody, stage.truth))
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    recovery = await stage.run_until(Phase.RECOVERED)
+
+    assert somebody.is_done
+    assert recovery.metadata.name.endswith("-1")
+    assert stage.places() == {"0": "node-0", "1": "node-2"}
+    assert stage.root.attempt == 1
+    assert len(stage.recoveries()) == 1
+
+
+async def test_a_gang_is_restarted_once_whose_recovery_is_deleted_every_few_seconds() -> None:
+    stage = a_stage()
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    for _ in range(30):
+        await stage.run_for(seconds=4)
+        stage.delete_recoveries()
+    await stage.run_for(minutes=5)
+
+    assert stage.places() == {"0": "node-0", "1": "node-2"}
+    assert stage.root.attempt == 1
+
+
+async def test_a_held_recovery_that_is_deleted_still_waits_for_its_spare() -> None:
+    stage = a_stage(spares=0)
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.HELD)
+    stage.delete_recoveries()
+    await stage.run_for(minutes=1)
+    held = stage.recovery().status.phase
+    stage.repair("node-1")
+    await stage.run_until(Phase.RECOVERED)
+
+    assert held is Phase.HELD
+    assert stage.places() == {"0": "node-0", "1": "node-1"}
+
+
+async def test_the_proof_that_an_old_pod_may_still_run_is_not_lost() -> None:
+    stage = a_stage()
+    await stage.run_for(minutes=1)
+    stage.kill_kubelet("node-1")
+    stage.fault("node-1")
+    await stage.run_until(Phase.HELD, at_most=timedelta(minutes=30))
+    before = stage.recovery().status.pods
+    stage.delete_recoveries()
+    await stage.run_for(minutes=5)
+
+    assert stage.root.suspended
+    assert [pod.uid for pod in stage.recovery().status.pods] == [pod.uid for pod in before]
+
+
+async def test_the_spare_of_a_gang_that_is_deleted_with_its_recovery_is_given_back() -> None:
+    stage = a_stage()
+    stage.add_loop(
+        "controller", stage.new_controller("controller", SomebodyDeletes(stage, Phase.STARTING), stage.truth)
+    )
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_for(seconds=4)
+    stage.delete_recoveries()
+    stage.delete()
+    await stage.run_for(minutes=5)
+
+    assert stage.recoveries() == []
+    assert stage.pool() == ["node-2"]
+    assert stage.pods() == []
+
+
+async def test_a_gang_that_its_user_suspends_after_the_deletion_stays_so() -> None:
+    stage = a_stage()
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.CONFIRMING)
+    stage.delete_recoveries()
+    stage.suspend()
+    await stage.run_for(minutes=5)
+
+    assert stage.root.suspended
+    assert stage.processes() == []
+
+
+async def test_a_recovery_that_is_over_stays_deleted() -> None:
+    stage = a_stage()
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.RECOVERED)
+    stage.delete_recoveries()
+    await stage.run_for(minutes=5)
+
+    assert stage.recoveries() == []
+    assert stage.root.attempt == 1
+
+
+async def test_where_restarts_were_switched_off_a_deleted_recovery_stays_deleted() -> None:
+    stage = a_stage(spares=0)
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    await stage.run_until(Phase.HELD)
+    stage.patch_job({"metadata": {"annotations": {"healthd.dev/restart": None}}})
+    stage.delete_recoveries()
+    await stage.run_for(minutes=5)
+
+    assert stage.recoveries() == []
+    assert stage.root.suspended
