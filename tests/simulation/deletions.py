@@ -1,5 +1,5 @@
 """
-People who delete what healthd keeps, under programs that live on: slots of the budget, reports of nodes.
+People who delete what healthd keeps, under programs that live on: slots of the budget, reports of nodes, recoveries.
 
 The Lease of the leader is not played: of two controllers each acts here as if it led, so nothing is gained by one.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from healthd.core.api import ANNOTATION_QUARANTINE, Lease, Node, NodeHealth
+from healthd.core.api import ANNOTATION_QUARANTINE, Lease, Node, NodeHealth, Recovery
 from healthd.core.node.budget import slot_sets
 from tests.simulation.invariants import expect
 from tests.simulation.turns import at_once
@@ -39,6 +39,15 @@ def delete_reports(sim: Simulation) -> None:
         at_once(sim.truth.delete(NodeHealth, report.metadata.name))
 
 
+def delete_recoveries(sim: Simulation) -> None:
+    """All recoveries, or one: some are over, some have just stopped a gang."""
+    recoveries = at_once(sim.truth.list(Recovery)).items
+    gone = recoveries if sim.people.random() < 0.5 else recoveries[-1:]
+    for each in gone:
+        at_once(sim.truth.delete(Recovery, each.metadata.name, namespace=each.metadata.namespace))
+        sim.note(f"  {each.metadata.name} in {each.status.phase}")
+
+
 def prove_slots_are_held(sim: Simulation) -> None:
     """Agents that live on notice that their slots are gone: no quarantine stays uncounted while a slot is free."""
     sim.luck.is_out = True
@@ -59,4 +68,4 @@ def prove_slots_are_held(sim: Simulation) -> None:
         expect(1, has_all or not could, f"{name} is quarantined without a slot, and one is free")
 
 
-__all__ = ["delete_reports", "delete_slots", "prove_slots_are_held"]
+__all__ = ["delete_recoveries", "delete_reports", "delete_slots", "prove_slots_are_held"]

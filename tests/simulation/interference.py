@@ -32,6 +32,8 @@ _DEEDS: tuple[Callable[[Simulation], None], ...] = (
     deletions.delete_slots,
     deletions.delete_slots,
     deletions.delete_reports,
+    deletions.delete_recoveries,
+    deletions.delete_recoveries,
 )
 
 
