@@ -44,6 +44,7 @@ def delete_recoveries(sim: Simulation) -> None:
     recoveries = at_once(sim.truth.list(Recovery)).items
     gone = recoveries if sim.people.random() < 0.5 else recoveries[-1:]
     for each in gone:
+        sim.watchdog.loses_recovery(each)
         at_once(sim.truth.delete(Recovery, each.metadata.name, namespace=each.metadata.namespace))
         sim.note(f"  {each.metadata.name} in {each.status.phase}")
 

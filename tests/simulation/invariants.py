@@ -76,6 +76,8 @@ class Watchdog:
         self.let_go: set[str] = set()
         """Uids of pods that the Job controller deleted."""
         self.recoveries: dict[str, Recovery] = {}
+        self._deleted_recoveries: dict[str, Recovery] = {}
+        """By name: those that a person deleted. A stop or a start may have been on its way."""
         self.restarts: list[tuple[str, int]] = []
         self.writes = 0
         self.may_overlap = False
@@ -92,6 +94,10 @@ class Watchdog:
     def loses_slot(self, node: str) -> None:
         """A person deletes the Lease that counts the quarantine of *node*, or one that is about to be."""
         self._lost_slots.add(node)
+
+    def loses_recovery(self, recovery: Recovery) -> None:
+        """A person deletes a recovery."""
+        self._deleted_recoveries[recovery.metadata.name] = recovery
 
     def deletes(self, job: Job) -> None:
         """Its user deletes a gang. One that he makes of the same name has nothing to do with it."""
@@ -212,10 +218,13 @@ class Watchdog:
 
     def _check_stop(self, name: str, after: Job) -> None:
         owner = after.metadata.annotations.get(STOPPED_BY, "")
-        recovery = self.recoveries.get(owner)
+        recovery = self._recovery(owner)
         expect(11, recovery is not None, f"{name} was stopped by {owner or 'nobody'}, which is no recovery")
         if recovery is not None:
             expect(4, recovery.status.phase == "Stopping", f"{name} was stopped in phase {recovery.status.phase}")
+
+    def _recovery(self, name: str) -> Recovery | None:
+        return self.recoveries.get(name) or self._deleted_recoveries.get(name)
 
     def _check_start(self, by: str, name: str, before: Job, after: Job) -> None:
         expect(9, name not in self.stopped_by_user, f"{name} was started though its user had stopped it")
@@ -236,7 +245,7 @@ class Watchdog:
         self._check_doubts(name, before, after)
 
     def _check_intent(self, name: str, before: Job, new: int) -> None:
-        recovery = self.recoveries.get(before.metadata.annotations.get(STOPPED_BY, ""))
+        recovery = self._recovery(before.metadata.annotations.get(STOPPED_BY, ""))
         numbers = [attempt.number for attempt in recovery.status.attempts] if recovery else []
         expect(4, bool(numbers) and numbers[-1] == new, f"attempt {new} of {name} was started with no intent on record")
         let_through = recovery is not None and recovery.status.let_through is not None
@@ -264,7 +273,7 @@ class Watchdog:
 
     def _check_doubts(self, name: str, before: Job, after: Job) -> None:
         """What failed twice soon after it was loaded is not loaded again while there is an older one that loads."""
-        recovery = self.recoveries.get(before.metadata.annotations.get(STOPPED_BY, ""))
+        recovery = self._recovery(before.metadata.annotations.get(STOPPED_BY, ""))
         path = after.spec.template.metadata.annotations.get("healthd.dev/resume-from", "")
         now = next((saved for saved in self._stores[name].saved if saved.path == path), None)
         if recovery is None or now is None or now.loads:
