@@ -23,6 +23,7 @@ from healthd.core.api import (
     RecoveryStatus,
     stored,
 )
+from healthd.core.api.pod_packs import TooManyPods
 from healthd.core.patches import changes
 from healthd.core.recovery import spares
 from healthd.core.recovery.actions import Action, ClaimSpare, ReleasePods, RemovePods, StartGang, StopGang
@@ -35,6 +36,10 @@ FENCED = "Fenced"
 """Reason on a pod that healthd sets to Failed: its end is proven, and its kubelet is silent."""
 
 
+class TooLarge(ClusterError):
+    """The status does not fit into one object. Nothing was written."""
+
+
 class NotKept(ClusterError):
     """The API server dropped a part of the recorded status. To go on would be to act without a record."""
 
@@ -43,9 +48,15 @@ async def record(cluster: Cluster, recovery: Recovery, status: RecoveryStatus, n
     """
     Write the new *status*, and what follows from it.
 
-    Raises Conflict when *recovery* was written since it was read, NotKept when the cluster's Recovery CRD is older.
+    Raises Conflict when *recovery* was written since it was read, NotKept when the cluster's Recovery CRD is older,
+    TooLarge when the gang has more pods than one object can hold.
     """
-    wanted = stored(dressed(recovery, status, now))
+    try:
+        wanted = stored(dressed(recovery, status, now))
+    except TooManyPods as error:
+        raise TooLarge(
+            f"Recovery {recovery.metadata.name} cannot be recorded: {error}; delete its failed pods"
+        ) from error
     patch = changes(stored(recovery.status), wanted)
     if "packed" in wanted:
         patch |= dict.fromkeys(("pods", "placement"))  # an older healthd may have written them

@@ -23,8 +23,8 @@ LARGEST_NUMBER = 2**31 - 1
 """The limit that Kubernetes has for its own counts."""
 LARGEST_STEP = 10**18 - 1
 """Steps of checkpoints have at most 18 digits; this fits an int64 and a float."""
-LARGEST_GANG = 100_000
-"""Members: ten times the largest gang that healthd is tested with. Their names are held in memory, about 10 MB."""
+LARGEST_GANG = 20_000
+"""Members: twice the largest gang that healthd is tested with. What must be kept of each fits into one object."""
 LONGEST_JSON = 256 * 1024
 """Characters. All annotations of an object together may have this many bytes."""
 LONGEST_SHOWN = 60

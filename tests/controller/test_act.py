@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
-from healthd.controller.act import NotKept, perform, record
-from healthd.core.api import FINALIZER_JOB, Pod, Slim
+from healthd.controller.act import NotKept, TooLarge, perform, record
+from healthd.core.api import FINALIZER_JOB, FencedPod, Pod, Recovery, Slim
 from healthd.core.api.model import Phase
+from healthd.core.api.pod_packs import MOST_PODS
 from healthd.core.recovery.actions import RemovePods, StopGang
 from healthd.core.recovery.gang import GangView
 from healthd.gangs import ADAPTERS
@@ -41,6 +42,18 @@ async def test_record_that_the_cluster_did_not_keep_is_an_error_and_says_what_to
 
         with pytest.raises(NotKept, match=r"did not keep letThrough in .* apply deploy/crds.yaml"):
             await record(cluster, recovery, status, clock.now())
+
+
+async def test_a_record_of_more_pods_than_an_object_holds_is_an_error_and_is_not_written() -> None:
+    clock = ManualClock()
+    with EmbeddedCluster.open(None, clock=clock, new_uid=counting_uids()) as cluster:
+        recovery = await cluster.create(a_recovery())
+        pods = [FencedPod(name="p", uid="u", node="n")] * (MOST_PODS + 1)
+
+        with pytest.raises(TooLarge, match="30,000 pods, and this gang has 30,001; delete its failed pods"):
+            await record(cluster, recovery, replace(recovery.status, pods=pods), clock.now())
+
+        assert await cluster.get(Recovery, "train-1", "default") == recovery
 
 
 async def test_a_gang_that_its_user_set_going_is_not_stopped_by_what_was_decided_before() -> None:

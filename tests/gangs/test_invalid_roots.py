@@ -99,6 +99,7 @@ TOO_LARGE = {
     ),
     "a StatefulSet as large as Kubernetes allows": a_statefulset(replicas=2**31 - 1),
     "a Job as large as Kubernetes allows": a_job(ranks=2**31 - 1, annotations=ENABLED),
+    "a Job of one member more than a record can hold": a_job(ranks=20_001, annotations=ENABLED),
     "a Job of less than nothing": a_job(ranks=-1, annotations=ENABLED),
     "a JobSet of many large Jobs": a_jobset(parts=[a_part(replicas=2**31 - 1, pods=2**31 - 1)]),
     "a JobSet of many Jobs together": a_jobset(parts=[a_part(f"part-{n}", pods=60_000) for n in range(2)]),
@@ -115,11 +116,11 @@ def test_a_gang_that_is_too_large_has_no_members_that_could_fill_the_memory(whic
     assert (root.world, root.seats) == (0, ())
 
 
-def test_a_hundred_thousand_members_cost_nothing_until_somebody_asks_for_their_names() -> None:
-    root = read(a_jobset(parts=[a_part(replicas=1000, pods=100)]))
+def test_the_members_of_the_largest_gang_cost_nothing_until_somebody_asks_for_their_names() -> None:
+    root = read(a_jobset(parts=[a_part(replicas=1000, pods=20)]))
 
     assert root.indexes is not None
-    assert (root.invalid, root.world, len(root.indexes), root.seats[-1]) == ((), 100_000, 1, "workers-999-99")
+    assert (root.invalid, root.world, len(root.indexes), root.seats[-1]) == ((), 20_000, 1, "workers-999-19")
 
 
 UNREADABLE = {

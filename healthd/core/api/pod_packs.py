@@ -36,9 +36,10 @@ _SAME = b"="
 """Stands for the boot that the agent tells, where the kubelet tells the same."""
 _HERE = "\0"
 """Stands for the node of a pod in the words of its proof, and for its index in its name."""
-MOST_PODS = 20_000
-MOST_BYTES = 6 * 1024 * 1024
-"""Of the pods of a gang, unpacked: twice what those of twenty thousand take."""
+MOST_PODS = 30_000
+"""Packed they take 1.3 MiB, which an object has room for: those of the largest gang, and half as many that failed."""
+MOST_BYTES = 8 * 1024 * 1024
+"""Of the pods of a gang, unpacked: twice what MOST_PODS take."""
 LONGEST_CELL = 4096
 """Characters of a name or a proof, written out."""
 _LATEST = 253_402_300_799
@@ -72,6 +73,10 @@ class FencedPod(Slim, frozen=True, kw_only=True):
     """How we know that it can no longer write; empty while we do not."""
 
 
+class TooManyPods(ValueError):
+    """More pods than fit into one object; the message is for a person."""
+
+
 class _Columns(msgspec.Struct):
     name: Cells
     uid: bytes | Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_PODS)]
@@ -90,7 +95,13 @@ _COLUMNS = ("name", "uid", "node", "index", "proof", "since", "boot", "agent", "
 
 
 def packed(pods: Sequence[FencedPod], placement: Mapping[str, str]) -> str:
-    """*pods* and *placement*, of which only what differs from where the pods were is written."""
+    """
+    *pods* and *placement*, of which only what differs from where the pods were is written.
+
+    Raises TooManyPods for more than can be read back.
+    """
+    if len(pods) > MOST_PODS:
+        raise TooManyPods(f"a recovery can keep the record of {MOST_PODS:,} pods, and this gang has {len(pods):,}")
     open_ends = [msgspec.structs.replace(pod, **_NOT_NEEDED) if pod.proof else pod for pod in pods]
     columns: dict[str, Any] = {
         "name": [_without(pod.name, f"-{pod.index}", pod.index) for pod in pods],

@@ -14,15 +14,19 @@ import pytest
 
 from healthd.core.api import Attempt, ChosenCheckpoint, FencedPod, RecoveryStatus, is_same, stored
 from healthd.core.api.model import Phase
-from healthd.core.api.pod_packs import PACKED_ABOVE, packed
+from healthd.core.api.pod_packs import MOST_PODS, PACKED_ABOVE, TooManyPods, packed
 from healthd.core.recovery.fence import fence_pods
 from healthd.core.recovery.gang import GangView
 from healthd.core.recovery.recovery_status import dressed
+from healthd.core.untrusted import LARGEST_GANG
 from tests.builders import a_node
 from tests.core.gangs import a_recovery_in, a_root
 from tests.fakes import START
 
 LIMIT = 512 * 1024
+MOST_IN_ETCD = 1536 * 1024
+ROOM = 128 * 1024
+"""For managed fields and messages."""
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 ENDED = "the kubelet of {} reports every container terminated"
 
@@ -70,6 +74,24 @@ def test_the_recovery_of_ten_thousand_pods_fits_into_a_third_of_an_object(proof:
     size = len(msgspec.json.encode(stored(a_large_status(10_000, proof=proof))))
 
     assert size < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proof", ["", ENDED])
+def test_the_recovery_of_the_largest_gang_and_of_pods_that_failed_fits_and_is_read_back(proof: str) -> None:
+    status = a_large_status(MOST_PODS, proof=proof)
+    body = stored(status)
+
+    assert MOST_PODS > LARGEST_GANG
+    assert len(msgspec.json.encode(body)) < MOST_IN_ETCD - ROOM
+    assert len(read_back(body).pods) == MOST_PODS
+
+
+def test_more_pods_than_can_be_read_back_are_refused_before_they_are_written() -> None:
+    pods = [FencedPod(name="p", uid="u", node="n")] * (MOST_PODS + 1)
+
+    with pytest.raises(TooManyPods, match="30,000 pods, and this gang has 30,001"):
+        stored(RecoveryStatus(pods=pods))
 
 
 def test_what_was_packed_is_read_back_and_packed_as_before() -> None:
