@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from healthd.cluster.port import AlreadyExists, Cluster
 from healthd.controller.act import record
 from healthd.core.api import ObjectMeta, Recovery, RecoveryStatus
+from healthd.core.api.model import Phase
 from healthd.core.recovery.gang import Ending, Root
 
 log = structlog.get_logger()
@@ -32,7 +33,7 @@ async def make_again(cluster: Cluster, lost: Recovery, now: datetime) -> Recover
     """
     The recovery as it was when it was deleted.
 
-    Two writes: one that was interrupted between them is completed by the next call, of this controller or another.
+    Two or three writes. What was interrupted between them is completed by the next call, of this controller or another.
     Raises Conflict when another controller is faster, and the other errors of the cluster.
     """
     meta = lost.metadata
@@ -43,6 +44,22 @@ async def make_again(cluster: Cluster, lost: Recovery, now: datetime) -> Recover
         made = await cluster.get(Recovery, meta.name, meta.namespace)
     if made.status.timeline:
         return made  # another controller was faster
+    if lost.status.phase is Phase.STARTING:
+        # The definition refuses a start that comes right after the creation: it would pass by the fence.
+        made = await _in_phase(cluster, made, Phase.FENCING)
     made = await record(cluster, made, lost.status, now)
     log.warning("recovery.made_again", recovery=meta.name, phase=lost.status.phase, why="somebody deleted it")
     return made
+
+
+async def _in_phase(cluster: Cluster, made: Recovery, phase: Phase) -> Recovery:
+    meta = made.metadata
+    return await cluster.patch(
+        Recovery,
+        meta.name,
+        {"status": {"phase": phase}},
+        namespace=meta.namespace,
+        subresource="status",
+        resource_version=meta.resource_version,
+        uid=meta.uid,
+    )

@@ -10,11 +10,12 @@ import pytest
 
 from healthd.cluster.crds import definitions
 from healthd.controller.act import record
-from healthd.core.api import Recovery, stored
-from healthd.core.api.model import Phase
+from healthd.controller.lost_recoveries import make_again
+from healthd.core.api import Recovery, RecoveryStatus, stored
+from healthd.core.api.model import ENDED, Phase
 from healthd.core.recovery.situation import enter
 from tests.core.api.test_pod_packs import a_large_status
-from tests.deploy.accounts import as_holder_of
+from tests.deploy.accounts import as_holder_of, token_of_controller
 from tests.lab.api import ApiError, Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
@@ -183,6 +184,31 @@ def test_the_way_of_a_recovery_is_open_from_end_to_end(recoveries: Recoveries) -
     ]
 
     assert [step for step in way if recoveries.refusal(**step)] == []
+
+
+@pytest.mark.parametrize("phase", sorted(set(Phase) - ENDED))
+async def test_a_recovery_that_somebody_deleted_is_made_again_in_its_phase(
+    installed: ControlPlane, namespace: str, recoveries: Recoveries, phase: Phase
+) -> None:
+    held = {"heldIn": "Starting"} if phase is Phase.HELD else {}
+    status = msgspec.convert(
+        {
+            "phase": phase,
+            "attempt": 1,
+            "pods": [{**POD, "proof": "its kubelet says so"}],
+            "timeline": [{"at": AT, "phase": phase, "message": "so it was"}],
+            **held,
+        },
+        RecoveryStatus,
+    )
+    body = msgspec.convert(a_recovery(), Recovery)
+    meta = msgspec.structs.replace(body.metadata, namespace=namespace)
+    lost = msgspec.structs.replace(body, metadata=meta, status=status)
+    async with as_holder_of(installed, token_of_controller(installed)) as cluster:
+        made = await make_again(cluster, lost, status.timeline[0].at)
+
+    assert (made.status.phase, made.status.pods) == (phase, status.pods)
+    assert recoveries.read()["status"]["phase"] == phase
 
 
 @pytest.mark.parametrize("phase", sorted(Phase))
