@@ -15,11 +15,16 @@ from msgspec.structs import replace
 
 from healthd.cluster.port import AlreadyExists, Cluster
 from healthd.controller.act import record
-from healthd.core.api import ObjectMeta, Recovery, RecoveryStatus
+from healthd.core.api import ANNOTATION_RESTART, ObjectMeta, Recovery, RecoveryStatus
 from healthd.core.api.model import Phase
 from healthd.core.recovery.gang import Ending, Root
 
 log = structlog.get_logger()
+
+MADE_AGAIN = (
+    "Somebody deleted this recovery before it was over. It goes on from where it was; to end it, suspend the gang or "
+    f"switch its restarts off ({ANNOTATION_RESTART})."
+)
 
 
 def is_needed(lost: Recovery, root: Root | None) -> bool:

@@ -28,7 +28,7 @@ from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.events import emit_events
 from healthd.controller.garbage_collector import GarbageCollector
 from healthd.controller.informers import read_everything
-from healthd.controller.lost_recoveries import is_needed, make_again
+from healthd.controller.lost_recoveries import MADE_AGAIN, is_needed, make_again
 from healthd.controller.metrics import measure_move, measure_world
 from healthd.controller.observer import Observer, Snapshot
 from healthd.controller.progress import ProgressRecorder
@@ -176,7 +176,9 @@ class Reconciler:
         if lost is None:
             return
         if is_needed(lost, await self._adapters[gang.kind].find(self._cluster, gang)):
-            self.cluster_state.upsert(await make_again(self._cluster, lost, self._clock.now()))
+            made = await make_again(self._cluster, lost, self._clock.now())
+            self.cluster_state.upsert(made)
+            self._announce(about(made), WARNING, "MadeAgain", MADE_AGAIN)
         self.cluster_state.lost_recoveries.pop(key_of(gang), None)
 
     def _stagger(self, gang: GangRef) -> timedelta:

@@ -43,6 +43,7 @@ from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from healthd.gangs.job import read_job
 from healthd.local.jobs.controller import JobController
+from healthd.telemetry.events import Announce, silently
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_node
 from tests.fakes import ManualClock, counting_uids
@@ -265,7 +266,13 @@ class Stage:
             at_once(self.truth.delete(Lease, slot.metadata.name, namespace=slot.metadata.namespace))
 
     def new_controller(
-        self, name: str, cluster: Any = None, informer: Any = None, activity: Any = None, witnesses: Any = None
+        self,
+        name: str,
+        cluster: Any = None,
+        informer: Any = None,
+        activity: Any = None,
+        witnesses: Any = None,
+        announce: Announce = silently,
     ) -> Loop:
         """The loop of a controller, through *cluster* if given."""
         view = self.truth.seen_by(name)
@@ -278,6 +285,7 @@ class Stage:
             informer=informer,
             activity=activity or NoActivity(),
             witnesses=witnesses or UnknownWitnesses(),
+            announce=announce,
         )
         return reading_at_once(Reconciler(dependencies, self.config))
 

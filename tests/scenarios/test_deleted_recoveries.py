@@ -55,6 +55,20 @@ async def test_a_gang_is_restarted_once_whose_recovery_is_deleted_in_any_phase(p
     assert len(stage.recoveries()) == 1
 
 
+async def test_people_are_shown_that_it_came_back_and_how_to_end_it() -> None:
+    stage, shown = a_stage(spares=0), []
+    stage.add_loop("controller", stage.new_controller("controller", announce=lambda *event: shown.append(event)))
+    await stage.run_for(minutes=1)
+    stage.fault("node-1")
+    recovery = await stage.run_until(Phase.HELD)
+    stage.delete_recoveries()
+    await stage.run_for(minutes=1)
+    ((about, _, _, message),) = [event for event in shown if event[2] == "MadeAgain"]
+
+    assert (about.kind, about.name) == ("Recovery", recovery.metadata.name)
+    assert "healthd.dev/restart" in message
+
+
 async def test_a_gang_is_restarted_once_whose_recovery_is_deleted_every_few_seconds() -> None:
     stage = a_stage()
     await stage.run_for(minutes=1)
