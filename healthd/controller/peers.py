@@ -106,7 +106,8 @@ class Peers:
     async def _report(self, short: Mapping[str, Sequence[Shortfall]], now: datetime) -> None:
         self._metrics.show_below_peers(Counter(one.part.value for each in short.values() for one in each))
         for name in self._due(short, now)[:MOST_WRITES]:
-            await self._write(self._cluster_state.nodes[name], short.get(name, ()))
+            if (node := self._cluster_state.nodes.get(name)) is not None:  # it may leave meanwhile
+                await self._write(node, short.get(name, ()))
 
     def _due(self, short: Mapping[str, Sequence[Shortfall]], now: datetime) -> list[str]:
         """
@@ -116,9 +117,9 @@ class Peers:
         """
         wrong: dict[str, str] = {}
         for name in self._entered:
-            node = self._cluster_state.nodes[name]
+            node = self._cluster_state.nodes.get(name)
             wanted = "; ".join(one.brief for one in short[name]) if name in short else ""
-            if wanted != node.metadata.annotations.get(ANNOTATION_BELOW_PEERS, ""):
+            if node is not None and wanted != node.metadata.annotations.get(ANNOTATION_BELOW_PEERS, ""):
                 wrong[name] = wanted
         self._since = {name: self._since_when(name, wanted, now) for name, wanted in wrong.items()}
         return sorted(name for name, (_, since) in self._since.items() if now - since >= HOLDS)

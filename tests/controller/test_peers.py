@@ -38,6 +38,8 @@ class Hall:
         self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids())
         self.told: list[tuple[str, str]] = []
         self.trouble = ""
+        self.leaves = ""
+        """The node that leaves the cluster at the first report."""
 
     async def open(self, count: int = 20) -> None:
         """All nodes are whole."""
@@ -56,6 +58,8 @@ class Hall:
     def _hear(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
         del kind, message
         self.told.append((about.name, reason))
+        if self.leaves:
+            self.cluster_state.remove(self.cluster_state.nodes[self.leaves])
 
     async def publish(self, name: str, gpus: int) -> None:
         """The agent says what it saw at best."""
@@ -175,6 +179,15 @@ async def test_a_node_that_was_deleted_is_forgotten(hall: Hall) -> None:
 
     assert hall.told == []
     assert hall.short() is None
+
+
+async def test_a_node_that_leaves_while_others_are_reported_holds_up_nobody(hall: Hall) -> None:
+    hall.leaves = "n6"
+    for name in ("n5", "n6", "n7"):
+        await hall.publish(name, 7)
+    await hall.pass_time(HOLDS + EVERY)
+
+    assert hall.told == [("n5", "BelowPeers"), ("n7", "BelowPeers")]
 
 
 @pytest.mark.slow
