@@ -83,10 +83,9 @@ class Shortfall(NamedTuple):
 
 def message_of(short: Sequence[Shortfall]) -> str:
     """The message for people, in the Event on the node."""
-    told = "; ".join(f"{one.brief}, by {one.agree} of {one.peers}" for one in short)
-    return (
-        f"Since its first boot this node has less than its peers: {told}. Where it is meant so, label it {LABEL_PEERS}."
-    )
+    parts = "; ".join(f"{one.brief}, by {one.agree} of {one.peers}" for one in short)
+    advice = f"Where it is meant so, give it the label {LABEL_PEERS}."
+    return f"Since its first boot this node has less than its peers: {parts}. {advice}"
 
 
 class PeerGroups:
